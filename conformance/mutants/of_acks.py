@@ -23,7 +23,7 @@ _ACKNOWLEDGED = "metadata.rules.acks:acknowledged"
     "8.11",
     "What an OPEN transaction claims is a conflict for everybody else.",
     at=_ACKNOWLEDGED,
-    by=f"{_TESTS}::test_two_transactions_one_message_one_wins",
+    by=f"{_TESTS}::test_one_of_two_transactions_that_ack_a_message_wins",
     kind="acking",
 )
 def claims_hold_nobody_off(real: Real, cursor: Cursor, ack: Ack, txn: str | None) -> Any:
@@ -37,7 +37,7 @@ def claims_hold_nobody_off(real: Real, cursor: Cursor, ack: Ack, txn: str | None
     "8.11",
     "What is acknowledged is refused, and leaves nothing behind.",
     at=_ACKNOWLEDGED,
-    by=f"{_TESTS}::test_what_was_acked_is_refused_and_leaves_nothing_behind",
+    by=f"{_TESTS}::test_an_ack_of_acked_rows_is_refused_and_leaves_no_record",
     kind="acking",
 )
 def ack_again(real: Real, cursor: Cursor, ack: Ack, txn: str | None) -> Any:
@@ -52,7 +52,7 @@ def ack_again(real: Real, cursor: Cursor, ack: Ack, txn: str | None) -> Any:
     "A22, 8.11",
     "Whoever settles a committed transaction moves its claims into the cursor, also after its owner died.",
     at="metadata.rules.acks:settled",
-    by=f"{_TESTS}::test_all_or_nothing_at_every_step[acks-Fate.CRASH_AFTER]",
+    by=f"{_TESTS}::test_a_commit_with_acks_is_atomic_at_every_step[acks-Fate.CRASH_AFTER]",
     kind="acking",
 )
 def acks_forgotten_at_recovery(real: Real, cursor: Cursor, txn: str, *, committed: bool) -> Any:
@@ -76,7 +76,7 @@ def ops_thrown_away(real: Real, self: PendingAcks, txn_id: str, where: Any, *, c
     "Cursor and claims are one record, changed by CAS: of two who saw the same one wins.",
     at="metadata.store.contract:Put.__new__",
     within=f"{_PENDING}._change",
-    by=f"{_TESTS}::test_a_claim_made_in_between_is_seen",
+    by=f"{_TESTS}::test_a_pending_ack_made_between_read_and_write_is_seen",
     kind="acking",
 )
 def cursor_without_cas(real: Real, _cls: type, key: Key, value: bytes, expect: Record | int | None, *options: Any) -> Any:
@@ -87,7 +87,7 @@ def cursor_without_cas(real: Real, _cls: type, key: Key, value: bytes, expect: R
     "A33, 8.11",
     "Who lost a race has not written, even if the winner has written the very same cursor.",
     at="metadata.cursors.pending_ack:_perhaps_done",
-    by=f"{_TESTS}::test_of_two_plain_acks_of_one_row_one_wins",
+    by=f"{_TESTS}::test_one_of_two_plain_acks_of_a_row_wins",
     kind="acking",
 )
 def lost_race_taken_for_ours(real: Real, error: Exception) -> bool:

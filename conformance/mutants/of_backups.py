@@ -40,7 +40,7 @@ _LEDGER_ROOT = "metadata.cluster.ledger_root"
     "8.8, A16",
     "An application in a backup has committed what is visible there, and no more: a replay would be skipped, its rows lost.",
     at="metadata.rules.consistent_cut:application_at",
-    by=f"{_TESTS}test_what_commits_above_something_undecided_while_it_waits_is_not_in_it",
+    by=f"{_TESTS}test_a_commit_above_an_undecided_registration_is_not_in_the_backup",
     kind="backing",
 )
 def backup_knows_later_versions(
@@ -116,7 +116,7 @@ def backup_bombs_are_unpacked(real: Real, packed: int) -> int:
     "8.7",
     "Numbers go on above all that the lost cluster can have given out.",
     at="metadata.backup.backup_file:Heading.following",
-    by=f"{_TESTS}test_what_is_restored_reads_the_same_sweeps_the_same_and_goes_on_above",
+    by=f"{_TESTS}test_a_restored_cluster_reads_and_sweeps_alike_and_continues_above_the_backup",
     kind="backing",
 )
 def restore_gives_numbers_again(real: Real, self: Heading) -> int:
@@ -139,7 +139,7 @@ def restore_gives_ids_again(real: Real, self: Restoration) -> list[Kept]:
     "8.4, 8.6",
     "What still comes of a transaction of before a restore never counts, and holds no reader up.",
     at="metadata.instream.backup_rules:all_ended",
-    by=f"{_IN_STREAM}test_nothing_that_still_comes_of_a_transaction_of_before_counts_and_no_id_is_used_again",
+    by=f"{_IN_STREAM}test_late_data_of_transactions_before_a_restore_is_void_and_no_id_is_reused",
     kind="backing",
 )
 def restore_lets_old_transactions_write(real: Real, following: int) -> Any:
@@ -150,7 +150,7 @@ def restore_lets_old_transactions_write(real: Real, following: int) -> Any:
     "8.5",
     "Whose restore was taken over writes nothing any more: the cluster may be in use by now.",
     at=f"{_RESTORATION}._put",
-    by=f"{_TESTS}test_who_was_overtaken_stops",
+    by=f"{_TESTS}test_a_restore_that_was_taken_over_stops",
     kind="backing",
 )
 def restore_goes_on_when_overtaken(real: Real, self: Restoration, claim: Record, some: Sequence[Kept]) -> Record:
@@ -195,7 +195,7 @@ def restore_looks_for_files_once(real: Real, self: Restoration, records: Sequenc
     "4, The ledger root",
     "A restore whose root somebody else took over meanwhile is not complete.",
     at=f"{_RESTORATION}._check_taken",
-    by=f"{_KILLS}test_of_two_restores_over_one_root_at_once_one_is_told_that_it_has_not_got_it",
+    by=f"{_KILLS}test_one_of_two_concurrent_restores_over_a_root_is_refused",
 )
 def restore_without_its_root(real: Real, self: Restoration, restoring: Restoring) -> None:
     return
@@ -205,7 +205,7 @@ def restore_without_its_root(real: Real, self: Restoration, restoring: Restoring
     "8.5, A20",
     "A stream whose checkpoint is newer than the backup says so, and does not go on without the versions in between.",
     at="metadata.rules.transitions:opening",
-    by=f"{_TESTS}test_a_stream_beyond_the_backup_fails_loudly_and_one_within_it_goes_on",
+    by=f"{_TESTS}test_a_stream_beyond_the_backup_fails_and_a_stream_within_it_continues",
     kind="backing",
 )
 def restored_stream_skips_what_was_lost(real: Real, app: Application, claim: Claim, predecessor: Header | Gone) -> Any:
@@ -220,7 +220,7 @@ def restored_stream_skips_what_was_lost(real: Real, app: Application, claim: Cla
     "Who opens a folder whose store was lost leaves nothing there that a restore would refuse.",
     at="metadata.store.contract:look",
     within="metadata.cluster.cluster:_found",
-    by="tests/metadata/backup/test_backup_stores.py::test_opening_a_folder_whose_store_was_lost_is_in_no_restores_way",
+    by="tests/metadata/backup/test_backup_stores.py::test_a_folder_opened_without_its_store_blocks_no_restore",
 )
 def founding_left_beside_a_lost_store(real: Real, store: MetadataStore, key: Key) -> Any:
     found = real(store, key)
@@ -231,7 +231,7 @@ def founding_left_beside_a_lost_store(real: Real, store: MetadataStore, key: Key
     "issue 13, 1",
     "A store at another place than the mark names is refused.",
     at=f"{_LEDGER_ROOT}:_is_here",
-    by=f"{_COPIES}test_a_copy_that_shares_the_root_is_refused_and_told_how_to_take_it_over",
+    by=f"{_COPIES}test_a_copy_that_shares_the_root_is_refused_with_the_take_over_command",
 )
 def copied_store_opens_the_root(real: Real, *arguments: Any) -> bool:
     return True

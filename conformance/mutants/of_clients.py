@@ -31,7 +31,7 @@ _TAKING_UP = "tests/txnsegment/test_taking_up.py"
     "8.11",
     "A cumulative ack ends behind a row in each segment: acks of later rows cover the empty space before them.",
     at=f"{_CONSUMER}._row_end",
-    by="tests/conformance/surface/test_surface.py::test_what_was_once_a_fault_is_none_any_more[cumulative_ack_then_single_ack]",
+    by="tests/conformance/surface/test_surface.py::test_each_shrunk_failure_of_the_past_passes[cumulative_ack_then_single_ack]",
 )
 def cumulative_ack_ends_in_empty_space(real: Real, self: Any, view: SegmentView, through: int, floor: Any) -> Row:
     below = view.ledger_id(through)
@@ -42,7 +42,7 @@ def cumulative_ack_ends_in_empty_space(real: Real, self: Any, view: SegmentView,
     "8.11",
     "A cumulative ack covers what was handed out, and not what was read ahead.",
     at=f"{_CONSUMER}._message",
-    by=f"{_TAKING_UP}::test_a_loop_that_is_left_after_one_row_loses_no_row",
+    by=f"{_TAKING_UP}::test_a_loop_exit_after_one_row_loses_no_row",
 )
 def read_ahead_counts_as_delivered(real: Real, self: Any, ahead: Ahead) -> Message:
     message = ahead.message()
@@ -57,8 +57,8 @@ def read_ahead_counts_as_delivered(real: Real, self: Any, ahead: Ahead) -> Messa
     at=f"{_TRANSACTION}.counts",
     within=f"{_CONSUMER}._floor_of",
     by=(
-        f"{_TAKING_UP}::test_a_cumulative_ack_in_an_open_transaction_stands_for_no_other_ack",
-        f"{_TAKING_UP}::test_a_transaction_that_is_tried_again_acknowledges_all_that_it_did",
+        f"{_TAKING_UP}::test_a_cumulative_ack_in_an_open_transaction_replaces_no_other_ack",
+        f"{_TAKING_UP}::test_a_retried_transaction_acknowledges_the_rows_of_its_first_try",
     ),
 )
 def acks_of_an_open_transaction_count(real: Real, self: Any) -> bool:
@@ -69,7 +69,7 @@ def acks_of_an_open_transaction_count(real: Real, self: Any) -> bool:
     "8.5",
     "A consumer that met an error goes on with the next row, and gives none twice.",
     at=f"{_CONSUMER}._not_again",
-    by=f"{_TAKING_UP}::test_a_file_that_is_missing_for_a_while_costs_no_row",
+    by=f"{_TAKING_UP}::test_a_temporarily_missing_file_loses_no_row",
 )
 def rows_again_after_an_error(real: Real, self: Any, reading: Any) -> dict[str, Rows]:
     return dict(self._feeds.done)
@@ -80,7 +80,7 @@ def rows_again_after_an_error(real: Real, self: Any, reading: Any) -> dict[str, 
     "A consumer that is behind says which rows went with a topic that was deleted and made again.",
     at=f"{_CONSUMER}._check_deletions",
     within=f"{_CONSUMER}._deliver",
-    by=f"{_CONSUMERS}::test_a_topic_that_was_deleted_and_made_again_is_a_loss",
+    by=f"{_CONSUMERS}::test_undelivered_rows_of_a_recreated_topic_are_a_loss",
 )
 def consumer_passes_over_a_deletion(real: Real, *rest: Any) -> None:
     return None
@@ -90,7 +90,7 @@ def consumer_passes_over_a_deletion(real: Real, *rest: Any) -> None:
     "8.5",
     "A subscription is not moved beyond what is decided: rows of open transactions would be passed over.",
     at="txnsegment.subscriptions:ClusterSubscriptions._number",
-    by="tests/txnsegment/test_subscriptions.py::test_a_subscription_is_not_moved_beyond_what_is_decided",
+    by="tests/txnsegment/test_subscriptions.py::test_a_subscription_is_not_moved_beyond_the_cut",
 )
 def seek_beyond_the_cut(real: Real, self: Any, topic: Any, where: Any) -> Any:
     return where if isinstance(where, int) else real(self, topic, where)
@@ -116,7 +116,7 @@ def unknown_flush_staged_anew(real: Real, self: Any) -> Any:
     "8.14",
     "A producer keeps no more rows than it may.",
     at=f"{_PRODUCER}.send",
-    by=f"{_PRODUCERS}::test_a_producer_keeps_no_more_rows_than_it_may",
+    by=f"{_PRODUCERS}::test_a_producer_keeps_to_its_limit_of_waiting_rows",
 )
 def producer_without_bound(real: Real, self: Any, row: Any) -> None:
     self._most = len(self._waiting) + 1
@@ -130,7 +130,7 @@ def producer_without_bound(real: Real, self: Any, row: Any) -> None:
     "8.5",
     "A transaction that may have committed takes nothing more: it would be in no commit.",
     at=f"{_TRANSACTION}._check_takes_more",
-    by=f"{_TRANSACTIONS}::test_what_may_have_committed_takes_nothing_more",
+    by=f"{_TRANSACTIONS}::test_a_transaction_with_an_unknown_outcome_takes_no_more_work",
 )
 def more_rows_after_an_unknown_commit(real: Real, self: Any, verb: str) -> None:
     self._check_open(verb)
@@ -140,7 +140,7 @@ def more_rows_after_an_unknown_commit(real: Real, self: Any, verb: str) -> None:
     "A4",
     "Giving a transaction up ends what a commit that raised has left OPEN.",
     at=f"{_TRANSACTION}.abort",
-    by=f"{_TRANSACTIONS}::test_giving_up_ends_what_a_commit_left_open",
+    by=f"{_TRANSACTIONS}::test_giving_up_aborts_a_transaction_left_open_by_a_commit",
 )
 def abort_leaves_it_open(real: Real, self: Any) -> None:
     self._tried = False
@@ -153,8 +153,8 @@ def abort_leaves_it_open(real: Real, self: Any) -> None:
     at=f"{_TRANSACTION}._give_back",
     within=f"{_TRANSACTION}.commit",
     by=(
-        f"{_CONSUMERS}::test_a_transaction_that_was_skipped_gives_back_its_rows[True]",
-        f"{_CONSUMERS}::test_a_transaction_that_was_skipped_gives_back_its_rows[False]",
+        f"{_CONSUMERS}::test_a_skipped_transaction_returns_its_rows[True]",
+        f"{_CONSUMERS}::test_a_skipped_transaction_returns_its_rows[False]",
     ),
 )
 def skipped_transaction_keeps_its_rows(real: Real, self: Any, *, skipped: bool) -> None:
@@ -176,7 +176,7 @@ def forked_child_gives_its_parents_ids(real: Real, self: Any) -> Any:
     "8.5",
     "One transaction never spans both kinds of topics: it could not be atomic.",
     at=f"{_TRANSACTION}._check_kind",
-    by="tests/txnsegment/test_persistent.py::test_one_transaction_never_spans_both_kinds",
+    by="tests/txnsegment/test_persistent.py::test_one_transaction_never_spans_both_models",
 )
 def transaction_spans_both_kinds(real: Real, self: Any, names: Iterable[str]) -> None:
     Providers(self._client).of(list(names))
@@ -186,7 +186,7 @@ def transaction_spans_both_kinds(real: Real, self: Any, names: Iterable[str]) ->
     "8.1",
     "Nobody but a coordinator writes to its transaction log.",
     at="metadata.records.names:persistent_name",
-    by="tests/txnsegment/test_persistent_names.py::test_nobody_writes_to_a_transaction_log",
+    by="tests/txnsegment/test_persistent_names.py::test_a_transaction_log_takes_no_writes",
 )
 def transaction_logs_are_topics_of_everybody(real: Real, text: str) -> Any:
     log = text.removeprefix("persistent://pulsar/system/")

@@ -34,7 +34,7 @@ _TEXT = "tests/metadata/common/test_hostile_text.py"
     "a part's checksum not verified, 8.5",
     "A part's footer has the CRC-32 that its registration keeps.",
     at="ledgers.part_reader:_difference",
-    by=f"{_PARTS}::test_missing_short_longer_or_another_file",
+    by=f"{_PARTS}::test_a_missing_shorter_longer_or_replaced_part_is_refused",
 )
 def part_checksum_unchecked(real: Real, footer: Footer, part: Part) -> Any:
     return real(footer._replace(crc=part.crc), part)
@@ -65,7 +65,7 @@ def snapshot_checksum_unchecked(real: Real, path: str, data: bytes) -> bool:
     "8.5",
     "A registration's manifest has the length and CRC-32 that the registration keeps.",
     at="metadata.log.live_log:ledger",
-    by="tests/metadata/write/test_manifests.py::test_a_damaged_manifest_is_an_error_that_names_it",
+    by="tests/metadata/write/test_manifests.py::test_a_damaged_manifest_is_an_error_that_names_the_manifest",
 )
 def manifest_checksum_unchecked(real: Real, storage: Any, number: int, registration: Registration, segment: str) -> Any:
     return real(storage, number, registration.model_copy(update={"manifest_crc": None}), segment)
@@ -182,7 +182,7 @@ def nesting_without_a_bound(real: Real, raw: bytes) -> None:
     "4, 8.5",
     "Of columns in a record no type is read that makes Spark import a module.",
     at="ledgers.spark_json:_check_type",
-    by=f"{_JSON}::test_columns_of_other_types_are_refused_and_run_no_code",
+    by=f"{_JSON}::test_columns_of_unknown_types_are_refused_and_run_no_code",
 )
 def columns_of_user_types(real: Real, found: Any) -> None:
     return None

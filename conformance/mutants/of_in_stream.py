@@ -214,7 +214,7 @@ def buffer_without_its_lock(real: Real, self: Any, name: PersistentName) -> Any:
     "in-stream log, 8.1, 8.4",
     "Two threads read a log's state, the coordinator's or a subscription's, one after the other: they fold into one.",
     at=f"{_REPLAY}._read",
-    by="tests/metadata/instream/test_replaying.py::test_who_comes_while_another_thread_folds_waits_and_folds_nothing_again",
+    by="tests/metadata/instream/test_replaying.py::test_a_reader_during_another_threads_fold_waits_and_does_not_fold_again",
 )
 def replay_without_its_lock(real: Real, self: Any, view: View) -> Any:
     self.lock = nullcontext()

@@ -46,7 +46,7 @@ def subscriptions_of_a_migrated_topic_begin_anew(real: Real, store: Any, wanted:
     "A subscription moves by a CAS of its record: a deletion or a second creation may be faster, and the migration goes by it.",
     at="metadata.instream.pending_ack:InStreamAcks.close",
     within=f"{_MIGRATOR}.carry",
-    by="tests/metadata/instream/test_subscriptions_while_migrating.py::test_in_the_middle_of_a_migration[delete]",
+    by="tests/metadata/instream/test_subscriptions_while_migrating.py::test_a_subscription_call_at_each_step_of_a_migration_takes_effect_once[delete]",
 )
 def migration_revives_a_deleted_subscription(real: Real, *rest: Any) -> bool:
     return True
@@ -104,7 +104,7 @@ def migrated_segment_leaves_with_its_rows(real: Real, info: Any, mark: Any, empt
     "8.4",
     "A persistent topic is listed no more once the topic that it was migrated to was deleted: its rows went with that.",
     at=f"{_RULES}:went_with",
-    by=f"{_KEPT}::test_the_deletion_of_the_new_topic_takes_the_old_one_with_it",
+    by=f"{_KEPT}::test_deleting_the_successor_deletes_the_migrated_topic",
 )
 def rows_of_a_deleted_topic_under_its_old_name(real: Real, *rest: Any) -> bool:
     return False
@@ -114,7 +114,7 @@ def rows_of_a_deleted_topic_under_its_old_name(real: Real, *rest: Any) -> bool:
     "8.4",
     "The name of a persistent topic stands for the topic:// that it became, and for no other that was made under that name.",
     at=f"{_RULES}:is_its_own",
-    by=f"{_TESTS}::test_a_topic_never_goes_by_the_name_of_another_that_was_made_meanwhile",
+    by=f"{_TESTS}::test_a_topic_never_redirects_to_an_unrelated_topic_made_meanwhile",
 )
 def old_name_stands_for_a_topic_of_somebody_else(real: Real, *rest: Any) -> bool:
     return True

@@ -232,7 +232,7 @@ def last_ledger_is_left_out(real: Real, self: StoredSegment, after: int, through
     "A registration above a segment's seal is void there, also while its transaction is OPEN.",
     at="metadata.read.transaction_buffer:_above",
     within=f"{_BUFFER}._read",
-    by="tests/metadata/write/test_splits.py::test_what_lies_above_a_seal_holds_no_reader_up",
+    by="tests/metadata/write/test_splits.py::test_entries_above_a_seal_block_no_reader",
     kind="splitting",
 )
 def void_holds_readers(real: Real, number: int, seal: int | None) -> bool:

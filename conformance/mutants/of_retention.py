@@ -39,7 +39,7 @@ def compaction_without_a_note(real: Real, *rest: Any) -> None:
     "5 Late commit, 7",
     "Before it takes an old compacted file the orphan sweep makes sure that nobody can name it any more.",
     at="metadata.maintenance.orphans:_fence",
-    by=f"{_COMPACTING}::test_a_compaction_that_slept_too_long_does_not_name_files_that_may_be_gone",
+    by=f"{_COMPACTING}::test_a_compaction_suspended_too_long_does_not_publish_its_files",
 )
 def late_compaction_not_fenced(real: Real, *rest: Any) -> None:
     return None
@@ -50,7 +50,7 @@ def late_compaction_not_fenced(real: Real, *rest: Any) -> None:
     "A compaction that has taken longer than half the orphan age names nothing: its files may be gone.",
     at="metadata.store.contract:time_ms",
     within="metadata.maintenance.compaction:Compactor._name",
-    by=f"{_COMPACTING}::test_a_compaction_that_slept_too_long_does_not_name_files_that_may_be_gone",
+    by=f"{_COMPACTING}::test_a_compaction_suspended_too_long_does_not_publish_its_files",
 )
 def late_compaction(real: Real, store: Any) -> int:
     return 0
@@ -74,7 +74,7 @@ def trim_without_a_guard(real: Real, cluster: Any, segment: str, change: Any, **
     "7",
     "Subscriptions hold retention back.",
     at="metadata.rules.retention:is_done",
-    by=f"{_TRIMMING}::test_what_a_subscription_needs_is_held_back_unless_told_otherwise",
+    by=f"{_TRIMMING}::test_rows_that_a_subscription_needs_are_kept_unless_the_policy_overrides",
 )
 def trim_past_a_subscription(real: Real, ledger_id: int, last_entry: int, needed: Row | None) -> bool:
     return needed is None or (ledger_id, 0, 0) <= needed
@@ -84,7 +84,7 @@ def trim_past_a_subscription(real: Real, ledger_id: int, last_entry: int, needed
     "7, 8.11",
     "What an open transaction acknowledges is delivered again if it aborts: it is still needed.",
     at="metadata.rules.acks:first_left",
-    by=f"{_TRIMMING}::test_rows_that_an_open_transaction_claims_are_held_back",
+    by=f"{_TRIMMING}::test_rows_with_pending_acks_are_kept",
 )
 def trim_what_is_claimed(real: Real, cursor: Cursor) -> Any:
     for txn in tuple(cursor.claims):
@@ -106,7 +106,7 @@ def trim_half_of_a_transaction(real: Real, segments: Any, through: int) -> int:
     "7, 8.12",
     "A sealed segment leaves the layout only once nobody can be on the way to it.",
     at="metadata.rules.retention:is_drained",
-    by=f"{_TRIMMING}::test_one_segment_is_read_beside_another_that_has_left",
+    by=f"{_TRIMMING}::test_one_segment_is_read_beside_a_removed_segment",
 )
 def drained_within_the_grace_period(real: Real, *rest: Any, now_ms: int, grace_ms: int) -> Any:
     return real(*rest, now_ms=now_ms, grace_ms=grace_ms - (1 << 60))

@@ -42,8 +42,8 @@ def offset_of_another_cluster(real: Real, *rest: Any) -> None:
     "A stream that began without a subscription, or without a topic, never moves its cursors over rows that it started behind.",
     at="spark_txn_source.cursors:StreamCursors.check_added",
     by=(
-        f"{_CHECKPOINTS}::test_a_subscription_that_is_added_to_a_stream_loses_no_row_that_is_left",
-        f"{_CHECKPOINTS}::test_a_topic_that_is_added_to_a_subscribed_stream_loses_no_row_that_is_left",
+        f"{_CHECKPOINTS}::test_a_subscription_added_to_a_stream_loses_no_unacknowledged_row",
+        f"{_CHECKPOINTS}::test_a_topic_added_to_a_subscribed_stream_loses_no_unacknowledged_row",
     ),
 )
 def added_subscription_is_acknowledged_unread(real: Real, *rest: Any) -> bool:
@@ -64,7 +64,7 @@ def newcomer_from_its_end(real: Real, self: Any, *rest: Any) -> Any:
     "8.5",
     "A checkpoint of a persistent topic that goes on under the new name keeps what was read by the old positions.",
     at=f"{_OFFSET}.as_segments",
-    by=f"{_AFTER}::test_a_checkpoint_goes_on_under_the_new_name",
+    by=f"{_AFTER}::test_a_checkpoint_continues_under_the_new_name",
 )
 def new_name_reads_again(real: Real, self: Any, migrated: Iterable[str]) -> Any:
     return self
@@ -90,7 +90,7 @@ def last_entry_lost_in_the_split(real: Real, found: Iterable[Piece], size: int) 
     "6, 8.5",
     "The rows that are wanted of an entry are counted within the entry, whichever of its batches they come in.",
     at="spark_txn_source.tasks:_wanted",
-    by=f"{_RULES}::test_rows_of_an_entry_that_comes_in_several_batches",
+    by=f"{_RULES}::test_an_entry_in_several_batches_gives_the_wanted_rows_of_each",
 )
 def rows_of_the_first_batch_of_an_entry_only(real: Real, found: EntryBatch, piece: Piece) -> Any:
     cut = piece.row or piece.stop is not None
@@ -166,7 +166,7 @@ def guard_of_the_oldest_deletion(real: Real, layout: Layout, *, now_ms: int, gra
     "8.5",
     "What is read under the old name of a migrated topic is left out of its successor.",
     at="metadata.client.logs:selected",
-    by=f"{_STREAMS}::test_a_stream_and_a_writer_of_a_persistent_topic_carry_on",
+    by=f"{_STREAMS}::test_a_stream_and_a_writer_continue_over_a_migration",
 )
 def old_and_new_name_are_both_read(real: Real, *rest: Any) -> Any:
     found = real(*rest)
@@ -177,7 +177,7 @@ def old_and_new_name_are_both_read(real: Real, *rest: Any) -> Any:
     "8.9",
     "A pattern that matches the old name of a migrated topic alone covers its successor.",
     at="metadata.client.logs:Logs.successors",
-    by=f"{_STREAMS}::test_a_pattern_of_the_old_name_alone_goes_on_with_the_new_topic",
+    by=f"{_STREAMS}::test_a_pattern_of_the_old_name_continues_with_the_successor",
 )
 def patterns_end_at_the_seal(real: Real, self: Any) -> Any:
     return () if isinstance(self.selection, Pattern) else real(self)

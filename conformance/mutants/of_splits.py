@@ -80,7 +80,7 @@ def stale_leader_acts(real: Real, self: Topics, name: TopicName, segment_ids: tu
     "3, A6",
     "Whose record it is, leads, and nobody else while its session lasts.",
     at="metadata.maintenance.leading:Leadership.leads",
-    by=f"{_SCALING}::test_only_the_leader_scales_and_the_next_one_when_it_ends",
+    by=f"{_SCALING}::test_only_the_current_leader_scales",
 )
 def everybody_leads(real: Real, self: Leadership) -> bool:
     real(self)

@@ -145,7 +145,7 @@ def no_sync_before_reading(real: Real, self: Any, requests: Sequence[Any]) -> An
     "issue 13, 23",
     "A sweep that finds the disk full uses the room that is kept for it.",
     at="metadata.store.sqlite:SqliteStore.make_room",
-    by=f"{_FULL}test_a_sweeper_that_is_at_work_when_the_disk_fills_up_deletes_all_the_same",
+    by=f"{_FULL}test_a_running_sweeper_still_deletes_once_the_disk_is_full",
 )
 def full_disk_cannot_be_swept(real: Real, self: Any) -> bool:
     return False

@@ -243,7 +243,7 @@ def sweep_takes_staged_parts(real: Real, *arguments: Any) -> Iterator[str]:
     "An error that is none of ours ends neither a sweep nor the daemon.",
     at="metadata.common.failures:note",
     within="metadata.common.failures:contained",
-    by=f"{_ERRORS}test_the_daemon_goes_on_past_an_error_of_another_kind_and_retries",
+    by=f"{_ERRORS}test_the_daemon_continues_past_an_unexpected_error_and_retries",
 )
 def foreign_errors_end_the_sweeper(real: Real, step: str, what: str, error: Exception, *, level: int) -> Any:
     if not isinstance(error, TxnSegmentError):
@@ -256,7 +256,7 @@ def foreign_errors_end_the_sweeper(real: Real, step: str, what: str, error: Exce
     "A sweep that was under way during a restore deletes nothing.",
     at="metadata.cluster.cluster:Cluster.check_root",
     within="metadata.maintenance.deleting:Deleter._check",
-    by=f"{_COPIES}test_a_sweep_that_was_under_way_during_a_restore_deletes_nothing_of_it",
+    by=f"{_COPIES}test_a_sweep_running_during_a_restore_deletes_none_of_its_files",
 )
 def sweep_does_not_look_before_it_deletes(real: Real, self: Cluster) -> None:
     return

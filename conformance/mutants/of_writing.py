@@ -295,7 +295,7 @@ def old_parts_are_committed(real: Real, work: WriteSet, now_ms: int, settings: A
     at="metadata.write.write_set:refuse_old",
     within=(f"{_COORDINATOR}._routed_on", f"{_COORDINATOR}._sealed_below"),
     by="tests/metadata/maintenance/test_trimming.py::"
-    "test_who_slept_until_a_segment_had_left_the_layout_is_told_that_its_rows_are_too_old",
+    "test_a_writer_suspended_until_its_segment_left_the_layout_gets_a_too_old_error",
 )
 def who_slept_is_told_of_a_deletion(real: Real, work: WriteSet, now_ms: int, settings: Any) -> None:
     return

@@ -196,7 +196,7 @@ def test_a_failing_schedule_is_done_again_exactly(tmp_path: Path) -> None:
     assert run(*first.again).code == 0
 
 
-def test_what_the_code_raises_is_a_failure_of_its_seed(tmp_path: Path) -> None:
+def test_an_error_of_the_product_is_a_failure_of_its_seed(tmp_path: Path) -> None:
     history = tmp_path / "history"
     with planted(RAISES):
         ran = run("--simulate", "150", "--record", str(history))
@@ -257,7 +257,7 @@ def test_a_script_that_fails_shows_the_difference(tmp_path: Path) -> None:
     assert f"again: python -m conformance --scripts {script}" in ran.out
 
 
-def test_a_mutant_says_who_caught_it(tmp_path: Path) -> None:
+def test_a_mutant_report_names_the_detecting_suite(tmp_path: Path) -> None:
     ran, report = reported(tmp_path, "--mutants", "version-ignored", "--limit", "10")
     assert ran.code == 0, ran.out + ran.err
     (found,) = report.results
@@ -309,7 +309,7 @@ def test_a_run_can_be_ended(number: signal.Signals, code: int, says: str) -> Non
     assert "ok" not in out
 
 
-def test_the_command_line_has_it_too() -> None:
+def test_the_command_line_has_the_conformance_command() -> None:
     shown = CliRunner().invoke(build(), ["conformance", "--help"])
     assert shown.exit_code == 0, shown.output
     assert shown.stdout.startswith("usage: txnsegment conformance SUITE")
@@ -345,7 +345,7 @@ class Hand:
         self.now += seconds
 
 
-def test_lines_come_now_and_then() -> None:
+def test_progress_lines_are_printed_at_intervals() -> None:
     out, clock = io.StringIO(), Hand()
     assert not out.isatty()
     with shown(out, clock) as progress:

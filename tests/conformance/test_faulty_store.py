@@ -65,7 +65,7 @@ def test_a_lost_reply_is_a_write_that_happened() -> None:
     assert found.value == b"1"
 
 
-def test_somebody_elses_work_comes_before_the_call_it_interrupts() -> None:
+def test_other_work_runs_before_the_call_it_interrupts() -> None:
     inner = MemoryStore()
 
     def interrupted(call: Call, go: Callable[[], Any]) -> Any:

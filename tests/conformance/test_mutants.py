@@ -86,11 +86,11 @@ def test_every_rule_has_a_mutant() -> None:
     assert not [(fault.name, rule) for fault in MUTANTS for rule in fault.rules if rule in LATER]
 
 
-def test_every_test_that_a_mutant_names_is_there() -> None:
+def test_every_test_named_by_a_mutant_exists() -> None:
     check_tests(MUTANTS)
 
 
-def test_every_script_scenario_and_case_that_a_mutant_names_is_there() -> None:
+def test_every_script_scenario_and_case_named_by_a_mutant_exists() -> None:
     there = {
         "script": {path.stem for path in scripts()},
         "search": set(SCENARIOS),
@@ -102,7 +102,7 @@ def test_every_script_scenario_and_case_that_a_mutant_names_is_there() -> None:
 
 
 @pytest.mark.parametrize("name", ["tests/conformance/test_mutants.py::test_nowhere", "tests/scripts/a24_a_seal_stalls_nobody.txt"])
-def test_a_test_that_is_not_there_stops_a_hunt_before_it_begins(name: str) -> None:
+def test_a_missing_test_stops_a_hunt_before_its_start(name: str) -> None:
     fault = replace(by_name("cut-at-the-end"), by=(name,))
     with pytest.raises(AlreadyBroken, match=name):
         hunt([fault], cores=1, told=lambda found: pytest.fail("nothing may be planted"))
@@ -123,12 +123,12 @@ def _does(swap: Swap) -> object:
 
 
 @pytest.mark.parametrize("name", SHARPEST)
-def test_the_sharpest_are_caught(name: str) -> None:
+def test_the_hardest_mutants_are_caught(name: str) -> None:
     fault = by_name(name)
     assert SHARPEST[name](fault) is not None, fault.why
 
 
-def test_without_a_fault_nothing_is_caught() -> None:
+def test_without_a_fault_no_suite_fails() -> None:
     assert by_scripts(NOTHING, only="a0*") is None
     assert by_store(NOTHING, only="indexes/*") is None
     assert by_simulator(NOTHING, 20) is None
@@ -249,7 +249,7 @@ def test_generators_and_context_managers_are_replaced() -> None:
         assert found == 1
 
 
-def test_a_fault_is_declared_by_the_function_that_takes_the_place() -> None:
+def test_a_fault_is_declared_by_its_replacing_function() -> None:
     def cut_at_the_very_end(real: Callable[..., int], undecided: Iterable[int], end_of_log: int) -> int:
         return end_of_log
 
@@ -269,19 +269,19 @@ def _shorter(real: Callable[[Iterable[int], int], int], undecided: Iterable[int]
 
 
 @pytest.mark.parametrize("where", [CUT, "metadata.rules.transitions:gone", "metadata.rules.transitions:Opening.OPEN"])
-def test_a_replacement_that_the_code_has_left_behind_says_so(where: str) -> None:
+def test_a_stale_replacement_is_an_error(where: str) -> None:
     with pytest.raises(StaleMutant, match="mutant anew"):
         check_applies(Mutant("stale", ("8.6",), "", (Swap(where, _shorter),)))
 
 
-def test_worlds_that_changed_code_has_made_are_forgotten() -> None:
+def test_worlds_made_by_changed_code_are_dropped() -> None:
     with planted(MUTANTS[0]), quiet():
         schedule(0)
         assert stage.made.cache_info().currsize > 0
     assert stage.made.cache_info().currsize == pasts.made.cache_info().currsize == 0
 
 
-def test_it_comes_back_after_an_error() -> None:
+def test_a_planted_function_comes_back_after_an_error() -> None:
     with pytest.raises(KeyError), planted(by_name("cut-at-the-end")):
         raise KeyError
     assert transitions.cut([3], 9) == 2
@@ -319,7 +319,7 @@ def test_a_scenario_that_fails_anyway_catches_nothing() -> None:
         by_search(NOTHING)
 
 
-def test_a_kind_that_there_is_not_catches_nothing() -> None:
+def test_an_unknown_kind_catches_nothing() -> None:
     with pytest.raises(AlreadyBroken, match="--kind nowhere"):
         by_simulator(replace(NOTHING, kind="nowhere"), 1)
 
@@ -358,20 +358,20 @@ def test_a_hunt_goes_from_the_scripts_to_the_simulator() -> None:
     assert result.figures.keys() == {"scripts", "simulator"}
 
 
-def test_a_mutant_that_nobody_notices_fails() -> None:
+def test_an_undetected_mutant_fails() -> None:
     found = Hunt(by_name("cut-at-the-end"), (), 20_000, 1.0)
     assert found.result(0).outcome is Outcome.FAILED
     assert "a check is missing" in found.result(0).detail
     assert caught(found) == "unseen in 20000 schedules"
 
 
-def test_a_stale_mutant_stops_the_hunt_before_it_begins() -> None:
+def test_a_stale_mutant_stops_a_hunt_before_its_start() -> None:
     stale = Mutant("stale", ("8.6",), "", (Swap(CUT, _shorter),))
     with pytest.raises(StaleMutant):
         hunt([by_name("cut-at-the-end"), stale], cores=1, told=lambda found: pytest.fail("nothing may be planted"))
 
 
-def test_what_caught_it_is_said_with_how_much_it_took() -> None:
+def test_a_hunt_reports_each_detection_with_its_cost() -> None:
     ways = (Catch("store", "ranges/x", 3, ""), Catch("simulator", "--seed 9", 10, ""), Catch("tests", "tests/x.py", 1, ""))
     found = Hunt(by_name("cut-at-the-end"), ways, 10, 1.0)
     assert caught(found) == "store suite: ranges/x (no. 3); simulator, --seed 9 (no. 10); tests/x.py"

@@ -30,7 +30,7 @@ MADE = sorted(path for path in HERE.glob("v*/*") if path.is_dir())
 OLDER = TOPICS[3]
 
 
-def test_every_format_that_there_was_has_a_fixture() -> None:
+def test_every_earlier_format_has_a_fixture() -> None:
     """Whoever changes the format raises its number, and makes a fixture of it (`make.py`)."""
     assert {path.parent.name for path in MADE} == {f"v{number}" for number in range(1, FORMAT_VERSION + 1)}
 
@@ -99,7 +99,7 @@ def test_a_backup_of_an_earlier_version_is_restored(made: Path, tmp_path: Path) 
         check_goes_on(cluster, expected(made)["rows"])
 
 
-def test_records_of_an_earlier_version_are_those_that_this_one_knows(made: Path) -> None:
+def test_records_of_an_earlier_version_are_of_known_kinds(made: Path) -> None:
     """Byte by byte: what it reads and writes again is what was there."""
     for one in dumped(made):
         found = kind_of(one["path"])

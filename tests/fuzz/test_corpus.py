@@ -18,7 +18,7 @@ SECONDS = 3
 
 
 @pytest.mark.parametrize("file", INPUTS, ids=lambda file: f"{file.parent.name}/{file.name}")
-def test_an_input_raises_an_error_of_ours_or_nothing(file: Path) -> None:
+def test_an_input_raises_a_product_error_or_nothing(file: Path) -> None:
     begun = time.process_time()
     run(file.parent.name, file.read_bytes())
     assert time.process_time() - begun < SECONDS

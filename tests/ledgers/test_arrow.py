@@ -60,7 +60,7 @@ def test_values_survive_and_slices_too(source: pa.DataType, kind: pa.DataType, v
         assert found.column(0).to_pylist() == (expected * 3)[start : start + length]
 
 
-def test_what_fits_is_not_copied() -> None:
+def test_matching_arrays_are_not_copied() -> None:
     batch = one(pa.int64(), [1, 2])
     assert conform(batch, target(pa.int64())) is batch
     tight = one(pa.int64(), [1, 2], nullable=False)
@@ -94,12 +94,12 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("source", "kind"), REFUSED)
-def test_what_does_not_fit_is_named(source: pa.DataType, kind: pa.DataType) -> None:
+def test_a_column_of_a_wrong_type_is_named(source: pa.DataType, kind: pa.DataType) -> None:
     with pytest.raises(SchemaError, match=r"\ba\b"):
         conform(one(source, []), target(kind))
 
 
-def test_strangers_doubles_and_nulls() -> None:
+def test_unknown_doubled_and_null_columns_are_refused() -> None:
     with pytest.raises(SchemaError, match="column z"):
         conform(one(pa.int64(), [1], "z"), target(pa.int64()))
     twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])

@@ -62,7 +62,7 @@ def test_a_schema_parsed_and_written_is_the_same(schema: dict[str, Any]) -> None
     assert parse(json.dumps(schema)) == parse(schema)
 
 
-def test_what_is_said_besides_is_kept_and_names_are_resolved() -> None:
+def test_docs_and_aliases_are_kept_and_type_names_are_resolved() -> None:
     text = """{"type": "record", "name": "Order", "namespace": "shop", "doc": "an order", "aliases": ["Purchase"], "fields": [
         {"name": "to", "doc": "where", "type": {"type": "record", "name": "Place", "fields": [{"name": "zip", "type": "string"}]}},
         {"name": "bill", "type": ["null", "Place"], "default": null},
@@ -95,7 +95,7 @@ def test_what_is_said_besides_is_kept_and_names_are_resolved() -> None:
         ("nonsense", ["not an Avro schema", "nonsense"]),
     ],
 )
-def test_what_columns_cannot_be_is_refused_by_name(kind: Any, words: list[str]) -> None:
+def test_a_type_without_a_column_type_is_refused_by_name(kind: Any, words: list[str]) -> None:
     with pytest.raises(SchemaError) as caught:
         parse(of(kind))
     for word in words:
@@ -116,7 +116,7 @@ def test_what_columns_cannot_be_is_refused_by_name(kind: Any, words: list[str]) 
         ('{"type": "record", "name": "r", "fields": [{"name": "x", "type": "bytes", "default": "\\u0100"}]}', "(?i)default"),
     ],
 )
-def test_what_is_no_schema_is_refused(text: str, words: str) -> None:
+def test_text_that_is_no_avro_schema_is_refused(text: str, words: str) -> None:
     with pytest.raises(SchemaError, match=words):
         parse(text)
 
@@ -194,7 +194,7 @@ def test_avro_to_rows_to_avro_is_the_identity(data: st.DataObject) -> None:
 
 @settings(max_examples=60)
 @given(st.data())
-def test_bytes_that_are_not_the_schema_s_are_refused_or_read_whole(data: st.DataObject) -> None:
+def test_bytes_of_another_schema_are_refused_or_read_whole(data: st.DataObject) -> None:
     schema = data.draw(records(depth=1))
     codec = Codec(parse(schema))
     (good,) = written(schema, [data.draw(values(schema))])
@@ -213,12 +213,12 @@ def test_bytes_that_are_not_the_schema_s_are_refused_or_read_whole(data: st.Data
         assert again == rows.slice(1, 1)
 
 
-def test_a_nan_stays_one() -> None:
+def test_a_nan_stays_a_nan() -> None:
     codec, nan = Codec(parse(of("float"))), bytes.fromhex("0000c07f")
     assert codec.encode(codec.decode(pa.array([nan]), row_named), row_named).to_pylist() == [nan]
 
 
-def test_a_decimal_of_more_bytes_than_it_needs_is_the_same_number() -> None:
+def test_a_decimal_with_leading_bytes_is_the_same_number() -> None:
     codec = Codec(parse(of({"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2})))
     rows = codec.decode(pa.array([b"\x02\x80", b"\x04\xff\x80"]), row_named)
     assert rows.column("x").to_pylist() == [Decimal("-1.28")] * 2
@@ -258,7 +258,7 @@ def test_values_are_the_columns_values() -> None:
         ({"type": "fixed", "name": "f", "size": 2}, b"123", ["row 1", "column x has 3 bytes", "2"]),
     ],
 )
-def test_rows_that_the_schema_does_not_take(kind: Any, value: Any, words: list[str]) -> None:
+def test_rows_that_do_not_fit_the_schema_are_refused(kind: Any, value: Any, words: list[str]) -> None:
     codec = Codec(parse(of(kind)))
     good = codec.decode(pa.array(written(of(kind), witnesses(of(kind))[:1])), row_named)
     bad = pa.RecordBatch.from_arrays([pa.array([value], good.schema.field("x").type)], schema=good.schema)
@@ -316,7 +316,7 @@ def test_fields_that_a_part_lacks_are_their_defaults_and_nulls_stay() -> None:
     assert codec.filled(there).column("opt").to_pylist() == [None]
 
 
-def test_rows_that_could_not_be_read_as_avro_are_refused_when_they_are_written() -> None:
+def test_rows_unreadable_as_avro_are_refused_at_the_write() -> None:
     schema = of({"type": "record", "name": "s", "fields": [{"name": "k", "type": "int"}]})
     schema["fields"] += [{"name": "y", "type": "int", "default": 1}, {"name": "z", "type": ["null", "int"]}]
     codec = Codec(parse(schema))
@@ -339,7 +339,7 @@ def test_rows_that_could_not_be_read_as_avro_are_refused_when_they_are_written()
 
 @settings(max_examples=400)
 @given(st.data())
-def test_the_judgement_is_that_of_avro_s_schema_resolution(data: st.DataObject) -> None:
+def test_compatibility_agrees_with_avro_schema_resolution(data: st.DataObject) -> None:
     """Write with the old one, read with the new one: fastavro does what is said to work, and nothing else."""
     old = data.draw(records(logical=False))
     new = data.draw(changed(old))
@@ -410,7 +410,9 @@ _REQUIRED = {"type": "record", "name": "r", "fields": [{"name": "x", "type": "in
         ("full_transitive", _TWO, [_TWO, COLUMN, of("long")], "version 0"),
     ],
 )
-def test_the_modes(mode: str, new: Any, earlier: list[Any], says: str | None) -> None:
+def test_each_compatibility_mode_accepts_and_refuses_as_documented(
+    mode: str, new: Any, earlier: list[Any], says: str | None
+) -> None:
     versions = [(number, parse(schema)) for number, schema in reversed(list(enumerate(reversed(earlier))))]
     if says is None:
         check(Compatibility(mode), parse(new), versions)

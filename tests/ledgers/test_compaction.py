@@ -208,7 +208,7 @@ def test_a_file_is_rewritten_only_into_one_twice_as_large(tmp_path: Path) -> Non
     assert chain.by_parts() == chain.rows
 
 
-def test_a_merge_beside_another_moves_what_is_still_there(tmp_path: Path) -> None:
+def test_a_merge_beside_another_moves_the_remaining_ledgers(tmp_path: Path) -> None:
     chain = Chain(tmp_path)
     chain.add(40)
     ledgers = list(snapshots.read_ledgers(chain.storage, chain.head(), -1, 10**9))

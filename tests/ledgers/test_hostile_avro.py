@@ -205,7 +205,7 @@ def test_a_hostile_schema_is_refused_at_once(schema: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["[" * 10**6, "1e9999999", '"int"', "[]", "null", "{}", '{"type":"record"}', '{"type":[]}'])
-def test_what_is_no_schema_is_refused_at_once(text: str) -> None:
+def test_hostile_text_that_is_no_avro_schema_is_refused_at_once(text: str) -> None:
     with pytest.raises(SchemaError):
         parse(text)
 
@@ -229,7 +229,7 @@ JSON = st.recursive(
 
 @given(records(), st.data())
 @settings(max_examples=60)
-def test_a_schema_with_something_else_in_some_place_is_read_or_refused(schema: dict[str, Any], data: st.DataObject) -> None:
+def test_a_schema_with_any_value_replaced_is_read_or_refused(schema: dict[str, Any], data: st.DataObject) -> None:
     places: list[tuple[Any, Any]] = []
 
     def walk(value: Any) -> None:
@@ -245,7 +245,7 @@ def test_a_schema_with_something_else_in_some_place_is_read_or_refused(schema: d
         Codec(parse(json.dumps(schema)))
 
 
-def test_what_fastavro_writes_is_never_looked_at_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_written_by_fastavro_are_validated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     schema = of({"type": "map", "values": ["null", "double"]})
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), {"x": {"a": 1.5, "b": None}})

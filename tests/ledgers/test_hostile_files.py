@@ -90,7 +90,7 @@ def spoilt(change: Callable[[dict[str, Any]], None]) -> bytes:
     return snapshots._HEAD.write(record, bytes(16))
 
 
-def test_the_head_that_the_others_spoil_is_right(tmp_path: Path) -> None:
+def test_the_undamaged_snapshot_head_is_read(tmp_path: Path) -> None:
     storage = LedgerStorage(str(tmp_path))
     assert snapshots.read_head(storage, published(storage, spoilt(lambda record: None))).rows == 18
 
@@ -206,7 +206,7 @@ def packed(content: bytes) -> bytes:
     return snapshot_files.put_long(1) + snapshot_files.put_long(len(raw)) + raw
 
 
-def test_a_ledger_file_that_is_right_is_read(tmp_path: Path) -> None:
+def test_the_undamaged_part_is_read(tmp_path: Path) -> None:
     assert ledger_file(tmp_path, snapshot_files.encode_block(ledgers(3))[1])() == ledgers(3)
 
 

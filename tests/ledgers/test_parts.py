@@ -119,7 +119,7 @@ def test_round_trip(
     check_part(storage, part)
 
 
-def test_an_entry_holds_no_more_bytes_than_it_may(storage: LedgerStorage) -> None:
+def test_an_entry_stays_below_its_byte_limit(storage: LedgerStorage) -> None:
     part = write(storage, pa.table({"id": pa.array(range(1000), pa.int64())}), batch=30, entry_bytes=500)
     assert set(part.entries[:-1]) == {60}, "two batches of 240 bytes, and not a third one"
 
@@ -143,7 +143,7 @@ def test_entries_and_columns_are_read_without_the_rest(storage: LedgerStorage) -
     assert not any(b.num_columns for b in none)
 
 
-def test_without_rows_nothing_is_left(storage: LedgerStorage) -> None:
+def test_a_writer_without_rows_leaves_no_file(storage: LedgerStorage) -> None:
     writer = PartWriter(storage, "t", SCHEMA, 0, staging_id="s")
     writer.write(table(0).to_batches()[0] if table(0).to_batches() else pa.RecordBatch.from_pylist([], schema=SCHEMA))
     assert writer.close() is None
@@ -176,7 +176,7 @@ def _damage(storage: LedgerStorage, part: Part, data: bytes) -> None:
     storage.publish(part.path, data)
 
 
-def test_missing_short_longer_or_another_file(storage: LedgerStorage) -> None:
+def test_a_missing_shorter_longer_or_replaced_part_is_refused(storage: LedgerStorage) -> None:
     part = write(storage, table(300), entry_rows=100)
     data = storage.read(part.path)
     other = storage.read(write(storage, table(300, seed=9), entry_rows=100).path)

@@ -43,7 +43,7 @@ def test_names_are_distinct_from_other_files(tmp_path: Path) -> None:
     ranges=st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 9000)), max_size=4),
 )
 @settings(max_examples=25)
-def test_a_chain_lists_what_a_list_would(
+def test_a_snapshot_chain_lists_the_same_ledgers_as_a_plain_list(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], gaps: int, wide: bool, ranges: list[tuple[int, int]]
 ) -> None:
     storage = LedgerStorage(str(tmp_path_factory.mktemp("ledgers")))

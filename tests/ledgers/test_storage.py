@@ -28,7 +28,7 @@ def storage(tmp_path: Path) -> LedgerStorage:
     return found
 
 
-def test_what_is_published_is_read_listed_and_deleted(storage: LedgerStorage) -> None:
+def test_a_published_file_is_read_listed_and_deleted(storage: LedgerStorage) -> None:
     storage.publish("a/b/one.parquet", b"one")
     again = pickle.loads(pickle.dumps(storage))
     assert again.uri == storage.uri
@@ -118,7 +118,7 @@ def _limit_files() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
 
-def test_a_disk_that_takes_no_more_is_an_error_and_leaves_nothing(storage: LedgerStorage) -> None:
+def test_a_full_disk_is_an_error_and_leaves_no_file(storage: LedgerStorage) -> None:
     code = """if True:
         import sys
         from ledgers.errors import StorageError
@@ -154,7 +154,7 @@ def test_a_writer_killed_in_the_middle_publishes_nothing(storage: LedgerStorage)
     assert re.fullmatch(r"a/\.x\.parquet\.[0-9a-f]{32}\.tmp", left.path)
 
 
-def test_what_spark_calls_a_file_leads_back_to_it(storage: LedgerStorage, tmp_path: Path) -> None:
+def test_the_spark_uri_of_a_file_resolves_to_the_file(storage: LedgerStorage, tmp_path: Path) -> None:
     assert storage.spark_uri("a/x.parquet") == f"file://{tmp_path}/ledgers of mine/a/x.parquet"
     for name in (
         storage.spark_uri("a/x.parquet"),

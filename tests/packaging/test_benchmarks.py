@@ -31,7 +31,7 @@ def test_the_spread_of_commits(tmp_path: Path) -> None:
     assert median > 5
 
 
-def test_what_schedules_catch() -> None:
+def test_the_detection_rate_of_schedules_is_measured() -> None:
     assert catching.rate(by_name("drop-before-folding"), "", 20)[1] > 0
     (claim,) = catching.run(("drop-before-folding",), {"quick": 20, "wide": 5}).claims
     assert claim.holds

@@ -100,7 +100,7 @@ def test_commands_exist_with_their_options() -> None:
     assert [(page, *words, wrong) for page, words in found if (wrong := unknown(words))] == []
 
 
-def test_suites_take_the_words_that_are_given_to_them() -> None:
+def test_documented_options_of_suites_exist() -> None:
     texts = {page.name: text_of(page) for page in PAGES} | {"Makefile": MAKEFILE}
     program = r"(?:again: )?\S*python -m conformance"
     found = [(name, words) for name, text in texts.items() for words in commands(text, program)]
@@ -115,9 +115,7 @@ def made(text: str, target: str) -> Iterator[re.Match[str]]:
     return (found for line in shown(text) if (found := pattern.fullmatch(line)) and found[1])
 
 
-def test_other_programs_take_the_words_that_are_given_to_them(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_documented_options_of_other_programs_exist(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """By what their `--help` lists: options, and the values of those that list theirs."""
     texts = {page.name: text_of(page) for page in PAGES} | {"Makefile": MAKEFILE}
     found: list[tuple[str, str, list[str]]] = []
@@ -209,7 +207,7 @@ def prose(text: str) -> str:
     return re.sub(r"`[^`\n]+`", "", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
 
 
-def test_nothing_is_left_to_be_filled_in() -> None:
+def test_pages_contain_no_placeholders() -> None:
     """A word that stands where a table or a sentence is to come (QUICKTABLE, TODO): in no page outside code."""
     assert PLACEHOLDER.findall("QUICKTABLE; TODO: FIXME, TBD. (XXX)") == ["QUICKTABLE", "TODO", "FIXME", "TBD", "XXX"]
     texts = {page.name: prose(text_of(page)) for page in PAGES}

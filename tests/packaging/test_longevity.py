@@ -27,7 +27,7 @@ def written(folder: Path, threads: Callable[[int], float] = lambda s: 9, anon: C
     return folder
 
 
-def test_what_stays_the_same_after_the_first_quarter_is_flat(tmp_path: Path) -> None:
+def test_memory_that_stops_growing_after_the_first_quarter_is_flat(tmp_path: Path) -> None:
     text, flat = judge(written(tmp_path, anon=lambda s: min(80, 10 + s / 20)), [])
     assert flat
     assert "Nothing that is judged grew." in text
@@ -47,7 +47,7 @@ def test_memory_that_grows_by_twenty_megabytes_an_hour_is_found(tmp_path: Path) 
     assert float(line.split()[-2]) == pytest.approx(20, abs=0.1), "the trend in an hour"
 
 
-def test_a_process_that_ended_too_soon_is_told(tmp_path: Path) -> None:
+def test_a_process_that_ended_too_soon_is_reported(tmp_path: Path) -> None:
     text, _ = judge(written(tmp_path), ["driver: ...OutOfMemoryError"])
     assert "ENDED TOO SOON: driver: ...OutOfMemoryError" in text
 
@@ -57,9 +57,7 @@ def test_the_figure_is_drawn_from_the_samples(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["a process that is ending", "one that has ended"])
-def test_a_process_that_ends_while_it_is_looked_at_ends_no_soak(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: bool
-) -> None:
+def test_a_process_that_ends_while_being_sampled_ends_no_soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: bool) -> None:
     """It has given its memory back, and /proc says nothing of it any more."""
     if not gone:
         (tmp_path / "7" / "fd").mkdir(parents=True)

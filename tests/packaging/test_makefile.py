@@ -56,11 +56,11 @@ def refused(ran: subprocess.CompletedProcess[str], venv: Path, *says: str) -> No
     assert not venv.exists(), "nothing may be made before the check"
 
 
-def test_no_python(bare: Path, tmp_path: Path) -> None:
+def test_make_without_python_names_the_next_step(bare: Path, tmp_path: Path) -> None:
     refused(make_venv(bare, tmp_path / "venv"), tmp_path / "venv", "Python 3.11 or newer", "apt install python3", "make PYTHON=")
 
 
-def test_no_java(bare: Path, tmp_path: Path) -> None:
+def test_make_without_java_names_the_next_step(bare: Path, tmp_path: Path) -> None:
     with_python(bare)
     refused(
         make_venv(bare, tmp_path / "venv"), tmp_path / "venv", "Java 17 or newer", "java cannot be run", "apt install openjdk-17"

@@ -27,13 +27,13 @@ HOW = {
     ("sh", "ci"): "test_ci_runs_these",
     ("python", "quickstart"): "make quickstart",
     ("text", "quickstart"): "make quickstart",
-    ("python", "tour"): "test_tour",
-    ("sh", "tour"): "test_tour",
-    ("python", "python"): "test_tour",
-    ("python", "subscriptions"): "test_tour",
-    ("sh", "wheel"): "test_cluster",
-    ("sh", "pack"): "test_cluster",
-    ("sh", "cluster"): "test_cluster",
+    ("python", "tour"): "test_the_tour_of_the_readme_runs",
+    ("sh", "tour"): "test_the_tour_of_the_readme_runs",
+    ("python", "python"): "test_the_tour_of_the_readme_runs",
+    ("python", "subscriptions"): "test_the_tour_of_the_readme_runs",
+    ("sh", "wheel"): "test_the_cluster_commands_of_the_readme_run",
+    ("sh", "pack"): "test_the_cluster_commands_of_the_readme_run",
+    ("sh", "cluster"): "test_the_cluster_commands_of_the_readme_run",
 }
 """What runs each block."""
 
@@ -63,7 +63,7 @@ def test_make_targets_exist() -> None:
         assert f"\n.PHONY: {target}\n" in makefile, f"a page shows make {target}"
 
 
-def test_the_readme_is_for_newcomers() -> None:
+def test_the_readme_stays_within_its_length() -> None:
     assert len(TEXT.split()) <= 1500, "move details to a page in docs"
 
 
@@ -107,7 +107,7 @@ spark.conf.set("spark.sql.shuffle.partitions", "2")
 
 
 @pytest.mark.slow
-def test_tour(tmp_path: Path) -> None:
+def test_the_tour_of_the_readme_runs(tmp_path: Path) -> None:
     """The programs in their order, in one session; then the commands on the same cluster; then the program without Spark."""
     url = (tmp_path / "cluster").as_uri()
     (tmp_path / "tour.py").write_text(
@@ -192,7 +192,7 @@ class Standalone:
 
 
 @pytest.mark.slow
-def test_cluster(wheel: Path, tmp_path: Path) -> None:
+def test_the_cluster_commands_of_the_readme_run(wheel: Path, tmp_path: Path) -> None:
     """The commands as they stand, on a real ZooKeeper and a real standalone cluster; only names of machines and folders differ,
     and the environment gets its dependencies by a path entry instead of a download."""
     assert commands("wheel") == [f"pip install {wheel.name}"]

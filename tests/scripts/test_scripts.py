@@ -55,7 +55,7 @@ def test_a_wrong_answer_fails_readably_and_can_be_rewritten(tmp_path: Path) -> N
         ("topic a segments=2\nd1: commit app=q version=1 a:1\n----\n", "a is not one segment"),
     ],
 )
-def test_a_script_that_tests_less_than_it_says_fails(script: str, says: str, tmp_path: Path) -> None:
+def test_a_script_with_an_unknown_or_ineffective_command_fails(script: str, says: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.txt"
     path.write_text(script)
     failure = check(path)

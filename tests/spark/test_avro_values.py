@@ -101,7 +101,7 @@ def test_bad_bytes_name_topic_and_row_and_nothing_is_committed(here: Deployment)
     assert here.files() == []
 
 
-def test_versions(here: Deployment) -> None:
+def test_readers_choose_a_schema_version_while_writers_differ(here: Deployment) -> None:
     """Writers of the old schema go on beside those of the new one; readers choose; a stream is told."""
     here.cluster.topics.create("t")
     here.cluster.topics.set_schema("t", FIRST)
@@ -143,13 +143,13 @@ def test_versions(here: Deployment) -> None:
         ({"topics": "t, u", "topic": None}, "several are named"),
     ],
 )
-def test_reads_that_cannot_be(here: Deployment, options: dict[str, Any], words: str) -> None:
+def test_impossible_reads_of_values_are_refused(here: Deployment, options: dict[str, Any], words: str) -> None:
     here.cluster.topics.create("t", schema="id bigint")
     with pytest.raises(PySparkException, match=words):
         here.read(**({"topic": "t"} | options), valueFormat="avro").collect()
 
 
-def test_what_columns_cannot_be_said_as_avro(here: Deployment) -> None:
+def test_columns_without_an_avro_type_are_refused(here: Deployment) -> None:
     here.cluster.topics.create("t", schema="id bigint, m map<int, int>")
     with pytest.raises(PySparkException, match=r"column m has the type map<int,int>, which Avro does not have"):
         here.read(valueFormat="avro")

@@ -234,7 +234,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.what for case in CASES])
-def test_a_clear_error_and_nothing_lost(site: Site, case: Case) -> None:
+def test_each_bad_input_is_a_clear_error_that_loses_no_row(site: Site, case: Case) -> None:
     files = site.parts()
     with pytest.raises(case.error) as caught:
         case.run(site)
@@ -247,7 +247,7 @@ def test_a_clear_error_and_nothing_lost(site: Site, case: Case) -> None:
     nothing_open_after_a_sweep(site.url)
 
 
-def test_the_table_is_long_enough() -> None:
+def test_the_table_of_bad_input_covers_every_kind() -> None:
     assert len(CASES) >= 40
 
 
@@ -280,7 +280,7 @@ DAMAGE: dict[str, tuple[Callable[[list[Path]], object], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_part_is_an_error_that_names_it(site: Site, damage: str) -> None:
+def test_a_damaged_part_is_an_error_that_names_the_part(site: Site, damage: str) -> None:
     """By the source with its file, segment and positions; also by `scan`, when it plans or when it runs. Never fewer rows."""
     run, said = DAMAGE[damage]
     parts = site.parts()
@@ -569,7 +569,7 @@ def test_two_first_writes_with_different_keys(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("planned", ["before", "after"])
-def test_the_topic_gets_its_key_between_staging_and_commit(tmp_path: Path, planned: str) -> None:
+def test_a_key_set_between_staging_and_commit_refuses_the_write(tmp_path: Path, planned: str) -> None:
     """A stream's committer is planned apart from its tasks, so its own plan may know the key that they did not."""
     site = Site(tmp_path)
     table = rows_of({"a": [1, 2]})
@@ -588,7 +588,7 @@ def test_the_topic_gets_its_key_between_staging_and_commit(tmp_path: Path, plann
     site.write(table, topic="new")
 
 
-def test_a_zombie_that_comes_after_its_successor(site: Site) -> None:
+def test_a_zombie_after_its_successor_changes_nothing(site: Site) -> None:
     zombie, old = site.staged(rows_of({"n": [1]}), txnAppId="app", txnVersion="1")
     successor, new = site.staged(rows_of({"n": [1]}), txnAppId="app", txnVersion="1")
     successor.commit(new)

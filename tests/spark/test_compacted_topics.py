@@ -41,7 +41,7 @@ def scanned(spark: SparkSession, url: str, **options: Any) -> list[Row]:
     return sorted(scan(spark, "t", serviceUrl=url, **options).collect(), key=lambda row: row.id)
 
 
-def test_the_same_rows_before_and_after(spark: SparkSession, url: str, tmp_path: Path) -> None:
+def test_compaction_leaves_the_same_rows(spark: SparkSession, url: str, tmp_path: Path) -> None:
     with connect(url) as cluster:
         cluster.topics.create("t", segments=2, key="id", schema="id bigint, name string, n array<int>")
     write(url, 1, 12)

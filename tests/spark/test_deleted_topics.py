@@ -107,7 +107,7 @@ def test_a_pattern_sees_deleted_topics(here: Deployment) -> None:
     assert batch(here, last, number, **pattern) == 1
 
 
-def test_the_first_batch_is_replayed_with_what_was_known_when_it_was_planned(here: Deployment) -> None:
+def test_the_first_batch_replays_with_the_deletions_known_at_its_planning(here: Deployment) -> None:
     """Spark asks for the initial offset anew then, after a deletion."""
     two(here)
     one = reader(here, startingOffsets="earliest", topicsPattern=PATTERN)

@@ -65,7 +65,7 @@ while True: pass' & wait"""
 """A shell with a child in a group of its own, which runs all the time."""
 
 
-def test_a_job_is_killed_only_in_what_still_is_so_once_it_is_stopped(example: Callable[[str], ModuleType], tmp_path: Path) -> None:
+def test_a_job_is_killed_only_if_its_state_still_holds_once_stopped(example: Callable[[str], ModuleType], tmp_path: Path) -> None:
     jobs = example("jobs")
     answers = iter(["decided meanwhile", None, None, "open", "open"])
     runs: list[bool] = []
@@ -84,7 +84,7 @@ def test_a_job_is_killed_only_in_what_still_is_so_once_it_is_stopped(example: Ca
         assert (process.returncode, processes.look()) == (-signal.SIGKILL, set())
 
 
-def test_a_stopped_job_goes_on_after_an_error_and_is_ended_with_the_example(
+def test_a_stopped_job_resumes_after_an_error_and_ends_with_the_example(
     example: Callable[[str], ModuleType], tmp_path: Path
 ) -> None:
     jobs = example("jobs")
@@ -108,7 +108,7 @@ os.wait()
 """Starts a program that begins only once somebody writes into a FIFO; until then he waits for that in the kernel."""
 
 
-def test_who_waits_for_a_program_that_is_stopped_before_it_begins_is_stopped_too(
+def test_a_waiter_for_a_program_stopped_before_its_start_is_stopped_too(
     example: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs, fifo = example("jobs"), tmp_path / "fifo"

@@ -97,7 +97,7 @@ def test_a_persistent_topic_has_one_log(here: Deployment) -> None:
     assert here.cluster.client.instream.topics.find(persistent_name(X)) is None
 
 
-def test_rows_are_brought_together_for_the_topic_that_a_name_stands_for(here: Deployment) -> None:
+def test_rows_are_repartitioned_for_the_topic_behind_a_name(here: Deployment) -> None:
     """For a migrated one, and for one that a write will make; a persistent topic is one log."""
     cluster, new = here.cluster, "persistent://public/new/a"
 
@@ -115,7 +115,7 @@ def test_rows_are_brought_together_for_the_topic_that_a_name_stands_for(here: De
         partitions(Y, segments=3)
 
 
-def test_a_transaction_never_spans_both_kinds(here: Deployment) -> None:
+def test_a_transaction_never_spans_both_models(here: Deployment) -> None:
     """The second write is refused before a row is staged, and so is the whole transaction."""
     here.cluster.topics.create("t", schema="n bigint")
     here.write(rows(here, 0, 1), X)

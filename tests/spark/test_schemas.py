@@ -68,7 +68,7 @@ def test_a_user_schema_may_subset_reorder_and_widen(here: Deployment) -> None:
         ("id bigint", {"columns": "name"}, ["OptionError", "columns", "name", "id"]),
     ],
 )
-def test_a_user_schema_that_cannot_be(here: Deployment, schema: str, options: dict[str, str], words: list[str]) -> None:
+def test_an_impossible_user_schema_is_refused(here: Deployment, schema: str, options: dict[str, str], words: list[str]) -> None:
     here.cluster.topics.create("t", schema="id bigint, name string, s struct<x:int>")
     with pytest.raises(PySparkException) as caught:
         here.read(schema=schema, **options).collect()

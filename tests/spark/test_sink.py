@@ -159,7 +159,7 @@ def test_a_new_checkpoint_under_old_tokens_is_an_error_in_foreach_batch(here: De
     assert ids(here.read("a")) == ids(here.read("b")) == [0, 1, 2]
 
 
-def test_tokens_of_batch_writes(here: Deployment) -> None:
+def test_a_repeated_batch_token_is_skipped(here: Deployment) -> None:
     df = here.spark.range(3)
     for _ in range(2):
         here.write(df, txnAppId="app", txnVersion="7")
@@ -224,7 +224,7 @@ def test_a_key_may_come_later_and_be_null(here: Deployment) -> None:
         ("nope", ("'nope'",)),
     ],
 )
-def test_keys_that_cannot_be(here: Deployment, key: str, words: tuple[str, ...]) -> None:
+def test_impossible_keys_are_refused(here: Deployment, key: str, words: tuple[str, ...]) -> None:
     df = here.spark.sql("select 1.5D x, 'a' k, named_struct('f', 1) s")
     with refused("OptionError", *words):
         here.write(df, keyColumn=key)
@@ -289,7 +289,7 @@ def test_compression_and_entries(here: Deployment) -> None:
     assert len(set(positions)) == 10_000
 
 
-def test_writes_of_nothing(here: Deployment) -> None:
+def test_empty_writes_create_topics_without_files(here: Deployment) -> None:
     empty = here.spark.range(0)
     here.write(empty, "empty", segments="2", keyColumn="id")
     here.write(empty, "empty")

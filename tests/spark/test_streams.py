@@ -48,7 +48,7 @@ def reader(here: Deployment, topic: str = "t", **options: str) -> StreamReader:
 # --- starts -------------------------------------------------------------------------------------------------------
 
 
-def test_starts(here: Deployment) -> None:
+def test_each_starting_offset_selects_its_rows(here: Deployment) -> None:
     log = ten(here)
     published = [
         r[0]
@@ -140,7 +140,7 @@ def test_available_now_ends_at_its_target(here: Deployment) -> None:
 # --- restarts and replays -----------------------------------------------------------------------------------------
 
 
-def test_a_restart_goes_on_and_a_lost_commit_replays_the_same_rows(here: Deployment) -> None:
+def test_a_restart_resumes_and_a_lost_commit_replays_the_same_rows(here: Deployment) -> None:
     ten(here)
     stream = here.stream(startingOffsets="earliest", maxRowsPerTrigger="50")
     assert only(here.drain(stream)) == [list(range(50)), list(range(50, 100))]
@@ -177,7 +177,7 @@ def test_a_replay_is_the_same_after_folding_and_forgetting(here: Deployment) -> 
         one.partitions(start, {"log": 10**6, "read": ["topic://public/default/t"]})
 
 
-def test_offsets_that_are_not_ours(here: Deployment) -> None:
+def test_foreign_offsets_are_refused(here: Deployment) -> None:
     ten(here)
     one = reader(here)
     for offset in ({}, {"log": -1}, {"log": "3"}, {"log": True}, {"value": 5}):
@@ -185,7 +185,7 @@ def test_offsets_that_are_not_ours(here: Deployment) -> None:
             one.partitions(offset, offset)
 
 
-def test_not_woken_by_other_topics(here: Deployment) -> None:
+def test_a_stream_is_not_woken_by_other_topics(here: Deployment) -> None:
     log = ten(here)
     ten(here, "other")
     one = reader(here, startingOffsets="earliest")
@@ -220,7 +220,7 @@ def test_process_all_available_waits_for_what_was_committed_before(here: Deploym
 # --- topics that change --------------------------------------------------------------------------------------------
 
 
-def test_other_topics_than_the_checkpoints(here: Deployment) -> None:
+def test_topics_that_differ_from_the_checkpoint_are_refused_or_continued(here: Deployment) -> None:
     ten(here, "b", first=1000)
     ten(here, "a")
     assert len(only(here.drain(here.stream("a", startingOffsets="earliest")))) == 1

@@ -72,7 +72,7 @@ def test_consume_transform_produce(here: Deployment) -> None:
     assert cursors(here) == [[f"0:0..{last}:0"]]
 
 
-def test_a_micro_batch_is_acknowledged_with_what_comes_of_it(here: Deployment) -> None:
+def test_a_micro_batch_is_acknowledged_with_its_output(here: Deployment) -> None:
     here.cluster.topics.create("in", schema="id bigint")
     here.cluster.subscriptions.create("in", "etl")
     for number in range(3):
@@ -107,7 +107,7 @@ def test_a_micro_batch_is_acknowledged_with_what_comes_of_it(here: Deployment) -
     assert here.cluster.subscriptions.describe("in", "etl").lag.rows == 15
 
 
-def test_a_write_that_failed_after_it_had_left_its_manifest_does_not_count(here: Deployment) -> None:
+def test_a_failed_write_with_a_published_manifest_does_not_count(here: Deployment) -> None:
     """The process that commits dies when its manifest is there, and Spark's abort fails, too: the program is told of an error, and
     runs the write again.
     """

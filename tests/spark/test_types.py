@@ -140,7 +140,7 @@ def test_every_type_comes_back_by_every_way(here: Deployment, write_zone: str, r
         assert streamed == [found[0]]
 
 
-def test_a_column_alone(here: Deployment) -> None:
+def test_a_single_column_of_each_type_comes_back(here: Deployment) -> None:
     """A column alone is projected at the file, by index: names with dots, and what lies beside nested columns."""
     here.write(rows_of(here.spark, ALL))
     for name in ("a", "a.b", "with.dot", "with`tick", "_metadata", "map_int", "deep", "vars"):
@@ -191,7 +191,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refused_before_a_row_is_staged(here: Deployment, case: str) -> None:
+def test_unsupported_types_are_refused_before_a_row_is_staged(here: Deployment, case: str) -> None:
     query, *said = REFUSED[case]
     with pytest.raises(PySparkException) as caught:
         here.write(here.spark.sql(query))
@@ -207,7 +207,7 @@ def test_calendar_intervals_are_refused_by_spark_itself(here: Deployment) -> Non
     assert here.files() == []
 
 
-def test_a_stream_refuses_them_too(here: Deployment) -> None:
+def test_a_stream_refuses_unsupported_types_too(here: Deployment) -> None:
     df = here.spark.readStream.format("rate").load().selectExpr("value", "interval '1' year y")
     with pytest.raises(PySparkException) as caught:  # noqa: PT012
         query = (

@@ -72,7 +72,7 @@ def test_without_a_query_the_token_decides(cluster: Cluster, write: Write) -> No
         write(3, version=4)
 
 
-def test_empty_batches_are_judged_as_others(cluster: Cluster, write: Write) -> None:
+def test_empty_batches_follow_the_rules_of_other_batches(cluster: Cluster, write: Write) -> None:
     write(version=0, query="q")
     write(version=0, query="q")
     with pytest.raises(TxnSegmentError, match="query new"):

@@ -39,7 +39,7 @@ def write(bench: SparkBench, topic: str, rows: pa.Table = ROWS, **options: str) 
 
 
 @pytest.mark.parametrize(("name", "to"), [(X, TO), (NEW, STANDS_FOR)], ids=["migrated", "its namespace says so"])
-def test_a_name_that_stands_for_a_topic_with_segments_has_a_key(bench: SparkBench, name: str, to: str) -> None:
+def test_a_name_that_resolves_to_a_segmented_topic_takes_a_key(bench: SparkBench, name: str, to: str) -> None:
     bench.plain(X, [100])
     bench.client.instream.migrator.migrate(persistent_name(X), topic_name(TO), segments=4)
     Providers(bench.client).set_namespace("public", "new", Model.METADATA)

@@ -81,7 +81,7 @@ def test_rows_without_a_key_move_on_by_bytes_too() -> None:
     assert len({segment for _ in range(4) for segment, _ in router.route(batch)}) == 2
 
 
-def test_a_batch_larger_than_an_entry_still_goes_somewhere() -> None:
+def test_a_batch_larger_than_an_entry_is_routed() -> None:
     batch = pa.record_batch({"n": pa.array(range(10), pa.int64())})
     router = Router(active(2), None, batch.schema, entry_rows=3)
     assert [s for _ in range(3) for s, _ in router.route(batch)] == [active(2)[i].segment for i in (0, 1, 0)]

@@ -21,7 +21,7 @@ def rows(cluster: Cluster) -> int:
         return sum(1 for _ in consumer.messages(timeout=0))
 
 
-def test_parts_are_as_old_as_their_tasks_say(cluster: Cluster) -> None:
+def test_parts_have_the_age_that_their_tasks_report(cluster: Cluster) -> None:
     """Tasks and committer may be planned apart: what counts is when the first part was written."""
     late = write(cluster)
     first, second = late.run()

@@ -63,7 +63,7 @@ def test_values_of_avro() -> None:
     assert batch(topic="a").value_format == "columns"
 
 
-def test_an_application_alone_names_a_stream() -> None:
+def test_an_application_without_a_version_names_a_stream() -> None:
     write = stream(topic="a", txnAppId="etl", checkpointlocation="/c", queryname="q")
     assert (write.txn_app_id, write.txn_version, write.streaming) == ("etl", None, True)
 
@@ -149,7 +149,7 @@ ONLY_STREAM = [
     + [(o, w, (True,)) for o, w in ONLY_STREAM],
     ids=lambda v: str(v)[:60],
 )
-def test_what_cannot_work_says_so(options: dict[str, Any], words: str, modes: tuple[bool, ...]) -> None:
+def test_impossible_sink_options_are_refused_with_advice(options: dict[str, Any], words: str, modes: tuple[bool, ...]) -> None:
     topic = {} if not options or options.keys() & {"topic", "path", "paths"} else {"topic": "a"}
     for streaming in modes:
         with pytest.raises(OptionError) as error:

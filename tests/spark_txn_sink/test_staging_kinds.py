@@ -25,7 +25,7 @@ def test_the_second_kind_is_refused(tmp_path: Path, first: str, second: str) -> 
         area.begin("w4", second)
 
 
-def test_a_refused_write_leaves_nothing_to_wait_for(tmp_path: Path) -> None:
+def test_a_refused_write_leaves_no_pending_write(tmp_path: Path) -> None:
     area = StagingArea(LedgerStorage(f"file://{tmp_path}"), "token")
     area.open()
     area.begin("w1", ONE)

@@ -58,7 +58,7 @@ def test_a_checkpoint_counts_for_the_cluster_that_it_was_made_with(cluster: Clus
             drained(query, serviceUrl=urls[1], **options)
 
 
-def test_a_topic_that_is_added_to_a_subscribed_stream_loses_no_row_that_is_left(cluster: Cluster) -> None:
+def test_a_topic_added_to_a_subscribed_stream_loses_no_unacknowledged_row(cluster: Cluster) -> None:
     for topic in ("a", "b"):
         cluster.topics.create(topic, schema="n bigint")
         cluster.subscriptions.create(topic, "s", start="earliest")
@@ -78,7 +78,7 @@ def test_a_topic_that_is_added_to_a_subscribed_stream_loses_no_row_that_is_left(
 
 
 @pytest.mark.parametrize("topic", ["topic://public/default/t", "persistent://public/default/t"])
-def test_a_subscription_that_is_added_to_a_stream_loses_no_row_that_is_left(cluster: Cluster, topic: str) -> None:
+def test_a_subscription_added_to_a_stream_loses_no_unacknowledged_row(cluster: Cluster, topic: str) -> None:
     cluster.topics.create(topic, schema="n bigint")
     cluster.subscriptions.create(topic, "s", start="earliest")
     commit(cluster, topic, 1)

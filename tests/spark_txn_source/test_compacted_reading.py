@@ -86,7 +86,7 @@ def everything(url: str, cluster: Cluster, end: int, times: list[int]) -> dict[s
     seed=st.integers(0, 1000),
 )
 @settings(max_examples=3)
-def test_random_histories_read_the_same(
+def test_random_histories_read_the_same_after_compaction(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], split: bool, target: int, seed: int
 ) -> None:
     url, chance = f"file://{tmp_path_factory.mktemp('cluster')}/c", random.Random(seed)
@@ -124,7 +124,7 @@ def url(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     "options", [{}, {"startingOffsets": '{"log": 3}', "endingOffsets": '{"log": 6}'}, {"maxPartitionBytes": "1"}]
 )
-def test_the_same_rows_under_the_same_positions(url: str, options: dict[str, str]) -> None:
+def test_compacted_rows_keep_their_positions(url: str, options: dict[str, str]) -> None:
     with connect(url) as cluster:
         cluster.topics.create("t", segments=2, key="id", schema=SCHEMA)
         for k in range(1, 9):
@@ -137,7 +137,7 @@ def test_the_same_rows_under_the_same_positions(url: str, options: dict[str, str
     assert len({(row["__segment"], row["__messageId"]) for row in before}) == len(before) > 0
 
 
-def test_a_task_that_was_planned_before_reads_what_it_planned(url: str) -> None:
+def test_a_task_planned_before_a_compaction_reads_its_planned_rows(url: str) -> None:
     with connect(url) as cluster:
         cluster.topics.create("t", schema=SCHEMA)
         for k in range(1, 4):
@@ -151,7 +151,7 @@ def test_a_task_that_was_planned_before_reads_what_it_planned(url: str) -> None:
     assert found == [1, 2, 3]
 
 
-def test_the_call_and_the_command_leave_fewer_files_than_they_are_told(url: str) -> None:
+def test_compacting_by_call_or_command_starts_at_the_given_number_of_files(url: str) -> None:
     with connect(url) as cluster:
         cluster.topics.create("t", schema="n bigint")
         for n in range(3):

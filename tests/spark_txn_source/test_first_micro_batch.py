@@ -286,7 +286,7 @@ def test_a_stream_from_earliest_after_a_trim_replays_its_first_batch(site: Site)
     assert again.read(again.at, end) == planned
 
 
-def test_a_first_batch_that_an_older_version_planned_goes_on(site: Site) -> None:
+def test_a_first_batch_planned_by_an_older_version_continues(site: Site) -> None:
     """Its offsets say nothing of where it began: from a number and from earliest that does not matter."""
     for options in ({"topics": "u", "startingOffsets": "earliest"}, {"topics": "u", "startingOffsets": '{"log": 0}'}):
         first = site.reader(**options)

@@ -63,7 +63,7 @@ def test_a_terminated_topic_costs_a_poll_one_round_trip(followed: Followed) -> N
     assert followed.poll() == (2, {str(T): seal, str(U): number})
 
 
-def test_what_becomes_of_a_sealed_topic_is_seen_at_once(followed: Followed) -> None:
+def test_the_successor_of_a_sealed_topic_is_seen_at_once(followed: Followed) -> None:
     other = followed.other
     seal = other.sealing.seal(T, "migrate", to=str(Y))
     followed.settle()
@@ -84,7 +84,7 @@ def test_the_deletion_of_a_terminated_topic_is_seen_at_once(followed: Followed) 
         followed.topics.read()
 
 
-def test_a_new_topic_of_a_pattern_is_met_at_once(followed: Followed) -> None:
+def test_a_new_topic_of_a_pattern_is_seen_at_once(followed: Followed) -> None:
     followed.topics = FollowingLogs(followed.client, Pattern("persistent://public/default/.*"))
     followed.settle()
     new = PersistentName("public", "default", "new")

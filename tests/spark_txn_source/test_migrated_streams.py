@@ -47,7 +47,7 @@ def staged(bench: SparkBench, version: int, values: list[int]) -> WriteSet:
     return WriteSet("app", X, claim, {X: bench.parts(X, values)}, time_ms(bench.client.cluster.store), 10_000)
 
 
-def test_a_stream_and_a_writer_of_a_persistent_topic_carry_on(bench: SparkBench) -> None:
+def test_a_stream_and_a_writer_continue_over_a_migration(bench: SparkBench) -> None:
     commit = bench.client.instream.coordinator.commit
     commit(staged(bench, 0, [1, 2]))
     old, behind = bench.stream(X, startingOffsets="earliest"), bench.stream(X, startingOffsets="earliest")
@@ -70,7 +70,7 @@ def test_a_stream_and_a_writer_of_a_persistent_topic_carry_on(bench: SparkBench)
     assert both[:3] == [("persistent", "1:0:0"), ("persistent", "1:0:1"), ("persistent", "3:0:0")]
 
 
-def test_the_command_and_what_it_shows(bench: SparkBench) -> None:
+def test_the_migrate_command_and_lineage_show_the_successor(bench: SparkBench) -> None:
     from txnsegment import lineage
 
     bench.commit(X, [1])
@@ -95,7 +95,7 @@ def test_the_command_and_what_it_shows(bench: SparkBench) -> None:
 
 
 @pytest.mark.parametrize("younger", ["commit", "tasks"])
-def test_a_sink_goes_on_whose_tasks_and_commit_were_planned_on_either_side_of_a_migration(bench: SparkBench, younger: str) -> None:
+def test_a_sink_continues_when_a_migration_falls_between_its_tasks_and_its_commit(bench: SparkBench, younger: str) -> None:
     """Spark makes a writer for the tasks of a batch and another one that commits it, in another process."""
     bench.commit(X, [0])
     rows = pa.table({"n": pa.array([1, 2], pa.int64()), "more": ["a", "b"]})
@@ -115,7 +115,7 @@ def test_a_sink_goes_on_whose_tasks_and_commit_were_planned_on_either_side_of_a_
     assert [row["more"] for row in bench.batch(TO) if row["n"]] == ["a", "b"]
 
 
-def test_a_plain_producer_is_told_that_its_topic_was_migrated(bench: SparkBench) -> None:
+def test_a_plain_producer_of_a_migrated_topic_gets_an_error(bench: SparkBench) -> None:
     """Whether it was made before, or has begun to send before."""
     bench.commit(X, [1])
     with connect(bench.url) as cluster:
@@ -134,7 +134,7 @@ def test_a_plain_producer_is_told_that_its_topic_was_migrated(bench: SparkBench)
 
 
 @pytest.mark.parametrize("looks", [1, 2, 3])
-def test_a_plain_producer_whose_topic_is_migrated_in_the_middle_of_a_flush(
+def test_a_flush_of_a_plain_producer_is_safe_beside_a_migration_at_each_lookup(
     bench: SparkBench, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between any two of its looks at where the name goes: it is asked once what it stands for, and once at most of which kind."""
@@ -164,7 +164,7 @@ def test_a_plain_producer_whose_topic_is_migrated_in_the_middle_of_a_flush(
     assert bench.numbers(X) == ([1] if looks < 3 else [1, 2])
 
 
-def test_a_running_consumer_goes_on_where_its_topic_does(bench: SparkBench) -> None:
+def test_a_running_consumer_continues_with_the_successor(bench: SparkBench) -> None:
     bench.commit(X, [1])
     with connect(bench.url) as cluster, cluster.consumer(X, "s", start="earliest") as consumer:
         rows = consumer.messages(timeout=0)
@@ -219,7 +219,7 @@ def test_a_migration_under_load(bench: SparkBench) -> None:
     assert query.at["log"] > 0
 
 
-def test_a_pattern_of_the_old_name_alone_goes_on_with_the_new_topic(bench: SparkBench) -> None:
+def test_a_pattern_of_the_old_name_continues_with_the_successor(bench: SparkBench) -> None:
     """A stream of it, one that is restarted, and a batch; what the pattern matches besides is read as ever."""
     old, other = "persistent://public/default/(x|z)", "persistent://public/default/z"
     bench.commit(X, [1, 2])
@@ -243,7 +243,7 @@ def test_a_pattern_of_the_old_name_alone_goes_on_with_the_new_topic(bench: Spark
     assert bench.numbers([], topicsPattern="persistent://.*") == bench.numbers([], topicsPattern=".*") == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_streams_of_what_is_deleted_with_the_new_topic(bench: SparkBench) -> None:
+def test_deleted_rows_of_a_migrated_topic_are_a_loss_for_streams(bench: SparkBench) -> None:
     """Who has all rows of it goes on with what is made again; who has not is told; nothing of before is read."""
     bench.commit(X, [1, 2])
     end, behind = (bench.stream([], topicsPattern="persistent://.*", startingOffsets="earliest") for _ in range(2))
@@ -274,7 +274,7 @@ def test_streams_of_what_is_deleted_with_the_new_topic(bench: SparkBench) -> Non
     assert bench.numbers(X, startingOffsets=given, failOnDataLoss="false") == [4]
 
 
-def test_streams_of_what_retention_takes_of_the_old_topic(bench: SparkBench) -> None:
+def test_trimmed_rows_of_a_migrated_topic_are_a_loss_for_streams(bench: SparkBench) -> None:
     bench.commit(X, [1, 2])
     end, behind = (bench.stream(X, startingOffsets="earliest") for _ in range(2))
     assert end.next() == [1, 2]

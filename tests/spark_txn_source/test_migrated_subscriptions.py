@@ -48,7 +48,7 @@ def left(cluster: Cluster, topic: str, name: str = "s") -> list[int]:
         return [m.value["n"] for m in consumer.messages(timeout=0)]
 
 
-def test_a_stream_commits_its_cursor_whichever_log_its_rows_come_from(bench: SparkBench) -> None:
+def test_a_stream_commits_its_cursor_for_rows_of_either_log(bench: SparkBench) -> None:
     with connect(bench.url) as cluster:
         bench.commit(X, [1])
         cluster.subscriptions.create(X, "s")
@@ -70,7 +70,7 @@ def test_a_stream_commits_its_cursor_whichever_log_its_rows_come_from(bench: Spa
         assert cluster.subscriptions.describe(X, "s").lag.rows == 0
 
 
-def test_a_stream_of_the_new_name_acknowledges_what_it_has_read_and_no_more(bench: SparkBench) -> None:
+def test_a_stream_of_the_new_name_acknowledges_only_its_read_rows(bench: SparkBench) -> None:
     for n in range(1, 6):
         bench.commit(X, [n])
     migrate(bench)
@@ -92,7 +92,7 @@ def test_a_stream_of_the_new_name_acknowledges_what_it_has_read_and_no_more(benc
         assert found == [3, 4, 5, 6]
 
 
-def test_what_was_acknowledged_one_by_one_stays_so_for_a_stream(bench: SparkBench) -> None:
+def test_individual_acks_stay_valid_for_a_stream(bench: SparkBench) -> None:
     with connect(bench.url) as cluster:
         for n in range(1, 4):
             bench.commit(X, [n, 10 * n])
@@ -112,7 +112,7 @@ def test_what_was_acknowledged_one_by_one_stays_so_for_a_stream(bench: SparkBenc
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])
-def test_a_new_stream_of_the_old_name_starts_where_it_is_told(bench: SparkBench, start: str) -> None:
+def test_a_new_stream_of_the_old_name_starts_at_the_given_offset(bench: SparkBench, start: str) -> None:
     first = bench.commit(X, [1])
     bench.commit(X, [2])
     migrate(bench)
@@ -133,7 +133,7 @@ def test_a_new_stream_of_the_old_name_starts_where_it_is_told(bench: SparkBench,
         assert bench.numbers(X, endingOffsets=json.dumps({X: f"{first}:0"})) == [1]
 
 
-def test_a_checkpoint_goes_on_under_the_new_name(bench: SparkBench) -> None:
+def test_a_checkpoint_continues_under_the_new_name(bench: SparkBench) -> None:
     """`topicsChanged=continue`: what was read by the positions of the old log is not read again by the numbers of the new one."""
     for n in range(1, 5):
         bench.commit(X, [n])
@@ -256,7 +256,7 @@ def test_a_cumulative_acknowledgement_keeps_to_the_order_of_the_log(bench: Spark
             assert [m.value["n"] for m in consumer.messages(timeout=0)] == [20, 30]
 
 
-def test_a_subscription_of_what_was_trimmed_before(bench: SparkBench) -> None:
+def test_a_subscription_of_a_trimmed_migrated_topic_has_the_remaining_rows(bench: SparkBench) -> None:
     for n in range(1, 4):
         bench.commit(X, [n])
     trimmer, reading = bench.client.instream.sweeper.trimmer, bench.client.instream.buffer.read(persistent_name(X))
@@ -272,7 +272,7 @@ def test_a_subscription_of_what_was_trimmed_before(bench: SparkBench) -> None:
 
 
 @pytest.mark.parametrize("topic", [X, TO])
-def test_what_a_transaction_reads_of_a_migrated_topic(bench: SparkBench, topic: str) -> None:
+def test_a_transaction_reads_the_same_rows_under_either_name(bench: SparkBench, topic: str) -> None:
     """The plan of `txn.read`, whose rows and acks are the same under either name."""
     bench.commit(X, [1, 2])
     bench.commit(X, [3])
@@ -297,7 +297,7 @@ def test_what_a_transaction_reads_of_a_migrated_topic(bench: SparkBench, topic: 
                 txn.commit()
 
 
-def test_a_transaction_that_reads_goes_on_while_its_topic_does(bench: SparkBench) -> None:
+def test_a_reading_transaction_continues_over_a_migration(bench: SparkBench) -> None:
     """Rows read before, acknowledged after, together with what is written under the old name."""
     bench.commit(X, [1, 2])
     with connect(bench.url) as cluster:
@@ -315,7 +315,7 @@ def test_a_transaction_that_reads_goes_on_while_its_topic_does(bench: SparkBench
         assert bench.numbers(X) == bench.numbers(TO) == [1, 2, 9]
 
 
-def test_a_pattern_of_the_old_name_goes_on(bench: SparkBench) -> None:
+def test_a_pattern_of_the_old_name_reads_the_successor(bench: SparkBench) -> None:
     options = {"topicsPattern": "persistent://public/default/.*"}
     bench.commit(X, [1])
     with connect(bench.url) as cluster:

@@ -52,7 +52,7 @@ def test_integers_out_of_range(number: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "1.0", "1e3", "1_000", "+1", "٣", "0x10", "1 000", "true", "--1", "1" * 5000])
-def test_what_is_no_integer(text: str) -> None:
+def test_text_that_is_no_integer_is_refused(text: str) -> None:
     message = refusal(integer(1, 9), text)
     assert "not a whole number" in message
     assert "from 1 to 9" in message
@@ -65,7 +65,7 @@ def test_booleans(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1", "0", "yes", "no", "on", "t", "truee"])
-def test_what_is_no_boolean(text: str) -> None:
+def test_text_that_is_no_boolean_is_refused(text: str) -> None:
     assert "true or false" in refusal(boolean, text)
 
 
@@ -77,7 +77,7 @@ def test_byte_sizes(number: int, unit: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "m", "1.5g", "-1", "1x", "1mm", "1 m b", "1e6", "128mi"])
-def test_what_is_no_byte_size(text: str) -> None:
+def test_text_that_is_no_byte_size_is_refused(text: str) -> None:
     assert "128m" in refusal(byte_size(), text)
 
 
@@ -127,7 +127,7 @@ def test_comma_lists(found: list[str], around: str) -> None:
         ("[1]", "texts"),
     ],
 )
-def test_what_is_no_list(text: str, word: str) -> None:
+def test_text_that_is_no_list_is_refused(text: str, word: str) -> None:
     assert word in refusal(names, text)
 
 
@@ -180,7 +180,7 @@ def test_spellings_of_one_moment(text: str) -> None:
         ("9999-12-31T23:59:59-14:00", "1970 to 9999"),
     ],
 )
-def test_what_is_no_timestamp(text: str, word: str) -> None:
+def test_text_that_is_no_timestamp_is_refused(text: str, word: str) -> None:
     assert word in refusal(timestamp_ms(up=True), text)
 
 
@@ -211,12 +211,12 @@ def test_the_table_escapes_bars() -> None:
     ]
 
 
-def test_a_table_must_have_the_names_that_the_other_side_knows() -> None:
+def test_a_table_must_have_the_names_of_its_parser() -> None:
     with pytest.raises(ValueError, match="differ"):
         OptionTable("sink", (Option("a", "", "", words),))
 
 
-def test_asking_for_a_default_that_is_not_there() -> None:
+def test_a_missing_default_is_an_error() -> None:
     from spark_txn_source.options import COLUMNS, SOURCE
 
     with pytest.raises(ValueError, match="columns has no default"):

@@ -82,7 +82,7 @@ def deleted_at(step: int, options: ReadOptions) -> tuple[str, list[str] | None]:
 
 
 @pytest.mark.parametrize("what", [str(T), ".*/(t|y)", "persistent://.*/t"])
-def test_a_deletion_at_any_step_takes_all_of_a_batch_or_nothing(what: str) -> None:
+def test_a_deletion_at_any_step_of_a_batch_removes_all_rows_or_none(what: str) -> None:
     """What was migrated and what goes on are of one topic: the rows of the one are not there without those of the other. Whoever
     names a topic that is gone is told; a pattern then matches nothing.
     """

@@ -49,7 +49,7 @@ def scalable(bench: SparkBench, *values: int, topic: str = "t") -> int:
 # --- batches --------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_reads_up_to_what_is_undecided(bench: SparkBench) -> None:
+def test_a_batch_reads_up_to_the_first_undecided_transaction(bench: SparkBench) -> None:
     bench.plain(X, [1, 2])
     bench.commit(X, [3])
     aborted = bench.begin(X)
@@ -78,7 +78,7 @@ def test_metadata_columns(bench: SparkBench) -> None:
     ]
 
 
-def test_both_kinds_at_once(bench: SparkBench) -> None:
+def test_a_read_covers_both_transaction_models(bench: SparkBench) -> None:
     """A union of columns; a pattern finds what its regular expression matches from end to end."""
     scalable(bench, 1)
     bench.plain(X, pa.table({"n": pa.array([2], pa.int64()), "more": ["a"]}))
@@ -115,7 +115,7 @@ def test_starts_and_ends_of_a_batch(bench: SparkBench) -> None:
 
 
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
-def test_a_number_of_the_log_is_not_looked_at_where_no_topic_of_it_is_read(bench: SparkBench, level: str) -> None:
+def test_the_log_number_of_an_offset_is_ignored_without_topics_of_the_log(bench: SparkBench, level: str) -> None:
     """A stream's offset always has one, and is taken as it is for what a batch reads."""
     number, last = scalable(bench, 0), bench.plain(X, [1, 2])
     at = {X: f"{last}:0"}
@@ -149,7 +149,7 @@ def test_timestamps(bench: SparkBench) -> None:
         ({"topicsPattern": ".*", "startingOffsets": json.dumps({X: "1:0"})}, "topic:// topics are read, too"),
     ],
 )
-def test_offsets_say_where_everything_begins_and_nothing_else(options: dict[str, str], what: str) -> None:
+def test_an_offset_that_does_not_fit_the_topics_is_refused(options: dict[str, str], what: str) -> None:
     with pytest.raises(OptionError, match=what):
         ReadOptions.parse({"serviceUrl": "memory://t", **options}, streaming=False)
 
@@ -163,7 +163,7 @@ def test_an_end_before_the_start(bench: SparkBench) -> None:
 # --- subscriptions --------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_reads_what_a_subscription_has_still_to_get(bench: SparkBench) -> None:
+def test_a_batch_reads_the_unacknowledged_rows_of_a_subscription(bench: SparkBench) -> None:
     bench.plain(X, range(4), entry_rows=2)
     bench.commit(X, [4, 5])
     ongoing = bench.begin(X)
@@ -215,7 +215,7 @@ def test_a_stream_begins_at_a_cursor_and_moves_it(bench: SparkBench) -> None:
         assert sorted(made.next()) == [0, 1, 2, 3, 4, 5, 6]
 
 
-def test_what_a_transaction_would_acknowledge_of_both_kinds_is_refused(bench: SparkBench) -> None:
+def test_a_transaction_that_would_acknowledge_rows_of_both_models_is_refused(bench: SparkBench) -> None:
     bench.plain(X, [1])
     scalable(bench, 2)
     with connect(bench.url) as cluster:
@@ -249,7 +249,7 @@ def test_a_stream_of_one_topic(bench: SparkBench) -> None:
     query.reader.stop()
 
 
-def test_an_offset_of_topics_alone_is_what_it_was(bench: SparkBench) -> None:
+def test_the_offset_of_segmented_topics_keeps_its_form(bench: SparkBench) -> None:
     number = scalable(bench, 1)
     bench.plain(X, [2])
     query = bench.stream("t", startingOffsets="earliest")
@@ -292,7 +292,7 @@ def test_limits_take_the_oldest_first(bench: SparkBench, limit: str, batches: in
     assert sorted(found[0]) == [0, 1, 2, 10, 11, 12][: int(limit)]
 
 
-def test_available_now_reads_what_there_was(bench: SparkBench) -> None:
+def test_available_now_reads_the_rows_present_at_its_start(bench: SparkBench) -> None:
     scalable(bench, 1)
     bench.plain(X, [2])
     query = bench.stream(["t", X], startingOffsets="earliest", maxRowsPerTrigger="1")
@@ -349,7 +349,7 @@ def test_a_micro_batch_ends_at_the_seal(bench: SparkBench) -> None:
     assert query.at[X] == f"{seal}:0"
 
 
-def test_what_retention_took_is_an_error(bench: SparkBench) -> None:
+def test_a_start_among_trimmed_rows_is_an_error(bench: SparkBench) -> None:
     bench.plain(X, [1])
     earliest, latest = (bench.stream(X, startingOffsets=start) for start in ("earliest", "latest"))
     for n in (2, 3):
@@ -427,7 +427,7 @@ def test_a_checkpoint_of_another_cluster(bench: SparkBench) -> None:
         query.next()
 
 
-def test_a_name_that_its_namespace_makes_topic(bench: SparkBench) -> None:
+def test_a_name_mapped_by_its_namespace_reads_the_segmented_topic(bench: SparkBench) -> None:
     """A stream and a batch go on naming what they name; what is both named and meant is read once."""
     named = "persistent://public/new/t"
     with connect(bench.url) as cluster:
@@ -445,7 +445,7 @@ def test_a_name_that_its_namespace_makes_topic(bench: SparkBench) -> None:
         bench.batch(named, startingOffsets=json.dumps({named: "1:0"}))
 
 
-def test_a_position_that_is_none(bench: SparkBench) -> None:
+def test_an_invalid_position_is_refused(bench: SparkBench) -> None:
     """Beyond the last entry of its append: it is another topic's, or somebody's guess."""
     first = bench.plain(X, [1, 2, 3], entry_rows=2)
     bench.plain(X, [4])

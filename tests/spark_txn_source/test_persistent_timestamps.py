@@ -67,7 +67,7 @@ def test_a_batch_in_the_middle_of_a_commit_is_final_or_an_error(dies: bool) -> N
 
 
 @pytest.mark.parametrize("done", [0, 1, 2])
-def test_a_batch_during_which_a_transaction_goes_on_is_final_or_an_error(done: int) -> None:
+def test_a_batch_beside_a_running_transaction_is_final_or_an_error(done: int) -> None:
     """`done`: how many of its steps come before the batch; the others at one of the reader's store calls."""
     answered = 0
     for k in range(200):
@@ -176,7 +176,7 @@ def test_a_stream_from_a_timestamp_starts_where_a_batch_up_to_it_ends() -> None:
     assert batch(reader, end=now) == {(str(T), number)}
 
 
-def test_no_publish_time_is_before_its_transaction_began() -> None:
+def test_a_publish_time_is_never_before_the_begin_of_its_transaction() -> None:
     """Who reads by publish time waits for the transactions that are open, by when they began. The clock was set back since."""
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()

@@ -41,7 +41,7 @@ def test_limits_count_the_last_ledger_of_a_log(max_rows: int | None, max_bytes: 
     assert limited({"a": Stretch(0, 9, iter(ledgers))}, max_rows=max_rows, max_bytes=max_bytes) == {"a": end}
 
 
-def test_whole_entries_of_two_parts_are_two_pieces() -> None:
+def test_whole_entries_of_two_parts_are_two_splits() -> None:
     """Also where the numbers of the entries would go on: the first two of a part, and the third of the next one."""
     left = [Left(0, 0, 0, 5, 5), Left(0, 1, 0, 5, 5), Left(1, 2, 0, 5, 5), Left(1, 3, 2, 5, 5)]
     assert list(runs(left)) == [(0, 0, 1, 0, None), (1, 2, 2, 0, None), (1, 3, 3, 2, 5)]
@@ -51,7 +51,9 @@ def test_whole_entries_of_two_parts_are_two_pieces() -> None:
     ("first_row", "count", "expected"),
     [(0, 10, (4, 6)), (0, 4, None), (3, 4, (4, 3)), (6, 4, (6, 4)), (9, 4, (9, 1)), (10, 4, None)],
 )
-def test_rows_of_an_entry_that_comes_in_several_batches(first_row: int, count: int, expected: tuple[int, int] | None) -> None:
+def test_an_entry_in_several_batches_gives_the_wanted_rows_of_each(
+    first_row: int, count: int, expected: tuple[int, int] | None
+) -> None:
     """Rows 4 to 9 of it are wanted."""
     piece = Piece("segment://a", 7, 0, 1, None, Part("p", 20, 1, 0, (20,), 0), 0, 0, row=4, stop=10)
     batch = pa.record_batch({"n": pa.array(range(first_row, first_row + count), pa.int64())})
@@ -61,7 +63,7 @@ def test_rows_of_an_entry_that_comes_in_several_batches(first_row: int, count: i
         assert found.batch.column(0).to_pylist()[0] == found.first_row
 
 
-def test_each_block_of_a_compacted_file_knows_all_entries_with_rows_in_it() -> None:
+def test_each_block_of_a_compacted_file_lists_all_of_its_entries() -> None:
     starts = [0, 3, 4, 11]
     numbers = np.array([1, 2, 3, 4], dtype=np.int64)
     marks = Marks(np.array(starts, dtype=np.int64), numbers, numbers, numbers, pa.nulls(4, pa.string()))
@@ -74,7 +76,7 @@ def test_each_block_of_a_compacted_file_knows_all_entries_with_rows_in_it() -> N
         assert start in found[row // 4], row
 
 
-def test_a_batch_may_start_where_it_ends() -> None:
+def test_a_batch_may_start_at_its_end() -> None:
     """It has no rows. An adjoining read of a topic that stands still is one."""
     given = {"serviceUrl": "memory://x", "topics": f"{X},{Y}"}
     start, end = json.dumps({X: "3:0", Y: "1:0"}), json.dumps({X: "3:0", Y: "2:0"})
@@ -84,7 +86,7 @@ def test_a_batch_may_start_where_it_ends() -> None:
         ReadOptions.parse({**given, "startingOffsets": end, "endingOffsets": start}, streaming=False)
 
 
-def test_what_is_no_key_of_a_selection() -> None:
+def test_an_invalid_key_of_a_selection_is_refused() -> None:
     assert selection_of([T]) == Topics((topic_name(T),))
     assert selection_of({"pattern": "a.*"}) == Pattern("a.*")
     for wrong in ([], [T, 3], [None], {"pattern": 3}, {}, T, None):

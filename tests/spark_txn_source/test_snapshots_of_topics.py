@@ -62,14 +62,14 @@ def test_reads_up_to_a_snapshot_see_the_same_rows(bench: SparkBench, cluster: Cl
         assert bench.numbers(topics, endingOffsets=end) == rows, topics
 
 
-def test_what_a_snapshot_says(bench: SparkBench, cluster: Cluster) -> None:
+def test_a_snapshot_holds_the_position_of_each_log(bench: SparkBench, cluster: Cluster) -> None:
     number = json.loads(cluster.snapshot(T))["log"]
     assert json.loads(cluster.snapshot(T)) == {"log": number}
     assert json.loads(cluster.snapshot(X)) == {X: "1:0"}
     assert json.loads(cluster.snapshot([T, X])) == {"log": number, X: "1:0"}
 
 
-def test_a_snapshot_ends_before_what_is_undecided(bench: SparkBench, cluster: Cluster) -> None:
+def test_a_snapshot_ends_before_undecided_transactions(bench: SparkBench, cluster: Cluster) -> None:
     txn = bench.begin(X)
     bench.append(txn, X, [5])
     end = cluster.snapshot([T, X])
@@ -115,7 +115,7 @@ def test_a_snapshot_keeps_no_rows(bench: SparkBench, cluster: Cluster) -> None:
         bench.numbers([], topicsPattern="topic://public/default/[tu]", endingOffsets=end)
 
 
-def test_what_a_snapshot_refuses(bench: SparkBench, cluster: Cluster) -> None:
+def test_invalid_snapshot_arguments_are_refused(bench: SparkBench, cluster: Cluster) -> None:
     with pytest.raises(TopicNotFound):
         cluster.snapshot("nowhere")
     with pytest.raises(OptionError, match="snapshot\\(\\) does not take startingOffsets"):

@@ -111,7 +111,7 @@ def test_values_of_python_as_scan_passes_them() -> None:
         ({"topicsPattern": "topic://t/n/a.*"}, Pattern("topic://t/n/a.*")),
     ],
 )
-def test_what_is_read(options: dict[str, str], expected: Topics | Pattern) -> None:
+def test_each_selection_option_selects_its_topics(options: dict[str, str], expected: Topics | Pattern) -> None:
     assert batch(**options).selection == stream(**options).selection == expected
 
 
@@ -148,7 +148,7 @@ def test_the_key_of_a_selection_does_not_depend_on_order(names: list[str]) -> No
         ({"startingOffsets": '{"log":9}', "endingTimestamp": "5"}, AtLog(9), AtTime(5)),
     ],
 )
-def test_from_where_to_where(options: dict[str, str], start: object, end: object) -> None:
+def test_start_and_end_options_set_the_range(options: dict[str, str], start: object, end: object) -> None:
     read = batch(topic="a", **options)
     assert (read.start, read.end) == (start, end)
 
@@ -274,7 +274,7 @@ def refusal(options: dict[str, Any], *, streaming: bool) -> str:
     + [(o, w, (True,)) for o, w in ONLY_STREAM],
     ids=lambda v: str(v)[:60],
 )
-def test_what_cannot_work_says_so(options: dict[str, Any], words: str, modes: tuple[bool, ...]) -> None:
+def test_impossible_source_options_are_refused_with_advice(options: dict[str, Any], words: str, modes: tuple[bool, ...]) -> None:
     for streaming in modes:
         message = refusal(options, streaming=streaming)
         assert "hunter2" not in message
@@ -316,7 +316,7 @@ def test_the_environment_names_the_cluster(monkeypatch: pytest.MonkeyPatch) -> N
         ReadOptions.parse({"topic": "a"}, streaming=False)
 
 
-def test_what_is_common_to_both_modes() -> None:
+def test_common_options_are_parsed_without_a_mode() -> None:
     """A source is asked for its schema before it is known whether a batch or a stream is read."""
     options = {"serviceUrl": URL, "path": "a", "columns": "x", "includeMetadata": "true"}
     for mode in ({"endingOffsets": "latest"}, {"maxRowsPerTrigger": "1"}, {"isolationLevel": "read_uncommitted"}):
@@ -326,7 +326,7 @@ def test_what_is_common_to_both_modes() -> None:
 
 
 @pytest.mark.parametrize("options", [o for o, _ in BOTH], ids=lambda v: str(v)[:60])
-def test_what_works_in_no_mode_is_refused_before_the_mode_is_known(options: dict[str, Any]) -> None:
+def test_options_invalid_in_every_mode_are_refused_without_a_mode(options: dict[str, Any]) -> None:
     chosen = any(k.lower() in ("topic", "topics", "topicspattern", "path", "paths") for k in options)
     with pytest.raises(OptionError):
         ReadOptions.parse_common({"serviceUrl": URL, **({} if chosen or not options else {"topic": "a"}), **options})

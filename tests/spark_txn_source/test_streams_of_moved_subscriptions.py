@@ -80,7 +80,7 @@ Back = Callable[[Cluster, str], None]
 
 @BACK
 @pytest.mark.parametrize("restarted", [False, True])
-def test_what_others_acknowledged_before_the_stream_began_stays_left(
+def test_rows_acked_by_others_before_the_start_stay_unacknowledged_after_a_move_back(
     cluster: Cluster, topic: str, back: Back, restarted: bool
 ) -> None:
     with cluster.consumer(topic, "s") as consumer:
@@ -99,7 +99,7 @@ def test_what_others_acknowledged_before_the_stream_began_stays_left(
     assert left(cluster, topic) == [1, 2, 3, 4]
 
 
-def test_what_others_acknowledged_beyond_where_the_stream_began_stays_left(cluster: Cluster, topic: str) -> None:
+def test_rows_acked_by_others_beyond_the_start_stay_unacknowledged_after_a_move_back(cluster: Cluster, topic: str) -> None:
     with cluster.consumer(topic, "s") as consumer:
         _, two, three = consumer.messages(timeout=0)
         consumer.ack(three)
@@ -114,7 +114,9 @@ def test_what_others_acknowledged_beyond_where_the_stream_began_stays_left(clust
 
 @BACK
 @pytest.mark.parametrize("restarted", [False, True])
-def test_what_the_stream_acknowledged_itself_stays_left(cluster: Cluster, topic: str, back: Back, restarted: bool) -> None:
+def test_rows_acked_by_the_stream_stay_unacknowledged_after_a_move_back(
+    cluster: Cluster, topic: str, back: Back, restarted: bool
+) -> None:
     stream = Stream(cluster, topic, rows=1)
     assert [stream.batch(), stream.batch(), stream.batch()] == [[1], [2], [3]]
     assert left(cluster, topic) == [3], "the last batch's rows are acknowledged when the next one is planned"
@@ -128,7 +130,7 @@ def test_what_the_stream_acknowledged_itself_stays_left(cluster: Cluster, topic:
 
 
 @BACK
-def test_giving_the_rows_up_as_the_error_says_lets_the_stream_go_on(cluster: Cluster, topic: str, back: Back) -> None:
+def test_skipping_the_rows_as_the_error_advises_lets_the_stream_continue(cluster: Cluster, topic: str, back: Back) -> None:
     stream = Stream(cluster, topic, rows=2)
     assert stream.batch() == [1, 2]
     assert stream.batch() == [3]
@@ -144,7 +146,7 @@ def test_giving_the_rows_up_as_the_error_says_lets_the_stream_go_on(cluster: Clu
     assert left(cluster, topic) == []
 
 
-def test_a_stream_that_stopped_before_its_commits_acknowledges_what_it_gave_out(cluster: Cluster, topic: str) -> None:
+def test_a_stream_stopped_before_its_commits_acknowledges_its_delivered_rows(cluster: Cluster, topic: str) -> None:
     """After a restart Spark runs the batch again that was planned last, and never commits the one before that."""
     stream = Stream(cluster, topic, rows=1)
     assert stream.batch() == [1]
@@ -154,7 +156,7 @@ def test_a_stream_that_stopped_before_its_commits_acknowledges_what_it_gave_out(
     assert left(cluster, topic) == [3]
 
 
-def test_an_idle_stream_stays_where_it_is(cluster: Cluster, topic: str) -> None:
+def test_an_idle_stream_keeps_its_offset(cluster: Cluster, topic: str) -> None:
     """Spark would run a batch for any other offset, and again for the next."""
     stream = Stream(cluster, topic)
     assert stream.batch() == [1, 2, 3]

@@ -100,7 +100,7 @@ def killed_before_its_commit(query: Query) -> None:
 # --- no conflict where nobody moved anything -----------------------------------------------------------------------
 
 
-def test_what_was_read_under_the_old_name_was_not_acknowledged_for_that(cluster: Cluster) -> None:
+def test_rows_read_under_the_old_name_stay_unacknowledged(cluster: Cluster) -> None:
     old, new = PERSISTENT + "x", SCALABLE + "x"
     make(cluster, old)
     write(cluster, old, 1, 2)
@@ -115,7 +115,7 @@ def test_what_was_read_under_the_old_name_was_not_acknowledged_for_that(cluster:
     assert left(cluster, new) == [5]
 
 
-def test_what_was_acknowledged_beyond_the_start_counts_under_the_new_name_too(cluster: Cluster) -> None:
+def test_acks_beyond_the_start_count_under_the_new_name(cluster: Cluster) -> None:
     old, new = PERSISTENT + "x", SCALABLE + "x"
     make(cluster, old)
     write(cluster, old, 1, 2, 3, 4)
@@ -130,7 +130,7 @@ def test_what_was_acknowledged_beyond_the_start_counts_under_the_new_name_too(cl
     assert left(cluster, new) == [1, 2, 3, 4]
 
 
-def test_a_persistent_topic_that_is_left_out_for_a_while(cluster: Cluster) -> None:
+def test_a_persistent_topic_left_out_for_a_while_loses_no_row(cluster: Cluster) -> None:
     x, y = PERSISTENT + "x", PERSISTENT + "y"
     make(cluster, x, y)
     write(cluster, x, 1)
@@ -149,7 +149,7 @@ def test_a_persistent_topic_that_is_left_out_for_a_while(cluster: Cluster) -> No
     assert left(cluster, x) == [6]
 
 
-def test_a_stream_goes_on_without_its_topics_of_the_log(cluster: Cluster) -> None:
+def test_a_stream_continues_without_its_segmented_topics(cluster: Cluster) -> None:
     x, y = PERSISTENT + "x", SCALABLE + "y"
     make(cluster, x, y)
     write(cluster, x, 1)
@@ -170,7 +170,9 @@ def test_a_stream_goes_on_without_its_topics_of_the_log(cluster: Cluster) -> Non
 # --- topics that are added, or met ---------------------------------------------------------------------------------
 
 
-def test_a_row_that_is_decided_below_where_an_added_topic_starts(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undecided_row_below_the_start_of_an_added_topic_is_not_skipped(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is registered and not decided while the topic is added, so nobody can say whether rows are left there."""
     a, b = SCALABLE + "a", SCALABLE + "b"
     make(cluster, a, b)
@@ -208,7 +210,7 @@ def test_a_row_that_is_decided_below_where_an_added_topic_starts(cluster: Cluste
 
 
 @BOTH
-def test_another_subscription_has_rows_left_that_the_stream_leaves_out(cluster: Cluster, domain: str) -> None:
+def test_a_change_to_a_subscription_with_unread_rows_is_refused(cluster: Cluster, domain: str) -> None:
     topic = domain + "a"
     make(cluster, topic)
     cluster.subscriptions.create(topic, "u")
@@ -267,7 +269,7 @@ def test_a_topic_of_a_pattern_is_made_again(cluster: Cluster) -> None:
 # --- offsets stay small --------------------------------------------------------------------------------------------
 
 
-def test_topics_that_are_gone_leave_nothing_in_the_offset(cluster: Cluster) -> None:
+def test_removed_topics_leave_no_entry_in_the_offset(cluster: Cluster) -> None:
     keep = PERSISTENT + "keep"
     make(cluster, keep, subscription=None)
     query = Query(cluster, PERSISTENT + ".*")
@@ -289,7 +291,7 @@ def test_topics_that_are_gone_leave_nothing_in_the_offset(cluster: Cluster) -> N
     assert set(query.at["ackedTo"]) == {"log", keep}
 
 
-def test_what_was_acknowledged_of_a_topic_that_is_gone_leaves_the_offset(cluster: Cluster) -> None:
+def test_acks_of_a_removed_topic_leave_the_offset(cluster: Cluster) -> None:
     a, b = PERSISTENT + "a", PERSISTENT + "b"
     make(cluster, a, b)
     write(cluster, a, 1, 2)
@@ -305,7 +307,7 @@ def test_what_was_acknowledged_of_a_topic_that_is_gone_leaves_the_offset(cluster
 
 
 @BOTH
-def test_what_was_acknowledged_beyond_the_start_leaves_the_offset_of_short_runs(cluster: Cluster, domain: str) -> None:
+def test_acks_beyond_the_start_leave_the_offset_of_short_runs(cluster: Cluster, domain: str) -> None:
     """Runs of one batch (`AvailableNow`) plan it before they have committed anything."""
     topic = domain + "a"
     make(cluster, topic)
@@ -337,7 +339,7 @@ def given_up(cluster: Cluster, failed: pytest.ExceptionInfo[AckConflict]) -> Non
 
 
 @BOTH
-def test_one_seek_gives_up_what_was_acknowledged_far_beyond(cluster: Cluster, domain: str) -> None:
+def test_one_seek_gives_up_acks_far_beyond_the_start(cluster: Cluster, domain: str) -> None:
     topic = domain + "a"
     make(cluster, topic)
     write(cluster, topic, *range(1, 10))
@@ -352,7 +354,7 @@ def test_one_seek_gives_up_what_was_acknowledged_far_beyond(cluster: Cluster, do
     assert query.rest() == [3, 4, 5, 6, 7, 9]
 
 
-def test_one_seek_gives_up_what_was_acknowledged_in_several_segments(cluster: Cluster) -> None:
+def test_one_seek_gives_up_acks_in_several_segments(cluster: Cluster) -> None:
     topic = SCALABLE + "a"
     cluster.topics.create(topic, schema="n bigint", segments=3)
     cluster.subscriptions.create(topic, "s")
@@ -375,7 +377,7 @@ def test_one_seek_gives_up_what_was_acknowledged_in_several_segments(cluster: Cl
     assert 81 - 18 <= len(query.rest()) + 9 < 81
 
 
-def test_the_error_names_what_a_migrated_topic_goes_by(cluster: Cluster) -> None:
+def test_the_error_names_the_successor_of_a_migrated_topic(cluster: Cluster) -> None:
     old, new, beside = PERSISTENT + "x", SCALABLE + "x", SCALABLE + "beside"
     make(cluster, old, beside)
     write(cluster, beside, *range(10))

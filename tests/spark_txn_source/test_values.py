@@ -185,7 +185,7 @@ def test_programs_without_spark_share_a_topic_as_avro(cluster: Cluster) -> None:
     assert got(cluster) == written(SECOND, [ROW | {"a": n, "n": m} for n, m in ((1, 7), (2, 7), (3, 7), (4, 1))])
 
 
-def test_what_programs_cannot_ask_for(cluster: Cluster) -> None:
+def test_impossible_requests_of_programs_are_refused(cluster: Cluster) -> None:
     cluster.topics.create("u")
     for make, words in (
         (lambda: cluster.producer("t", value_format="json"), "must be one of columns, avro"),

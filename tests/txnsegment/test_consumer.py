@@ -76,7 +76,7 @@ def test_batches_are_arrow(topic: Cluster, consumer: Consumer) -> None:
     assert found[0].ids == [f"{number}:0:{i}" for i in range(found[0].rows.num_rows)]
 
 
-def test_a_value_that_python_cannot_hold_holds_nobody_up(cluster: Cluster) -> None:
+def test_a_value_outside_the_range_of_python_blocks_no_earlier_row(cluster: Cluster) -> None:
     """Spark writes days before the year 1. Rows before it are handed out, and it comes as Arrow."""
     cluster.topics.create("days", schema="day date")
     with cluster.begin() as txn:
@@ -95,7 +95,7 @@ def test_a_value_that_python_cannot_hold_holds_nobody_up(cluster: Cluster) -> No
         assert consumer.lag().rows == 0
 
 
-def test_what_is_not_acknowledged_comes_again(topic: Cluster, consumer: Consumer) -> None:
+def test_unacknowledged_rows_are_delivered_again(topic: Cluster, consumer: Consumer) -> None:
     write(topic, 0)
     write(topic, 4)
     for message in consumer.messages(timeout=NOW):
@@ -124,7 +124,7 @@ def test_acks_of_every_row_close_up_over_the_gaps_of_other_segments(topic: Clust
     assert all(len(mark) == 1 and mark[0].startswith("0") for mark in marks(topic))
 
 
-def test_a_cumulative_ack_takes_all_that_came_before(topic: Cluster, consumer: Consumer) -> None:
+def test_a_cumulative_ack_covers_all_earlier_rows(topic: Cluster, consumer: Consumer) -> None:
     for first in range(0, 12, 4):
         write(topic, first)
     found = list(consumer.messages(timeout=NOW))
@@ -135,7 +135,7 @@ def test_a_cumulative_ack_takes_all_that_came_before(topic: Cluster, consumer: C
         assert numbers(other) == left
 
 
-def test_a_cumulative_ack_with_a_row_whose_segment_is_gone_says_so(topic: Cluster, consumer: Consumer) -> None:
+def test_a_cumulative_ack_of_a_row_in_a_removed_segment_is_an_error(topic: Cluster, consumer: Consumer) -> None:
     write(topic, 0)
     (first, *_) = list(consumer.messages(timeout=NOW))
     topic.topics.delete("t")
@@ -170,7 +170,7 @@ def test_acks_and_rows_in_one_transaction(topic: Cluster, consumer: Consumer) ->
     assert sum(1 for _ in topic.consumer("out", "x", start="earliest").messages(timeout=NOW)) == 4
 
 
-def test_a_transaction_that_ends_without_a_commit_gives_back_its_rows(topic: Cluster, consumer: Consumer) -> None:
+def test_an_uncommitted_transaction_returns_its_rows(topic: Cluster, consumer: Consumer) -> None:
     write(topic, 0)
     txn = topic.begin()
     given = list(consumer.messages(timeout=NOW))
@@ -183,7 +183,7 @@ def test_a_transaction_that_ends_without_a_commit_gives_back_its_rows(topic: Clu
 
 
 @pytest.mark.parametrize("cumulative", [True, False])
-def test_a_transaction_that_was_skipped_gives_back_its_rows(topic: Cluster, consumer: Consumer, cumulative: bool) -> None:
+def test_a_skipped_transaction_returns_its_rows(topic: Cluster, consumer: Consumer, cumulative: bool) -> None:
     """A program that died after its commit runs the version again: what it was given then counts in no commit."""
 
     def step(reader: Consumer, version: int) -> tuple[list[int], bool]:
@@ -206,7 +206,7 @@ def test_a_transaction_that_was_skipped_gives_back_its_rows(topic: Cluster, cons
         assert numbers(last) == []
 
 
-def test_of_two_transactions_one_wins(topic: Cluster, consumer: Consumer) -> None:
+def test_one_of_two_transactions_that_ack_the_same_row_wins(topic: Cluster, consumer: Consumer) -> None:
     write(topic, 0)
     with topic.consumer("t", "s") as other, topic.begin() as first, topic.begin() as second:
         consumer.ack(list(consumer.messages(timeout=NOW)), txn=first)
@@ -253,7 +253,7 @@ def test_parents_come_before_children(topic: Cluster, consumer: Consumer) -> Non
     assert numbers(consumer) == []
 
 
-def test_a_new_column_is_there_from_the_next_batch_on(topic: Cluster, consumer: Consumer) -> None:
+def test_a_new_column_appears_with_the_next_batch(topic: Cluster, consumer: Consumer) -> None:
     write(topic, 0)
     assert len(numbers(consumer)) == 4
     with topic.begin() as txn:
@@ -312,7 +312,7 @@ def test_a_producer_commits_what_was_sent(topic: Cluster, consumer: Consumer) ->
     assert numbers(consumer) == [3]
 
 
-def test_a_producer_that_raises_forgets(topic: Cluster, consumer: Consumer) -> None:
+def test_a_producer_whose_block_raises_drops_its_rows(topic: Cluster, consumer: Consumer) -> None:
     def fail() -> None:
         with topic.producer("t") as producer:
             producer.send({"k": "a", "n": 1})
@@ -331,7 +331,7 @@ def trim(topic: Cluster) -> None:
     topic.retention.trim("t")
 
 
-def test_what_another_consumer_acknowledged_and_retention_took_is_no_loss(topic: Cluster, consumer: Consumer) -> None:
+def test_trimmed_rows_acknowledged_by_another_consumer_are_no_loss(topic: Cluster, consumer: Consumer) -> None:
     """`make surface` found it: DataLoss for rows that the subscription had acknowledged."""
     write(topic, 0)
     assert sorted(numbers(consumer)) == [0, 1, 2, 3]
@@ -345,7 +345,7 @@ def test_what_another_consumer_acknowledged_and_retention_took_is_no_loss(topic:
     assert sorted(numbers(consumer)) == [8, 9, 10, 11]
 
 
-def test_what_nobody_acknowledged_and_retention_took_is_a_loss(topic: Cluster, consumer: Consumer) -> None:
+def test_trimmed_unacknowledged_rows_are_a_loss(topic: Cluster, consumer: Consumer) -> None:
     write(topic, 0)
     assert sorted(numbers(consumer)) == [0, 1, 2, 3]
     write(topic, 4)
@@ -356,7 +356,7 @@ def test_what_nobody_acknowledged_and_retention_took_is_a_loss(topic: Cluster, c
         numbers(consumer)
 
 
-def test_a_topic_that_was_deleted_and_made_again_is_a_loss(topic: Cluster, consumer: Consumer) -> None:
+def test_undelivered_rows_of_a_recreated_topic_are_a_loss(topic: Cluster, consumer: Consumer) -> None:
     topic.topics.create("u", schema="n bigint")
     with topic.consumer(["t", "u"], "s", start="earliest") as both:
         write(topic, 0, count=1)
@@ -375,7 +375,7 @@ def test_a_topic_that_was_deleted_and_made_again_is_a_loss(topic: Cluster, consu
         assert numbers(both) == [3]
 
 
-def test_a_topic_that_was_deleted_once_all_was_delivered_is_no_loss(topic: Cluster, consumer: Consumer) -> None:
+def test_a_topic_deleted_after_its_last_delivery_is_no_loss(topic: Cluster, consumer: Consumer) -> None:
     write(topic, 0, count=2)
     first, second = consumer.messages(timeout=NOW)
     consumer.ack(second)
@@ -388,7 +388,7 @@ def test_a_topic_that_was_deleted_once_all_was_delivered_is_no_loss(topic: Clust
 
 
 @pytest.mark.parametrize("end", ["abort", "skip"])
-def test_a_consumer_that_begins_anew_by_itself_says_what_a_deletion_took(topic: Cluster, consumer: Consumer, end: str) -> None:
+def test_a_consumer_that_resets_itself_reports_the_deleted_rows(topic: Cluster, consumer: Consumer, end: str) -> None:
     with topic.begin(app="etl", version=1) as txn:
         txn.commit()
     write(topic, 0, count=1)
@@ -411,7 +411,7 @@ def test_a_consumer_that_begins_anew_by_itself_says_what_a_deletion_took(topic: 
     assert numbers(consumer) == [2]
 
 
-def test_what_another_consumer_acknowledged_before_a_deletion_is_no_loss(topic: Cluster, consumer: Consumer) -> None:
+def test_deleted_rows_acknowledged_by_another_consumer_are_no_loss(topic: Cluster, consumer: Consumer) -> None:
     write(topic, 0, count=3)
     with topic.consumer("t", "s") as other:
         other.ack(other.messages(timeout=NOW))
@@ -421,7 +421,7 @@ def test_what_another_consumer_acknowledged_before_a_deletion_is_no_loss(topic: 
     assert numbers(consumer) == [3]
 
 
-def test_no_cumulative_ack_takes_what_a_skipped_transaction_gave_back(topic: Cluster, consumer: Consumer) -> None:
+def test_a_cumulative_ack_spares_rows_returned_by_a_skipped_transaction(topic: Cluster, consumer: Consumer) -> None:
     with topic.begin(app="etl", version=1) as txn:
         txn.commit()
     write(topic, 0, count=2)

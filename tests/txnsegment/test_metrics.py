@@ -18,7 +18,7 @@ def run(code: str, folder: Path) -> int:
     return process.pid
 
 
-def test_what_a_task_imports_leaves_no_metrics(tmp_path: Path) -> None:
+def test_imports_of_a_task_create_no_metrics_files(tmp_path: Path) -> None:
     """Executors unpickle readers and writers, and with them import their modules; they count nothing."""
     run(
         "import sys, pyspark_txnsegment, spark_txn_source.batch, spark_txn_source.stream, spark_txn_source.tasks\n"

@@ -44,7 +44,7 @@ def left(cluster: Cluster, *topics: str) -> list[int]:
         return numbers(consumer)
 
 
-def test_a_running_consumer_has_the_order_of_the_log_over_what_was_migrated(cluster: Cluster) -> None:
+def test_a_running_consumer_keeps_the_log_order_over_a_migration(cluster: Cluster) -> None:
     write(cluster, 1, X)
     with cluster.consumer([X, Z], "s", start="earliest") as consumer:
         assert numbers(consumer) == [1]
@@ -60,7 +60,7 @@ def test_a_running_consumer_has_the_order_of_the_log_over_what_was_migrated(clus
         assert numbers(consumer) == left(cluster, Z, X) == [1, 100, 101, 102, 103, 104, 105, 106, 106, 107, 108]
 
 
-def test_what_was_not_delivered_before_the_migration_comes_in_its_place(cluster: Cluster) -> None:
+def test_rows_undelivered_before_the_migration_come_in_their_order(cluster: Cluster) -> None:
     write(cluster, 1, X)
     write(cluster, 2, Z)
     with cluster.consumer([Z, X], "s", start="earliest") as consumer:
@@ -77,7 +77,7 @@ def test_what_was_not_delivered_before_the_migration_comes_in_its_place(cluster:
 
 
 @pytest.mark.parametrize("log", [LOG, X])
-def test_a_migration_between_two_looks(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, log: str) -> None:
+def test_a_migration_between_two_polls_loses_no_row(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, log: str) -> None:
     """Rows of topic:// that stand above what goes on are not delivered before it, whichever log is looked at first."""
     read: Callable[[Feed], Reading] = Feed.look
     moved = False
@@ -119,7 +119,7 @@ def test_two_topics_that_are_migrated_one_after_the_other(cluster: Cluster) -> N
         assert consumer.lag().rows == 12
 
 
-def test_a_batch_that_was_begun_before_the_migration_is_delivered_once(cluster: Cluster) -> None:
+def test_a_batch_begun_before_the_migration_is_delivered_once(cluster: Cluster) -> None:
     with cluster.consumer([X, Z], "s", start="earliest") as consumer:
         for n in (1, 2, 3):
             write(cluster, n, X)
@@ -133,7 +133,7 @@ def test_a_batch_that_was_begun_before_the_migration_is_delivered_once(cluster: 
         assert consumer.lag().rows == 5
 
 
-def test_a_loop_that_was_left_goes_on_after_the_migration(cluster: Cluster) -> None:
+def test_rows_read_ahead_before_the_migration_are_delivered_once_after_it(cluster: Cluster) -> None:
     """Its batch was read ahead before: what is left of it comes first, once."""
     with cluster.consumer([X, Z], "s", start="earliest") as consumer:
         with cluster.begin() as txn:
@@ -197,7 +197,7 @@ def test_rows_that_were_delivered_before_the_migration_are_not_missed(cluster: C
             numbers(other)
 
 
-def test_what_is_deleted_with_the_topic_that_goes_on(cluster: Cluster) -> None:
+def test_rows_deleted_with_the_successor_are_a_loss(cluster: Cluster) -> None:
     write(cluster, 1, X)
     with (
         cluster.consumer([X, Z], "s", start="earliest") as consumer,

@@ -40,7 +40,7 @@ def numbers(cluster: Cluster, name: str) -> list[int]:
         return [message.value["n"] for message in consumer.messages(timeout=0)]
 
 
-def test_either_name_says_what_is_kept(migrated: Cluster) -> None:
+def test_retention_is_the_same_under_either_name(migrated: Cluster) -> None:
     migrated.retention.set(OLD, keep_bytes=1, keep=timedelta(days=1))
     assert migrated.retention.get(OLD) == migrated.retention.get(NEW)
     assert migrated.retention.get(NEW).retention_bytes == 1
@@ -49,7 +49,7 @@ def test_either_name_says_what_is_kept(migrated: Cluster) -> None:
     assert migrated.retention.clear(OLD).retention_bytes is None
 
 
-def test_compaction_leaves_what_was_migrated_and_says_so(migrated: Cluster) -> None:
+def test_compaction_leaves_migrated_rows_and_reports_it(migrated: Cluster) -> None:
     for n in range(3, 7):
         write(migrated, NEW, n)
     migrated.client.finish()
@@ -66,7 +66,7 @@ def test_compaction_leaves_what_was_migrated_and_says_so(migrated: Cluster) -> N
     assert numbers(migrated, NEW) == [0, 1, 2, 3, 4, 5, 6]
 
 
-def test_its_deletion_takes_the_old_name_with_it(migrated: Cluster) -> None:
+def test_deleting_the_successor_deletes_the_old_name(migrated: Cluster) -> None:
     with pytest.raises(NotAllowed, match=NEW):
         migrated.topics.delete(OLD)
     migrated.topics.delete(NEW)

@@ -89,7 +89,7 @@ def test_topics_are_made_listed_and_deleted(cluster: Cluster) -> None:
         cluster.topics.create(P)
 
 
-def test_what_only_segments_can_is_refused_with_what_to_do_instead(topics: Cluster) -> None:
+def test_segment_operations_on_persistent_topics_are_refused_with_advice(topics: Cluster) -> None:
     name = "persistent://public/default/new"
     for refused in (
         lambda: topics.topics.create(name, segments=4),
@@ -123,7 +123,7 @@ def test_the_system_property_is_read_but_never_set_or_removed(topics: Cluster) -
         topics.topics.properties(T)
 
 
-def test_a_schema_grows_with_what_is_written(topics: Cluster) -> None:
+def test_a_schema_grows_with_written_columns(topics: Cluster) -> None:
     with topics.begin() as txn:
         txn.append(P, pa.table({"n": [1], "more": ["x"]}))
         txn.commit()
@@ -233,7 +233,7 @@ def test_a_transactions_version_commits_once(topics: Cluster) -> None:
         assert numbers(consumer) == [0, 1, 2, 3]
 
 
-def test_one_transaction_never_spans_both_kinds(topics: Cluster) -> None:
+def test_one_transaction_never_spans_both_models(topics: Cluster) -> None:
     def kept() -> int:
         return len(topics.client.cluster.store.view().keys(EVERYTHING))
 
@@ -342,7 +342,7 @@ def test_verify_reads_every_part(topics: Cluster) -> None:
     assert [(d.segment, d.path, d.rows) for d in damaged] == [(P, path, 4)]
 
 
-def test_transactions_are_shown_and_aborted(topics: Cluster) -> None:
+def test_transactions_are_listed_and_aborted(topics: Cluster) -> None:
     write(topics, T, 0)
     with topics.begin(app="etl", version=3) as txn:
         txn.append(P, rows(0))
@@ -380,7 +380,7 @@ def test_a_namespace_makes_new_persistent_names_topics_of_segments(topics: Clust
         topics.topics.model("public/default")
 
 
-def test_a_sweep_ends_what_is_past_its_deadline(topics: Cluster, consumer: Consumer) -> None:
+def test_a_sweep_ends_transactions_past_their_deadline(topics: Cluster, consumer: Consumer) -> None:
     mine = topics.client.instream.coordinator
     ongoing = mine.begin(topics=[NAME], timeout_ms=1)
     topics.sweep()

@@ -38,7 +38,7 @@ def write(cluster: Cluster, topic: str, *numbers: int) -> None:
 
 
 @pytest.mark.parametrize("name", [str(TRANSACTION_LOG), "persistent://pulsar/system/mine"])
-def test_nobody_writes_to_a_transaction_log(cluster: Cluster, name: str) -> None:
+def test_a_transaction_log_takes_no_writes(cluster: Cluster, name: str) -> None:
     """An entry of a producer in it made every transaction over persistent topics impossible, for ever."""
     calls: list[Callable[[], object]] = [
         lambda: cluster.topics.create(name, schema="n bigint"),
@@ -57,7 +57,7 @@ def test_nobody_writes_to_a_transaction_log(cluster: Cluster, name: str) -> None
     assert [txn.segments for txn in cluster.transactions.list()] == [(P,)]
 
 
-def test_programs_go_on_naming_what_they_name(cluster: Cluster) -> None:
+def test_persistent_names_keep_working_when_the_namespace_maps_them_to_topics(cluster: Cluster) -> None:
     """The namespace makes new persistent topics topic://; everything takes the persistent name, and not only what makes it."""
     cluster.topics.create(P, schema="n bigint")
     for namespace in ("namespace://public/new", "namespace://public/default"):
@@ -84,7 +84,7 @@ def test_programs_go_on_naming_what_they_name(cluster: Cluster) -> None:
     assert [found.name for found in cluster.topics.list()] == [P]
 
 
-def test_a_migrated_name_stands_for_what_goes_on(cluster: Cluster) -> None:
+def test_a_migrated_name_resolves_to_its_successor(cluster: Cluster) -> None:
     cluster.topics.create(P, schema="n bigint")
     write(cluster, P, 1)
     cluster.topics.migrate(P, "y")
@@ -95,14 +95,14 @@ def test_a_migrated_name_stands_for_what_goes_on(cluster: Cluster) -> None:
     assert described.migrated_to == "topic://public/default/y"
 
 
-def test_what_is_never_compacted_takes_no_policy_for_it(cluster: Cluster) -> None:
+def test_a_persistent_topic_takes_no_compaction_policy(cluster: Cluster) -> None:
     cluster.topics.create(P, schema="n bigint")
     with pytest.raises(OptionError, match="It is not compacted"):
         cluster.retention.set(P, compact_files=4)
     assert cluster.retention.set("namespace://public/default", compact_files=4).compact_files == 4
 
 
-def test_what_a_namespace_says_is_shown(cluster: Cluster) -> None:
+def test_a_namespace_policy_is_shown(cluster: Cluster) -> None:
     said = cluster.retention.set("namespace://public/default", keep=timedelta(hours=1), keep_bytes=-1)
     assert said.retention_bytes == -1
     shown = cluster.retention.get("namespace://public/default")
@@ -122,7 +122,7 @@ def test_what_a_namespace_says_is_shown(cluster: Cluster) -> None:
         lambda cluster: cluster.subscriptions.describe(P, "s"),
     ],
 )
-def test_a_name_is_asked_once_what_it_stands_for(
+def test_a_name_is_resolved_once_by_each_call(
     cluster: Cluster, call: Callable[[Cluster], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A migration between two answers would leave a reading of the one model in the hands of the other."""
@@ -147,7 +147,7 @@ def test_a_trim_by_command(cluster: Cluster) -> None:
     assert report(cluster.client, P).segments[0].watermark is None, "nothing of a persistent topic is folded"
 
 
-def test_a_trim_reports_what_it_took_itself(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trim_reports_the_rows_that_it_trimmed_itself(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three ledgers another sweeper takes the first between our look and our trim; then all of them; the topic is read once."""
     cluster.topics.create(P, schema="n bigint")
     for number in (1, 2, 3):
@@ -171,7 +171,7 @@ def test_a_trim_reports_what_it_took_itself(cluster: Cluster, monkeypatch: pytes
     assert cluster.client.instream.buffer.read(persistent_name(P)).lost_to == at
 
 
-def test_whose_number_it_is(cluster: Cluster) -> None:
+def test_a_number_out_of_range_names_the_log_of_its_topic(cluster: Cluster) -> None:
     cluster.topics.create(P, schema="n bigint")
     with pytest.raises(OffsetOutOfRange, match="the log of persistent://public/default/p, which ends at 0"):
         cluster.subscriptions.create(P, "s", start=5)
@@ -190,7 +190,7 @@ def test_topics_that_use_transactions_are_counted_once(cluster: Cluster) -> None
         assert counted() == before + 1
 
 
-def test_segments_show_what_is_ongoing(cluster: Cluster) -> None:
+def test_segments_show_ongoing_transactions(cluster: Cluster) -> None:
     cluster.topics.create(P, schema="n bigint")
     write(cluster, P, 1)
     mine = cluster.client.instream

@@ -106,7 +106,7 @@ def test_rows_that_were_staged_before_an_outage_go_to_the_topic_that_was_made_ag
     assert numbers(cluster) == [1]
 
 
-def test_an_outage_stages_nothing_twice(cluster: Cluster) -> None:
+def test_an_outage_stages_no_row_twice(cluster: Cluster) -> None:
     make(cluster)
     producer = eventful(cluster, before=fail(Unavailable("The store is away.", advice="Try again.")))
     producer.send({"n": 1})
@@ -179,7 +179,7 @@ def test_an_error_after_an_unknown_outcome_does_not_stage_anew(cluster: Cluster)
     assert producer.discard() == [{"n": 1}]
 
 
-def test_a_producer_keeps_no_more_rows_than_it_may(cluster: Cluster) -> None:
+def test_a_producer_keeps_to_its_limit_of_waiting_rows(cluster: Cluster) -> None:
     make(cluster)
     producer = cluster.producer("t", max_waiting=2)
     producer.send({"n": 1})
@@ -205,7 +205,7 @@ def test_columns_that_only_later_rows_have_are_written(cluster: Cluster) -> None
 
 
 @pytest.mark.parametrize("second", ["x", [1], 2**70, object()])
-def test_rows_that_do_not_fit_each_other_are_an_error_of_ours(cluster: Cluster, second: object) -> None:
+def test_rows_of_conflicting_types_raise_a_product_error(cluster: Cluster, second: object) -> None:
     make(cluster)
     producer = cluster.producer("t")
     producer.send({"n": 1})

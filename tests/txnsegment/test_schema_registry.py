@@ -70,7 +70,7 @@ def test_a_schema_is_registered_and_versions_are_kept(cluster: Cluster) -> None:
         cluster.topics.set_schema("u", avro(("x", "int")))
 
 
-def test_what_a_schema_leaves_out_stays_a_column(cluster: Cluster) -> None:
+def test_a_column_left_out_of_a_schema_stays_a_column(cluster: Cluster) -> None:
     cluster.topics.create("t")
     cluster.topics.set_schema("t", avro(("x", "int"), ("y", "int", 0)))
     found = cluster.topics.set_schema("t", avro(("x", "int")))
@@ -87,7 +87,7 @@ def test_the_topic_s_key_stays_in_the_schema(cluster: Cluster) -> None:
     cluster.topics.set_schema("t", avro(("x", "int"), ("k", "string")))
 
 
-def test_backward_is_the_default_and_refusals_leave_nothing(cluster: Cluster) -> None:
+def test_backward_is_the_default_and_refusals_leave_no_version(cluster: Cluster) -> None:
     cluster.topics.create("t")
     cluster.topics.set_schema("t", avro(("x", "int")))
     assert cluster.topics.compatibility("t") == "backward"
@@ -153,7 +153,7 @@ def test_columns_that_avro_does_not_have(cluster: Cluster) -> None:
     write(cluster, x=[1])
 
 
-def test_a_lost_race_leaves_a_version_that_nobody_follows(cluster: Cluster) -> None:
+def test_a_lost_race_leaves_an_unreferenced_version(cluster: Cluster) -> None:
     cluster.topics.create("t")
     cluster.topics.set_schema("t", avro(("x", "int")))
     stray = TopicSchema(spark=T.StructType().add("no", T.LongType()).json(), created_at_ms=1, follows=0)
@@ -164,7 +164,7 @@ def test_a_lost_race_leaves_a_version_that_nobody_follows(cluster: Cluster) -> N
         cluster.topics.schema("t", 1)
 
 
-def test_a_topic_made_again_begins_anew(cluster: Cluster) -> None:
+def test_a_recreated_topic_has_no_earlier_schema(cluster: Cluster) -> None:
     cluster.topics.create("t")
     cluster.topics.set_schema("t", avro(("x", "int")))
     cluster.topics.set_compatibility("t", "full")
@@ -179,7 +179,7 @@ def test_a_topic_made_again_begins_anew(cluster: Cluster) -> None:
 # --- the command --------------------------------------------------------------------------------------------------
 
 
-def test_the_command(run: Run, cluster: Cluster, tmp_path: Path) -> None:
+def test_the_schema_command_sets_and_shows_versions(run: Run, cluster: Cluster, tmp_path: Path) -> None:
     cluster.topics.create("t")
     assert "t has no schema yet" in run("t").stdout
     assert json.loads(run("t", "--json").stdout) is None
@@ -219,7 +219,7 @@ def test_the_command(run: Run, cluster: Cluster, tmp_path: Path) -> None:
     assert "Error: There is no topic" in run("u", code=1).stderr
 
 
-def test_the_command_shows_what_is_made_from_columns(run: Run, cluster: Cluster) -> None:
+def test_the_schema_command_shows_a_schema_made_from_columns(run: Run, cluster: Cluster) -> None:
     cluster.topics.create("t", schema="a bigint, m map<int, int>")
     assert "none: The column m" in run("t").stdout
     cluster.topics.create("u", schema="a bigint")

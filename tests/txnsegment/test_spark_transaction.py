@@ -69,7 +69,7 @@ def consumed(cluster: Cluster) -> Cluster:
     return cluster
 
 
-def test_nothing_is_open_before_the_end_and_all_is_there_after(consumed: Cluster) -> None:
+def test_a_spark_transaction_opens_at_its_end_and_commits_all_writes(consumed: Cluster) -> None:
     before = consumed.transactions.list()
     with consumed.consumer("in", "s") as consumer, consumed.transaction(app="etl", version=3) as txn:
         consumer.ack(list(consumer.messages(timeout=0)), txn=txn)
@@ -138,7 +138,7 @@ def test_writes_of_several_threads_are_one_transaction(cluster: Cluster) -> None
     assert txn.commit().rows == 8
 
 
-def test_a_write_that_is_not_done_keeps_the_rest_from_being_committed(cluster: Cluster) -> None:
+def test_an_unfinished_write_keeps_the_transaction_from_committing(cluster: Cluster) -> None:
     txn = cluster.transaction()
     spark_write(txn.options, BIG, table(1))
     late = SparkWrite({**txn.options, "path": SMALL}, table(2))
@@ -179,7 +179,7 @@ def test_a_transaction_is_as_old_as_its_first_write(cluster: Cluster) -> None:
     assert numbers(cluster, BIG) == []
 
 
-def test_what_comes_after_a_commit_that_failed_is_added_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_after_a_failed_commit_are_added_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.topics.create(BIG)
 
     def away(work: object) -> None:
@@ -208,7 +208,7 @@ def test_an_earlier_attempt_of_the_same_version_does_not_count(cluster: Cluster)
     assert numbers(cluster, BIG) == [1, 2]
 
 
-def test_of_two_that_read_the_same_one_commits(consumed: Cluster) -> None:
+def test_one_of_two_transactions_that_read_the_same_rows_commits(consumed: Cluster) -> None:
     with (
         pytest.raises(AckConflict),
         consumed.consumer("in", "s") as mine,
@@ -276,7 +276,7 @@ def test_schemas_grow_with_the_commit_and_not_for_rows_that_do_not_fit_each_othe
     assert [row["more"] for row in rows(cluster, "t")] == ["text", None]
 
 
-def test_a_topic_that_was_deleted_or_made_again_since_refuses_all_of_it(cluster: Cluster) -> None:
+def test_a_transaction_into_a_deleted_or_recreated_topic_is_refused_as_a_whole(cluster: Cluster) -> None:
     for again, error in ((False, TopicNotFound), (True, SegmentSealed)):
         with pytest.raises(error), cluster.transaction() as txn:
             spark_write(txn.options, BIG, table(1))
@@ -287,7 +287,7 @@ def test_a_topic_that_was_deleted_or_made_again_since_refuses_all_of_it(cluster:
         assert numbers(cluster, SMALL) == []
 
 
-def test_what_cannot_work_fails_at_once(cluster: Cluster, tmp_path: Path) -> None:
+def test_impossible_options_in_a_transaction_are_refused_at_once(cluster: Cluster, tmp_path: Path) -> None:
     txn = cluster.transaction()
     options = {**txn.options, "path": BIG}
     for more in ({"txnAppId": "a", "txnVersion": "1"}, {"txnVersion": "1"}, {"txnTimeoutMs": "1000"}):
@@ -318,7 +318,7 @@ def test_a_damaged_manifest_commits_nothing(cluster: Cluster, change: Callable[[
     assert numbers(cluster, SMALL) == []
 
 
-def test_a_write_that_comes_too_late_is_told_so(cluster: Cluster) -> None:
+def test_a_write_begun_after_the_close_is_refused(cluster: Cluster) -> None:
     txn = cluster.transaction()
     slow = SparkWrite({**txn.options, "path": SMALL}, table(1))
     area = StagingArea(cluster.client.cluster.storage, txn.options["txnStaging"])
@@ -330,7 +330,7 @@ def test_a_write_that_comes_too_late_is_told_so(cluster: Cluster) -> None:
     assert (numbers(cluster, BIG), numbers(cluster, SMALL)) == ([], [1])
 
 
-def test_a_forgotten_transaction_is_not_there_for_anybody(cluster: Cluster) -> None:
+def test_an_expired_transaction_is_not_found(cluster: Cluster) -> None:
     forgotten: SparkTransaction | None = cluster.transaction(app="f", version=1)
     spark_write(forgotten.options, BIG, table(1))
     forgotten = None

@@ -70,7 +70,7 @@ def test_starts_and_seeks(cluster: Cluster) -> None:
         here.create("nowhere", "s")
 
 
-def test_a_subscription_is_not_moved_beyond_what_is_decided(cluster: Cluster) -> None:
+def test_a_subscription_is_not_moved_beyond_the_cut(cluster: Cluster) -> None:
     """The rows of a transaction that commits later would be passed over."""
     cluster.topics.create("t", schema="n bigint")
     write(cluster, 1)
@@ -90,7 +90,7 @@ def gauges(name: str) -> tuple[float | None, ...]:
     return tuple(REGISTRY.get_sample_value(f"txnsegment_subscription_lag_{what}", labels) for what in ("rows", "bytes", "seconds"))
 
 
-def test_lag_is_a_metric_whoever_looks(cluster: Cluster) -> None:
+def test_the_lag_of_each_subscription_is_a_metric(cluster: Cluster) -> None:
     cluster.topics.create("t", schema="n bigint", segments=2)
     cluster.subscriptions.create("t", "m")
     write(cluster, 10)
@@ -136,20 +136,20 @@ def test_a_stream_reports_its_lag(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("bad", ["", "  ", "a\nb", "x" * 257])
-def test_bad_names(cluster: Cluster, bad: str) -> None:
+def test_bad_subscription_names_are_refused(cluster: Cluster, bad: str) -> None:
     cluster.topics.create("t", schema="n bigint")
     with pytest.raises(OptionError, match="printable"):
         cluster.subscriptions.create("t", bad)
 
 
 @pytest.mark.parametrize("bad", ["later", -1, True, 1.5, datetime(2025, 1, 1)])
-def test_bad_places(cluster: Cluster, bad: object) -> None:
+def test_bad_start_positions_are_refused(cluster: Cluster, bad: object) -> None:
     cluster.topics.create("t", schema="n bigint")
     with pytest.raises(OptionError, match="no place in the log"):
         cluster.subscriptions.create("t", "s", start=bad)  # type: ignore[arg-type]
 
 
-def test_names_with_every_character(cluster: Cluster) -> None:
+def test_subscription_names_take_every_printable_character(cluster: Cluster) -> None:
     cluster.topics.create("t", schema="n bigint")
     names = sorted(["a:b", "a b", "a/b", "a%3Ab", "ünï", "~"])
     for name in names:
@@ -157,7 +157,7 @@ def test_names_with_every_character(cluster: Cluster) -> None:
     assert [s.name for s in cluster.subscriptions.list("t")] == names
 
 
-def test_the_commands(cluster: Cluster, run: Run) -> None:
+def test_the_subscriptions_commands_create_list_seek_and_delete(cluster: Cluster, run: Run) -> None:
     cluster.topics.create("t", schema="n bigint")
     number = write(cluster, 10)
     assert run("subscriptions", "create", "t", "s").stdout.startswith(

@@ -79,7 +79,7 @@ def swept(cluster: Cluster, passes: int = 1, *, orphans_every: float = 0) -> int
 
 @pytest.mark.parametrize("data", DAMAGED, ids=lambda data: repr(data[:12]))
 @pytest.mark.parametrize("name", [f"{SEEN}-ab.json", f"{NOTES}-ab.json"])
-def test_a_damaged_note_costs_a_warning_that_names_it(
+def test_a_damaged_orphan_note_is_a_warning_that_names_it(
     cluster: Cluster, data: bytes, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.topics.create("t", schema="n bigint")
@@ -139,7 +139,7 @@ def test_a_part_is_not_deleted_while_a_damaged_note_may_spare_it(cluster: Cluste
     assert part.exists()
 
 
-def test_a_damaged_staging_manifest_spares_all_parts_and_holds_up_no_other_delete(
+def test_a_damaged_staging_manifest_spares_all_parts_and_blocks_no_other_delete(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.topics.create("t", schema="n bigint")
@@ -192,7 +192,7 @@ def failures(step: str) -> float:
     return float(metrics.SWEEP_FAILURES.labels(step=step)._value.get())
 
 
-def test_the_daemon_goes_on_past_an_error_of_another_kind_and_retries(
+def test_the_daemon_continues_past_an_unexpected_error_and_retries(
     two: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = failures("trim")
@@ -221,7 +221,7 @@ def test_the_daemon_does_not_list_all_files_at_each_pass_because_one_topic_fails
     assert len(listed) == 1
 
 
-def test_a_sweep_of_the_command_line_ends_with_1_and_names_what_failed(
+def test_a_failing_sweep_command_exits_with_1_and_names_the_failure(
     two: Cluster, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
@@ -234,7 +234,7 @@ def test_a_sweep_of_the_command_line_ends_with_1_and_names_what_failed(
     assert CliRunner().invoke(build(), ["--service-url", url, "sweep", "--once"]).exit_code == 0
 
 
-def test_one_step_of_a_sweep_that_fails_holds_up_no_other_one(two: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_step_of_a_sweep_blocks_no_other_step(two: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[str] = []
 
     def failing(self: Sweeper, *args: object) -> int:
@@ -250,7 +250,7 @@ def test_one_step_of_a_sweep_that_fails_holds_up_no_other_one(two: Cluster, monk
     assert steps == ["settle", "forget"]
 
 
-def test_a_damaged_record_of_the_seen_time_is_named_and_holds_up_no_other_step(two: Cluster) -> None:
+def test_a_damaged_clock_record_is_named_and_blocks_no_other_step(two: Cluster) -> None:
     store = two.client.cluster.store
     record = look(store, paths.SWEEP_TIME)
     assert record is not None

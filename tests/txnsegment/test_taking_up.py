@@ -185,7 +185,9 @@ commands = st.one_of(
 
 @settings(max_examples=25)
 @given(steps=st.lists(commands, min_size=4, max_size=16))
-def test_each_row_is_delivered_once_however_loops_are_left(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple]) -> None:
+def test_each_row_is_delivered_once_after_any_exit_from_a_loop(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple]
+) -> None:
     with connect(f"file://{tmp_path_factory.mktemp('cluster')}/c") as cluster, ExitStack() as stack:
         cluster.topics.create("a", segments=2, key="k", schema="k string, n bigint")
         cluster.topics.create("b", schema="k string, n bigint")
@@ -215,7 +217,7 @@ def numbers(consumer: Consumer) -> list[int]:
     return [message.value["n"] for message in consumer.messages(timeout=NOW)]
 
 
-def test_a_loop_that_is_left_after_one_row_loses_no_row(consumer: Consumer) -> None:
+def test_a_loop_exit_after_one_row_loses_no_row(consumer: Consumer) -> None:
     found = []
     for _ in range(2):
         message = next(consumer.messages(timeout=NOW))
@@ -226,7 +228,7 @@ def test_a_loop_that_is_left_after_one_row_loses_no_row(consumer: Consumer) -> N
     assert numbers(consumer) == [3, 4, 5]
 
 
-def test_batches_begin_behind_the_rows_that_messages_gave(consumer: Consumer) -> None:
+def test_batches_begin_after_the_rows_delivered_by_messages(consumer: Consumer) -> None:
     assert next(consumer.messages(timeout=NOW)).value["n"] == 1
     rest = next(consumer.batches(timeout=NOW))
     assert rest.rows.column("n").to_pylist() == [2, 3]
@@ -244,7 +246,7 @@ def test_two_loops_at_once_share_the_rows(consumer: Consumer) -> None:
     assert [message.value["n"] for message in two] == [4, 5]
 
 
-def test_a_file_that_is_missing_for_a_while_costs_no_row(cluster: Cluster, consumer: Consumer) -> None:
+def test_a_temporarily_missing_file_loses_no_row(cluster: Cluster, consumer: Consumer) -> None:
     """After the error the next loop goes on with the next row, and gives none again."""
     parts = Path(cluster.ledgers.removeprefix("file://")).rglob("*.parquet")
     (_, second) = sorted(parts, key=lambda path: path.stat().st_mtime_ns)
@@ -259,7 +261,7 @@ def test_a_file_that_is_missing_for_a_while_costs_no_row(cluster: Cluster, consu
     assert numbers(consumer) == [4, 5]
 
 
-def test_a_transaction_that_is_tried_again_acknowledges_all_that_it_did(cluster: Cluster) -> None:
+def test_a_retried_transaction_acknowledges_the_rows_of_its_first_try(cluster: Cluster) -> None:
     """An aborted transaction gives its rows back at the next delivery; who repeats it before that repeats all of its acks."""
     cluster.topics.create("t", segments=2, key="k", schema="k string, n bigint")
     with cluster.consumer("t", "s", start="earliest") as consumer:
@@ -276,7 +278,7 @@ def test_a_transaction_that_is_tried_again_acknowledges_all_that_it_did(cluster:
         assert numbers(consumer) == []
 
 
-def test_a_cumulative_ack_in_an_open_transaction_stands_for_no_other_ack(cluster: Cluster, consumer: Consumer) -> None:
+def test_a_cumulative_ack_in_an_open_transaction_replaces_no_other_ack(cluster: Cluster, consumer: Consumer) -> None:
     """Whoever acknowledges the same rows at once, or with another transaction, acknowledges them; the open one comes too late."""
     *_, last = consumer.messages(timeout=NOW)
     late = cluster.begin()
@@ -296,7 +298,7 @@ def test_a_cumulative_ack_in_an_open_transaction_stands_for_no_other_ack(cluster
     assert consumer.lag().rows == 0
 
 
-def test_an_older_row_is_acknowledged_with_all_before_it_after_a_rewind(cluster: Cluster) -> None:
+def test_a_cumulative_ack_after_a_rewind_covers_the_rows_before_its_row(cluster: Cluster) -> None:
     cluster.topics.create("t", segments=2, key="k", schema="k string, n bigint")
     with cluster.consumer("t", "s", start="earliest") as consumer:
         write(cluster, 0, 10)
@@ -308,7 +310,7 @@ def test_an_older_row_is_acknowledged_with_all_before_it_after_a_rewind(cluster:
         assert numbers(consumer) == [message.value["n"] for message in given[15:]]
 
 
-def test_a_cumulative_ack_is_of_rows_that_the_consumer_delivered(cluster: Cluster, consumer: Consumer) -> None:
+def test_a_cumulative_ack_covers_rows_delivered_by_its_consumer(cluster: Cluster, consumer: Consumer) -> None:
     with cluster.consumer("t", "s") as other:
         *_, last = other.messages(timeout=NOW)
         next(consumer.messages(timeout=NOW))
@@ -319,7 +321,7 @@ def test_a_cumulative_ack_is_of_rows_that_the_consumer_delivered(cluster: Cluste
         consumer.ack_cumulative(mine)
 
 
-def test_rows_that_a_seek_gave_back_are_not_acknowledged_by_an_older_row(cluster: Cluster, consumer: Consumer) -> None:
+def test_rows_returned_by_a_seek_are_not_covered_by_an_older_cumulative_ack(cluster: Cluster, consumer: Consumer) -> None:
     cluster.subscriptions.seek("t", "s", to="latest")
     consumer.rewind()
     write(cluster, 6, 1)
@@ -333,7 +335,7 @@ def test_rows_that_a_seek_gave_back_are_not_acknowledged_by_an_older_row(cluster
     assert cluster.subscriptions.describe("t", "s").lag.rows == 0
 
 
-def test_a_rewind_that_fails_is_made_up_for(cluster: Cluster, consumer: Consumer) -> None:
+def test_a_failed_rewind_is_repeated(cluster: Cluster, consumer: Consumer) -> None:
     """No row is passed over because a rewind was not finished."""
     cluster.topics.create("u", schema="k string, n bigint")
     with cluster.consumer(["t", "u"], "s", start="earliest") as both:

@@ -14,7 +14,7 @@ from metadata.records.records import SegmentState, State
 from txnsegment import Cluster, connect
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     for name in txnsegment.__all__:
         assert getattr(txnsegment, name).__name__ == name
     assert set(txnsegment.__all__) <= set(dir(txnsegment))
@@ -102,7 +102,7 @@ def test_a_committed_transaction_cannot_be_aborted(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("bad", ["", "0", "0_", "0_1 ", "a_b", "0_1_2", "../0_1"])
-def test_what_is_no_transaction_id(cluster: Cluster, bad: str) -> None:
+def test_an_invalid_transaction_id_is_refused(cluster: Cluster, bad: str) -> None:
     for call in (cluster.transactions.get, cluster.transactions.abort):
         with pytest.raises(OptionError, match="not a transaction id"):
             call(bad)

@@ -91,7 +91,7 @@ def test_small_transactions_without_a_key_spread_over_the_segments(cluster: Clus
     assert [len(found) for found in rows_by_segment(cluster, "t").values()] == [2, 2, 2]
 
 
-def test_leaving_without_a_commit_forgets_it(cluster: Cluster) -> None:
+def test_a_block_left_without_a_commit_warns_and_adds_no_row(cluster: Cluster) -> None:
     cluster.topics.create("t", schema="k string, n bigint")
     txn = cluster.begin()
     txn.append("t", table(["x", "y"]))
@@ -110,7 +110,7 @@ def test_leaving_without_a_commit_forgets_it(cluster: Cluster) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_only_a_block_that_leaves_something_out_without_a_word_warns(cluster: Cluster) -> None:
+def test_a_block_that_silently_drops_work_warns(cluster: Cluster) -> None:
     cluster.topics.create("t", schema="k string, n bigint")
     with cluster.begin() as empty:
         empty.append("t", [])
@@ -146,7 +146,7 @@ def test_a_transaction_is_as_old_as_its_first_append(cluster: Cluster) -> None:
     txn.abort()
 
 
-def test_parts_that_are_gone_are_refused_before_they_are_read_for_the_children_of_a_split(cluster: Cluster) -> None:
+def test_deleted_parts_are_refused_before_they_are_rerouted_to_the_children_of_a_split(cluster: Cluster) -> None:
     cluster.topics.create("t", key="k", schema="k string, n bigint")
     with cluster.begin() as txn:
         txn.append("t", table(["x"]))
@@ -157,7 +157,7 @@ def test_parts_that_are_gone_are_refused_before_they_are_read_for_the_children_o
             txn.commit()
 
 
-def test_a_commit_that_is_tried_again_opens_anew(cluster: Cluster) -> None:
+def test_a_retried_commit_opens_a_new_transaction(cluster: Cluster) -> None:
     """The first try was refused when its transaction was OPEN: it is ABORTED, and its id is used up."""
     cluster.topics.create("t", schema="k string, n bigint")
     with cluster.begin() as txn:
@@ -173,7 +173,7 @@ def test_a_commit_that_is_tried_again_opens_anew(cluster: Cluster) -> None:
     assert len(rows(cluster, "t")) == 1
 
 
-def test_an_error_in_the_block_forgets_it(cluster: Cluster) -> None:
+def test_an_error_in_the_block_aborts_the_transaction(cluster: Cluster) -> None:
     cluster.topics.create("t", schema="k string, n bigint")
 
     def failing() -> None:
@@ -231,7 +231,7 @@ def test_an_empty_transaction_without_an_application_leaves_no_record(cluster: C
     assert cluster.client.cluster.store.view().get(paths.application(application, "")) is None
 
 
-def test_committing_again_returns_the_same(cluster: Cluster) -> None:
+def test_a_second_commit_returns_the_same_result(cluster: Cluster) -> None:
     cluster.topics.create("t")
     with cluster.begin() as txn:
         txn.append("t", table(["x"]))
@@ -282,7 +282,7 @@ def test_a_forked_child_has_ids_and_a_background_of_its_own(cluster: Cluster) ->
     assert len({row["k"] for row in rows(cluster, "t")} - ids) == 2
 
 
-def test_a_failed_append_counts_for_nothing_and_the_rest_goes_on(cluster: Cluster) -> None:
+def test_a_failed_append_leaves_no_row_and_other_appends_commit(cluster: Cluster) -> None:
     cluster.topics.create("t", key="k", segments=2)
 
     def breaking() -> Iterator[pa.RecordBatch]:
@@ -300,7 +300,7 @@ def test_a_failed_append_counts_for_nothing_and_the_rest_goes_on(cluster: Cluste
     assert parts_on_disk(cluster) == 1
 
 
-def test_an_append_whose_transaction_ends_meanwhile_says_so(cluster: Cluster) -> None:
+def test_an_append_whose_transaction_ends_meanwhile_is_an_error(cluster: Cluster) -> None:
     cluster.topics.create("t", schema="k string, n bigint")
     txn = cluster.begin()
 
@@ -393,7 +393,7 @@ def test_arrow_types_of_programs_are_taken(cluster: Cluster, column: pa.Array, k
         ({"c": [1]}, "not dict"),
     ],
 )
-def test_what_a_topic_cannot_keep_is_refused_before_anything_is_staged(cluster: Cluster, given: Any, says: str) -> None:
+def test_unsupported_columns_are_refused_before_a_row_is_staged(cluster: Cluster, given: Any, says: str) -> None:
     cluster.topics.create("t")
     with pytest.raises(SchemaError, match=says), cluster.begin() as txn:
         txn.append("t", given)
@@ -506,7 +506,7 @@ class GoesAway(LosesReplies):
         return self._store.view()
 
 
-def test_giving_up_ends_what_a_commit_left_open(cluster: Cluster) -> None:
+def test_giving_up_aborts_a_transaction_left_open_by_a_commit(cluster: Cluster) -> None:
     cluster.topics.create("t", schema="k string, n bigint")
     store = GoesAway(cluster, prefix="", happened=False)
     inner = cluster.client.coordinator.cluster
@@ -522,7 +522,7 @@ def test_giving_up_ends_what_a_commit_left_open(cluster: Cluster) -> None:
     assert rows(cluster, "t") == []
 
 
-def test_what_may_have_committed_takes_nothing_more(cluster: Cluster) -> None:
+def test_a_transaction_with_an_unknown_outcome_takes_no_more_work(cluster: Cluster) -> None:
     """A second commit only tells what became of the first one: what was added in between would be in neither."""
     for name in ("t", "given"):
         cluster.topics.create(name, schema="k string, n bigint")
@@ -544,7 +544,7 @@ def test_what_may_have_committed_takes_nothing_more(cluster: Cluster) -> None:
     assert [row["n"] for row in rows(cluster, "t")] == [0, 1]
 
 
-def test_a_second_commit_that_finds_the_first_one_gives_no_row_back(cluster: Cluster) -> None:
+def test_a_second_commit_that_finds_the_first_returns_no_row(cluster: Cluster) -> None:
     """Without an application nobody else commits under its name: its acknowledgements count, and later ones go on behind them."""
     cluster.topics.create("t", schema="k string, n bigint")
     with cluster.begin() as txn:
@@ -566,7 +566,7 @@ def test_a_second_commit_that_finds_the_first_one_gives_no_row_back(cluster: Clu
         assert list(consumer.messages(timeout=0)) == []
 
 
-def test_a_full_sweep_keeps_committed_rows_and_deletes_nothing_young(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_full_sweep_keeps_committed_rows_and_young_files(cluster: Cluster, tmp_path: Path) -> None:
     cluster.topics.create("t", segments=2, key="k")
     for i in range(3):
         with cluster.begin() as txn:

@@ -67,7 +67,7 @@ def test_a_reader_that_writers_shut_out_is_found(
     assert found.wrong == ["shut out: not 3 answers within 0.5 s while others wrote"]
 
 
-def test_missed() -> None:
+def test_a_row_is_missed_only_after_its_decision() -> None:
     """5 may be missed until it had returned, 7 until 6 had, which was decided late."""
     commits = [Commit(5, 100.0, 110.0), Commit(7, 150.0, 160.0), Commit(6, 120.0, 400.0)]
     assert missed(commits, [Answer(110.0, 500.0, 4), Answer(400.0, 500.0, 5), Answer(401.0, 500.0, 7)]) == []
@@ -75,7 +75,7 @@ def test_missed() -> None:
     assert missed(commits, [Answer(401.0, 500.0, 6)]) == ["an answer asked for at 401 reached 6, 7 was readable before"]
 
 
-def test_lag() -> None:
+def test_the_lag_of_a_reader_starts_at_the_decision() -> None:
     """6 was decided late: 7 is readable no sooner, and an observer who asks for its age sees that; the reader is not late by it."""
     commits = [Commit(5, 100.0, 110.0), Commit(7, 150.0, 160.0), Commit(6, 120.0, 400.0)]
     assert lag(commits, [Answer(90.0, 90.0, 4), Answer(200.0, 200.0, 5)]) == Lag(behind=90.0, age=100.0)

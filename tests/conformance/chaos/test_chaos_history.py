@@ -39,7 +39,7 @@ def _has(found: Sequence[str], *words: str) -> bool:
     return all(any(f", {word}: " in what for what in found) for word in words)
 
 
-def test_a_good_history_has_nothing_wrong() -> None:
+def test_a_correct_history_passes() -> None:
     assert complete(_rows(0, 1, 2), 3) == []
     assert partial(_rows(0, 1)) == []
     assert partial([]) == []
@@ -87,7 +87,7 @@ def test_a_key_in_two_segments_and_rows_that_vanished_are_found() -> None:
     assert vanished(rows, [replace(rows[0], position=(99, 0, 0)), *rows[1:]]) != []
 
 
-def test_rows_that_nobody_wrote_are_found() -> None:
+def test_unwritten_rows_are_found() -> None:
     assert _has(complete(_rows(0, 1), 1), "unwritten read")
 
 

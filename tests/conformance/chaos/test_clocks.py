@@ -17,6 +17,6 @@ TRANSACTIONS = 12
 
 
 @pytest.mark.parametrize("store", ["sqlite", "zookeeper"])
-def test_clocks_hours_apart_lose_double_and_tear_nothing(store: str, cluster_at: Callable[[str], Place], tmp_path: Path) -> None:
+def test_clocks_hours_apart_lose_no_row(store: str, cluster_at: Callable[[str], Place], tmp_path: Path) -> None:
     found = run(Clocks(replace(cluster_at(store), topic=named(TOPIC, "clocks")), tmp_path, TRANSACTIONS))
     assert not found.wrong

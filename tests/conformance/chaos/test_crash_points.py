@@ -25,7 +25,7 @@ SECTION_5 = 11
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "last"), [(Fault.KILL, None), (Fault.STOP, PERSISTENT)])
-def test_every_store_call_of_a_commit_to_a_persistent_topic(
+def test_a_kill_at_every_store_call_of_a_persistent_commit_is_safe(
     fault: Fault, last: int | None, cluster_at: Callable[[str], Place], forks: Forks
 ) -> None:
     """COMMITTING in the coordinator's log is the commit point: whatever happens around it, each version counts once."""
@@ -49,7 +49,9 @@ def test_every_store_call_of_a_commit_to_a_persistent_topic(
         ("zookeeper", Fault.STOP, SECTION_5),
     ],
 )
-def test_every_store_call(store: str, fault: Fault, last: int | None, cluster_at: Callable[[str], Place], forks: Forks) -> None:
+def test_a_kill_at_every_store_call_of_a_commit_is_safe(
+    store: str, fault: Fault, last: int | None, cluster_at: Callable[[str], Place], forks: Forks
+) -> None:
     points = CommitPoints(forks, cluster_at(store), fault, (When.AFTER,), last=last)
     assert run(points).wrong == []
     cases = points.all

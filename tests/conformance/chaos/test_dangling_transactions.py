@@ -34,7 +34,7 @@ def left(cluster: Cluster) -> TransactionDescription:
     return txn
 
 
-def test_a_killed_party_s_ends_at_its_deadline(cluster: Cluster) -> None:
+def test_a_transaction_of_a_killed_party_ends_at_its_deadline(cluster: Cluster) -> None:
     txn = left(cluster)
     assert wait_for_deadlines(cluster.url) == []
     assert cluster.transactions.get(txn.id).state is State.ABORTED
@@ -48,7 +48,7 @@ def test_a_killed_party_s_ends_at_its_deadline(cluster: Cluster) -> None:
         Application(last_committed=9),
     ],
 )
-def test_what_a_successor_passed_over_is_wrong_though_it_ends(gone_on: Application, cluster: Cluster) -> None:
+def test_a_transaction_passed_over_by_a_successor_is_reported_though_it_ends(gone_on: Application, cluster: Cluster) -> None:
     txn = left(cluster)
     assert txn.app is not None
     cluster.client.cluster.store.put(paths.application(txn.app, txn.topic or ""), gone_on.to_bytes())
@@ -57,6 +57,6 @@ def test_what_a_successor_passed_over_is_wrong_though_it_ends(gone_on: Applicati
     assert cluster.transactions.get(txn.id).state is State.ABORTED
 
 
-def test_what_never_ends_is_wrong(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_that_never_ends_is_reported(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Cluster, "sweep", lambda _: None)
     assert wait_for_deadlines(cluster.url, 0.1) == [f"{left(cluster).id} is still OPEN, 0.1 s beyond its deadline"]

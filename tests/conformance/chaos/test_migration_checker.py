@@ -54,7 +54,7 @@ def found(
     return checked(CAST, [calls(OLD, "w"), calls(OTHER, "m"), polls, ends], final)
 
 
-def test_all_is_well() -> None:
+def test_a_correct_history_passes() -> None:
     assert found() == []
 
 
@@ -89,7 +89,7 @@ MISSED: dict[str, tuple[Callable[[], list[str]], str]] = {
 
 
 @pytest.mark.parametrize("name", MISSED)
-def test_work_that_nobody_did_is_named(name: str) -> None:
+def test_missing_work_is_named(name: str) -> None:
     check, says = MISSED[name]
     assert says in check()
 

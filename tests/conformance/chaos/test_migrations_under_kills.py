@@ -19,7 +19,7 @@ from conformance.scenarios.scenario import run
 
 
 @pytest.mark.slow
-def test_whoever_migrates_may_die(cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path) -> None:
+def test_a_migration_killed_at_any_point_is_finished(cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path) -> None:
     points = migrations.MigrationPoints(forks, cluster_at("sqlite"), tmp_path / "notes", Fault.KILL, every=30)
     assert run(points).wrong == []
     cases = points.all
@@ -28,7 +28,7 @@ def test_whoever_migrates_may_die(cluster_at: Callable[[str], Place], forks: For
 
 
 @pytest.mark.slow
-def test_what_is_open_is_named_waited_for_or_aborted(cluster_at: Callable[[str], Place], forks: Forks) -> None:
+def test_a_migration_names_waits_for_or_aborts_open_transactions(cluster_at: Callable[[str], Place], forks: Forks) -> None:
     assert run(migrations.Refusals(forks, cluster_at("sqlite"))).wrong == []
 
 
@@ -47,7 +47,7 @@ def test_migration_failing_before_kill_reports_its_error(cluster_at: Callable[[s
 
 
 @pytest.mark.slow
-def test_everybody_may_die(cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path) -> None:
+def test_a_migration_survives_kills_of_every_process(cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path) -> None:
     """Who migrates is among them: killed between its first topic and its last."""
     storm = migration_storm.MigrationStorm(forks, cluster_at("sqlite"), tmp_path / "notes", kills=2, rng=random.Random(2))
     assert run(storm).wrong == []

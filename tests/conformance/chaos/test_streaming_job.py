@@ -19,7 +19,7 @@ from conformance.scenarios.streaming import RandomKills, TwoDrivers, ZombieDrive
 pytestmark = pytest.mark.slow
 
 
-def test_two_kills(cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path) -> None:
+def test_a_streaming_job_survives_two_kills(cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path) -> None:
     job = RandomKills(forks, cluster_at("sqlite"), tmp_path / "job", random.Random(7), 2, print)
     assert run(job).wrong == []
     assert job.kills == 2

@@ -30,7 +30,7 @@ def ended(child: Child) -> Child:
 
 
 @pytest.mark.parametrize(("kill", "does"), [(ALWAYS, Struck.KILLED), (NEVER, Struck.STOPPED)])
-def test_who_runs_is_killed_and_begun_again_or_stopped_for_a_while(kill: float, does: Struck, forks: Forks) -> None:
+def test_a_running_job_is_killed_and_restarted_or_suspended(kill: float, does: Struck, forks: Forks) -> None:
     running = {"a": forks.start(time.sleep, 60)}
     first = running["a"]
     try:
@@ -42,7 +42,7 @@ def test_who_runs_is_killed_and_begun_again_or_stopped_for_a_while(kill: float, 
 
 
 @pytest.mark.parametrize("kill", [ALWAYS, NEVER])
-def test_who_has_ended_is_missed_and_what_it_raised_is_told(kill: float, forks: Forks) -> None:
+def test_an_ended_job_is_missed_and_its_error_reported(kill: float, forks: Forks) -> None:
     running = {"a": ended(forks.start(math.sqrt, 4))}
     assert strike("a", {"a": lambda: forks.start(math.sqrt, 9)}, running, random.Random(1), kill=kill) is Struck.MISSED
     assert running["a"].result() == 3
@@ -51,7 +51,7 @@ def test_who_has_ended_is_missed_and_what_it_raised_is_told(kill: float, forks: 
         strike("a", {}, running, random.Random(1), kill=kill)
 
 
-def test_work_is_waited_for_and_its_lack_is_told(forks: Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_work_is_reported_after_a_wait(forks: Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene("memory://nobody", tmp_path / "scene")
     scene.begin()
     history = scene.history("writer")
@@ -76,7 +76,7 @@ class LookedAt(Scene):
         return count
 
 
-def test_work_is_waited_for_until_so_much_is_noted_after_the_call(tmp_path: Path) -> None:
+def test_a_wait_counts_work_noted_after_the_call(tmp_path: Path) -> None:
     """What was noted before it does not count, nor what is no work; it returns with the last piece that it wants."""
     scene = LookedAt("memory://nobody", tmp_path / "scene")
     scene.begin()
@@ -99,7 +99,7 @@ def test_work_is_waited_for_until_so_much_is_noted_after_the_call(tmp_path: Path
 @pytest.mark.parametrize(
     ("command", "seconds", "says"), [("echo gone; exit 3", 60.0, "before it ended with 3"), ("sleep 60", 0.0, "0 s")]
 )
-def test_a_job_that_writes_nothing_is_told(
+def test_a_job_without_writes_is_reported(
     command: str, seconds: float, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "spark").mkdir()
@@ -117,7 +117,7 @@ def test_a_job_that_writes_nothing_is_told(
         job.kill()
 
 
-def test_half_a_line_is_no_work_and_whoever_goes_on_drops_it(tmp_path: Path) -> None:
+def test_a_partial_line_counts_as_no_work_and_is_dropped_by_the_next_writer(tmp_path: Path) -> None:
     scene = Scene("memory://nobody", tmp_path)
     file, told = tmp_path / "writer.jsonl", Told(1, "writer-0", "committed")
     assert scene.done("writer") == 0
@@ -133,7 +133,7 @@ def test_half_a_line_is_no_work_and_whoever_goes_on_drops_it(tmp_path: Path) -> 
     assert scene.done("writer") == 2
 
 
-def test_pieces_of_work_are_what_was_committed_delivered_and_read(tmp_path: Path) -> None:
+def test_commits_deliveries_and_reads_count_as_work(tmp_path: Path) -> None:
     scene = Scene("memory://nobody", tmp_path)
     with scene.history("anybody") as history:
         history.add(Commit(1, "c", "anybody", "app", "", 0, ()))

@@ -20,7 +20,7 @@ from txnsegment import connect
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "every"), [(Fault.KILL, 6), (Fault.STOP, 18)], ids=lambda given: str(given))
-def test_all_or_nothing(fault: Fault, every: int, cluster_at: Callable[[str], Place], forks: Forks) -> None:
+def test_killed_topic_changes_are_atomic(fault: Fault, every: int, cluster_at: Callable[[str], Place], forks: Forks) -> None:
     points = topics.TopicsPoints(forks, cluster_at("sqlite"), fault, (When.AFTER,), every=every)
     assert run(points).wrong == []
     cases = points.all
@@ -28,7 +28,7 @@ def test_all_or_nothing(fault: Fault, every: int, cluster_at: Callable[[str], Pl
     assert len(cases) >= 5
 
 
-def test_what_is_torn_is_seen(cluster_at: Callable[[str], Place]) -> None:
+def test_a_torn_topic_change_is_found(cluster_at: Callable[[str], Place]) -> None:
     place = cluster_at("sqlite")
     topics.prepare(place, 2)
     assert topics.wrong(place.url, 2, moved=0) == []

@@ -17,7 +17,7 @@ LOG = "26/11/22 12:00:00 WARN TaskSetManager: Lost task 0.0: Python worker faile
 DRIVER = 'Traceback (most recent call last):\n  File "run.py", line 4, in <module>\n'
 
 
-def test_of_servers_that_do_not_answer() -> None:
+def test_an_unanswering_server_is_a_death_for_want_of_speed() -> None:
     with pytest.raises(Unavailable) as raised:
         ZooKeeperStore("127.0.0.1:1", "/nowhere", connect_seconds=0.2)
     log = "".join(traceback.format_exception(raised.value))
@@ -25,7 +25,7 @@ def test_of_servers_that_do_not_answer() -> None:
     assert for_want_of_speed(f"{LOG}{log}26/11/22 12:00:01 INFO ShutdownHookManager: Shutdown hook called\n")
 
 
-def test_of_a_python_worker_that_does_not_connect_back() -> None:
+def test_an_unconnected_python_worker_is_a_death_for_want_of_speed() -> None:
     (jar,) = (Path(pyspark.__file__).parent / "jars").glob("spark-core_*.jar")
     with zipfile.ZipFile(jar) as core:
         code = core.read("org/apache/spark/api/python/PythonWorkerFactory.class")
@@ -37,5 +37,5 @@ def test_of_a_python_worker_that_does_not_connect_back() -> None:
 
 
 @pytest.mark.parametrize("log", ["", LOG, f"{LOG}{DRIVER}metadata.common.errors.TxnConflict: Transaction 0_7 is ABORTED.\n"])
-def test_of_nothing_else(log: str) -> None:
+def test_other_errors_are_no_death_for_want_of_speed(log: str) -> None:
     assert not for_want_of_speed(log)

@@ -35,7 +35,7 @@ def ends() -> Iterator[tuple[TcpProxy, socket.socket, socket.socket]]:
             yield proxy, client, server
 
 
-def test_what_is_swallowed_arrives_in_the_end(ends: tuple[TcpProxy, socket.socket, socket.socket]) -> None:
+def test_silenced_bytes_arrive_in_the_end(ends: tuple[TcpProxy, socket.socket, socket.socket]) -> None:
     proxy, client, server = ends
     server.settimeout(0.2)
     with proxy.silence():
@@ -46,7 +46,7 @@ def test_what_is_swallowed_arrives_in_the_end(ends: tuple[TcpProxy, socket.socke
     assert server.recv(5) == b"hello"
 
 
-def test_what_is_said_arrives_late(ends: tuple[TcpProxy, socket.socket, socket.socket]) -> None:
+def test_delayed_bytes_arrive_late(ends: tuple[TcpProxy, socket.socket, socket.socket]) -> None:
     proxy, client, server = ends
     with proxy.delay(0.3):
         began = time.monotonic()
@@ -72,7 +72,7 @@ def test_a_master_that_does_not_answer_yet_has_no_workers(answer: bytes | None, 
         assert alive.result() == 0
 
 
-def test_the_server_knows_it_by_its_port(ends: tuple[TcpProxy, socket.socket, socket.socket]) -> None:
+def test_the_server_sees_the_port_of_the_proxy(ends: tuple[TcpProxy, socket.socket, socket.socket]) -> None:
     proxy, _, server = ends
     assert proxy.ports() == [server.getpeername()[1]]
     proxy.cut()

@@ -17,7 +17,7 @@ def test_same_seed_same_plan() -> None:
     assert make_plan(50, 7) != make_plan(50, 8)
 
 
-def test_every_kind_comes_as_often() -> None:
+def test_every_kind_of_fault_is_planned_equally_often() -> None:
     counts = Counter(fault.kind.name for fault in make_plan(100, 1))
     assert set(counts) == set(BY_NAME)
     assert max(counts.values()) - min(counts.values()) <= 1
@@ -31,7 +31,7 @@ def test_faults_keep_to_their_kind() -> None:
         assert shortest <= fault.seconds <= longest
 
 
-def test_roles_are_played_by_whom_the_scene_has() -> None:
+def test_every_role_is_filled_by_a_party_of_the_scene() -> None:
     """And who is the only one of his role changes nothing in the plan of a seed."""
     assert make_plan(50, 7, roles=usual().roles) == make_plan(50, 7)
     struck = {fault.party for fault in make_plan(200, 7, roles=scaling().roles)}
@@ -43,12 +43,12 @@ def test_a_role_that_one_party_of_another_name_plays() -> None:
     assert struck == {"all", "only", "loader", "reader"}
 
 
-def test_every_kind_can_be_done() -> None:
+def test_every_kind_of_fault_can_be_carried_out() -> None:
     assert set(STRIKES) == {kind.does for kind in KINDS}
     assert [kind.name for kind in KINDS if kind.makes_zombie] == ["driver-zombie"]
 
 
-def test_only_these() -> None:
+def test_a_plan_uses_only_the_chosen_kinds() -> None:
     assert {fault.kind.name for fault in make_plan(5, 1, ("cut", "clock"))} == {"cut", "clock"}
     with pytest.raises(ConfigurationError, match="no fault earthquake"):
         make_plan(5, 1, ("cut", "earthquake"))

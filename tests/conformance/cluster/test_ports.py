@@ -19,7 +19,7 @@ MANY = 400
 TAKES = f"import sys; from conformance.servers import free_ports; print(*free_ports({MANY}), flush=True); sys.stdin.read()"
 
 
-def test_processes_share_none() -> None:
+def test_processes_share_no_port() -> None:
     command = [sys.executable, "-c", TAKES]
     started = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     chosen = [{*free_ports(MANY), *free_ports(MANY)}]
@@ -33,7 +33,7 @@ def test_processes_share_none() -> None:
     assert all(one.isdisjoint(other) for one, other in combinations(chosen, 2))
 
 
-def test_one_in_use_is_not_given(tmp_path: Path) -> None:
+def test_a_port_in_use_is_not_given(tmp_path: Path) -> None:
     """Nor one that was given before, whether or not anybody listens there."""
     (port,) = free_ports(1)
     ports = Ports(tmp_path / "locks", [port])
@@ -60,5 +60,5 @@ def test_one_in_use_is_not_given(tmp_path: Path) -> None:
         (None, range(10_000, 32_768)),
     ],
 )
-def test_they_lie_below_the_kernel_s_own_if_there_are_enough(told: str | None, chosen: range) -> None:
+def test_ports_lie_below_the_ephemeral_range_if_enough_are_free(told: str | None, chosen: range) -> None:
     assert below(told) == chosen

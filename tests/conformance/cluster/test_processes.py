@@ -38,7 +38,7 @@ def of_session(pid: int) -> list[int]:
     return [one.pid for one in processes() if one.session == pid and one.state != "Z"]
 
 
-def test_a_session_has_all_that_it_started(tmp_path: Path) -> None:
+def test_a_session_contains_all_processes_it_started(tmp_path: Path) -> None:
     with Session([sys.executable, "-c", WAITS], tmp_path / "log") as session:
         up(session)
         assert len(session.members()) == 2, "also the one in a process group of its own"
@@ -49,7 +49,7 @@ def test_a_session_has_all_that_it_started(tmp_path: Path) -> None:
     assert of_session(session.pid) == []
 
 
-def test_what_its_first_process_leaves_behind_is_killed(tmp_path: Path) -> None:
+def test_processes_left_by_the_first_one_of_a_session_are_killed(tmp_path: Path) -> None:
     session = Session([sys.executable, "-c", f"{FAMILY}; sys.exit(3)"], tmp_path / "log")
     assert session.wait(60) == 3
     assert of_session(session.pid) == []

@@ -20,14 +20,14 @@ def row(segment: str, ledger: int) -> Row:
     return Row(f"{segment}#{ledger}", segment, (ledger, 0, 0))
 
 
-def test_rows_have_the_names_that_their_writer_gave() -> None:
+def test_rows_keep_the_names_given_by_their_writer() -> None:
     key, seq = written(3, "loader")[7]
     table = pa.table(dict(zip(COLUMNS, ([key], [seq], [TOPIC], [SEGMENT], ["12:0:3"], ["0_9"]), strict=True)))
     assert rows_of(table) == (Row(identity(TOPIC, key, seq), SEGMENT, (12, 0, 3), key, "0_9"),)
     assert len({identity(TOPIC, *one) for batch in range(3) for one in written(batch, "loader")}) == 600
 
 
-def test_histories_of_who_was_killed_are_read_up_to_the_last_whole_line(tmp_path: Path) -> None:
+def test_histories_of_killed_processes_are_read_up_to_the_last_whole_line(tmp_path: Path) -> None:
     poll = Poll(2, 1, "s", 0, (TOPIC,), (row(SEGMENT, 7),))
     with Writer(tmp_path / "poll-1.jsonl", Start(0, "reader")) as history:
         history.add(poll)
@@ -37,7 +37,7 @@ def test_histories_of_who_was_killed_are_read_up_to_the_last_whole_line(tmp_path
     assert kept(tmp_path) == [poll]
 
 
-def test_a_stream_ends_at_the_highest_number_of_each_log_that_it_has_got() -> None:
+def test_a_stream_ends_at_the_highest_delivered_number_of_each_log() -> None:
     topics = (OLDER, TOPIC)
     polls = [
         Poll(2, 1, "s", 0, topics, (row(SEGMENT, 7), row(OLDER, 40))),

@@ -1082,14 +1082,14 @@ DELIVERED: list[tuple[str, int, H, H]] = [
     CASES + DELIVERED,
     ids=[f"{i}-{c[0].replace(' ', '-')}" for i, c in enumerate(CASES + DELIVERED)],
 )
-def test_what_is_wrong_is_found_and_its_twin_passes(word: str, invariant: int, wrong: H, right: H) -> None:
+def test_each_damaged_history_is_found_and_its_correct_twin_passes(word: str, invariant: int, wrong: H, right: H) -> None:
     found = check(wrong.events)
     assert (word, invariant) in {(f.anomaly, f.invariant) for f in found}, list(map(str, found))
     assert all(f.events for f in found)
     assert list(map(str, check(right.events))) == []
 
 
-def test_every_word_and_every_invariant_is_shown() -> None:
+def test_every_anomaly_and_every_invariant_has_an_example() -> None:
     assert {word for word, *_ in (*CASES, *IN_STREAM)} == set(WORDS)
     assert {invariant for _, invariant, *_ in CASES} == set(range(1, 15))
     assert {invariant for invariant, _ in WORDS.values()} <= set(range(15))
@@ -1098,7 +1098,7 @@ def test_every_word_and_every_invariant_is_shown() -> None:
 # --- histories of clients without the store --------------------------------------------------------------------------
 
 
-def test_a_call_that_is_never_answered_may_hide_what_came_after_it_and_nothing_else() -> None:
+def test_an_unanswered_call_may_hide_later_events_only() -> None:
     dead = H().writes("b", 0, 1, "x").asks("dead", 0, "z", app="dead").writes("c", 1, 3, "y")
     assert check(dead.events + H().events) == []
     assert not check([*dead.events, Read(9, 8, "r", (T,), (row("x", 1),))])
@@ -1117,7 +1117,7 @@ def test_a_retry_of_a_version_with_the_same_rows_is_the_same_write() -> None:
     assert "version committed twice" in {f.anomaly for f in check(twice)}
 
 
-def test_reads_that_list_only_what_is_new_are_judged_whole() -> None:
+def test_incremental_reads_are_judged_as_whole_reads() -> None:
     events = H().writes("c", 0, 1, "x").writes("d", 1, 2, "y").events
     first = Read(4, 3, "r", (T,), (row("x", 1),), ordered=False)
     second = Read(6, 5, "r", (T,), (row("y", 2), row("x", 1)))
@@ -1144,7 +1144,7 @@ def test_every_event_comes_back_from_its_line() -> None:
     assert {type(e) for e in events} >= {Ack, Counts, End, Layout, Poll, Read, Seal, Written} - {Written}
 
 
-def test_a_file_is_judged_as_what_was_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recorded_file_is_judged_like_its_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad = tmp_path / "good", tmp_path / "bad"
     history = [Start(0, "tests"), *H().commits(1, 0).events]
     write(good, [*history, Read(9, 8, "r", (T,), tuple(both(1)), 0, 1)])
@@ -1169,7 +1169,7 @@ def test_a_file_is_judged_as_what_was_written(tmp_path: Path, capsys: pytest.Cap
         ('{"event":"start","at":0,"recorder":"x"}\n{"event":"told","at":1,"ca', "line 2"),
     ],
 )
-def test_a_reader_refuses_what_it_does_not_know(text: str, says: str, tmp_path: Path) -> None:
+def test_unknown_events_and_versions_are_refused(text: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "h").write_text(text)
     with pytest.raises(FormatError, match=says):
         read(tmp_path / "h")

@@ -187,7 +187,7 @@ CASES: list[tuple[str, int, H, H]] = [
 @pytest.mark.parametrize(
     ("word", "invariant", "wrong", "right"), CASES, ids=[f"{i}-{c[0].replace(' ', '-')}" for i, c in enumerate(CASES)]
 )
-def test_what_is_wrong_is_found_and_its_twin_passes(word: str, invariant: int, wrong: H, right: H) -> None:
+def test_each_damaged_history_is_found_and_its_correct_twin_passes(word: str, invariant: int, wrong: H, right: H) -> None:
     found = check(wrong.events)
     assert (word, invariant) in {(f.anomaly, f.invariant) for f in found}, list(map(str, found))
     assert list(map(str, check(right.events))) == []
@@ -223,6 +223,6 @@ def test_an_entry_is_a_line_like_any_other_event() -> None:
     assert parse(line(read)) == read
 
 
-def test_late_data_of_what_is_forgotten_is_aborted() -> None:
+def test_late_data_of_an_expired_transaction_is_aborted() -> None:
     assert check(forgotten(trimmed=True).events) == []
     assert [found.anomaly for found in check(forgotten(trimmed=False).events)] == ["marker without a decision"]

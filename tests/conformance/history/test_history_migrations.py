@@ -107,16 +107,16 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", GOOD)
-def test_what_is_right(what: str) -> None:
+def test_a_correct_migration_history_passes(what: str) -> None:
     assert check(GOOD[what].events) == []
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_what_is_wrong(what: str) -> None:
+def test_a_damaged_migration_history_is_found(what: str) -> None:
     assert what in {finding.anomaly for finding in check(BAD[what].events)}
 
 
-def test_two_topics_may_stand_at_the_same_numbers() -> None:
+def test_rows_of_two_topics_may_have_the_same_number() -> None:
     """A ledger of a migrated topic is where it is only for those who read it: the common log's own may be at the same number."""
     history, other = H().old().sealed(), "segment://p/d/other/0000-ffff-0"
     history.add(Registration, 7, None, None, (Written("x", None, other),)).shown().commits(11, "c").reads(A, B, C, cut=11)
@@ -143,12 +143,12 @@ def test_a_late_abort_ends_no_other_transaction(history: H) -> None:
 
 
 @pytest.mark.parametrize("what", ["topic", "app_topic", "claims"])
-def test_whoever_meets_the_seal_ends_what_is_in_the_way(what: str) -> None:
+def test_the_process_that_meets_a_seal_may_abort_blocking_transactions(what: str) -> None:
     history = aborted_late(**{"topic": OTHER, "app_topic": OTHER, "claims": OTHER, what: OLD})
     assert check(history.events) == []
 
 
-def test_any_number_of_topics_go_on_among_the_numbers_of_others() -> None:
+def test_many_migrated_topics_may_share_numbers_with_others() -> None:
     """The last of each one's two rows stands at the number of a row of another topic."""
     history, other = H(), "segment://p/d/other/0000-ffff-0"
     others = tuple(Row(f"x{i}", other, (20 + 2 * i, 0, 0)) for i in range(20))

@@ -54,14 +54,14 @@ def anomalies(*seen: Event, batches: int = BATCHES) -> set[str]:
     return {finding.anomaly for finding in check([*job(batches), *seen])}
 
 
-def test_nothing_is_wrong() -> None:
+def test_a_correct_history_passes() -> None:
     right = rows(0, 1, 2)
     assert anomalies(read(rows(0), 9), read(right), read(right, 2000, final=True)) == set()
     polls = [poll(0, rows(0), 900), poll(1, rows(1, 2), 910), poll(1, rows(1, 2), 920), Plan(940, 930, "stream", (TOPIC,), 12, 12)]
     assert anomalies(*polls) == set()
 
 
-def test_keys_go_on_to_the_children_of_a_segment() -> None:
+def test_rows_of_a_key_may_move_to_the_children_of_a_segment() -> None:
     assert anomalies(read([*rows(0), *(row._replace(segment=CHILD[row.segment]) for row in rows(1, 2))])) == set()
 
 
@@ -130,7 +130,7 @@ GONE: dict[str, Callable[[list[Row]], list[Row]]] = {
 
 
 @pytest.mark.parametrize("what", GONE)
-def test_what_was_visible_stays(what: str) -> None:
+def test_a_vanished_visible_row_is_found(what: str) -> None:
     """Though nobody was told that it counts."""
     begun = [event for event in job(2) if not isinstance(event, Told)]
     right = rows(0, 1)

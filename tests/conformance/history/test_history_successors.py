@@ -91,7 +91,7 @@ class History:
         return {finding.anomaly for finding in check(history)}
 
 
-def test_all_is_well() -> None:
+def test_a_correct_history_passes() -> None:
     assert History().found() == set()
 
 
@@ -141,14 +141,14 @@ HARMS: dict[str, tuple[Harm, str]] = {
 
 
 @pytest.mark.parametrize("name", HARMS)
-def test_harm_is_found(name: str) -> None:
+def test_each_damage_is_found(name: str) -> None:
     harm, says = HARMS[name]
     history = History()
     harm(history)
     assert says in history.found()
 
 
-def test_rows_of_a_key_go_on_in_any_segment_of_a_successor_and_keep_their_order() -> None:
+def test_rows_of_a_key_may_move_to_any_segment_of_a_successor_in_order() -> None:
     """It has no key, as the old topic had none."""
     beside = "segment://t/n/a/8000-ffff-2"
     history = History()

@@ -82,7 +82,7 @@ REPORT = Report(
 # --- text ---------------------------------------------------------------------------------------------------------
 
 
-def test_text_says_everything() -> None:
+def test_the_text_report_contains_every_result() -> None:
     plain = replace(REPORT, results=(*RESULTS[:3], replace(RESULTS[3], detail="Line one.\nLine two."), RESULTS[4]))
     assert full(plain) == (
         "python -m conformance --store 'memory://a b' --seed 7\n"
@@ -105,7 +105,7 @@ def test_text_says_everything() -> None:
     )
 
 
-def test_a_summary_leaves_out_what_is_well_and_has_no_figures() -> None:
+def test_a_summary_omits_unremarkable_results_and_figures() -> None:
     lines = summary(RESULTS).splitlines()
     assert not any("records/put" in line for line in lines)
     assert sum("sizes/many" in line for line in lines) == 1
@@ -235,7 +235,7 @@ def test_the_page_has_a_row_for_each_result() -> None:
     assert "'memory://a b'" in tree.all("dl")[0].whole()
 
 
-def test_the_page_needs_nothing_from_anywhere_and_runs_nothing() -> None:
+def test_the_page_loads_nothing_and_runs_no_script() -> None:
     tree, text = parsed(REPORT), page(REPORT)
     assert not tree.all("script")
     assert not tree.all("link")
@@ -249,7 +249,7 @@ def test_the_page_needs_nothing_from_anywhere_and_runs_nothing() -> None:
     assert not re.search(r"\son[a-z]+=", text)
 
 
-def test_what_failed_has_a_timeline_and_its_command() -> None:
+def test_a_failed_result_has_a_timeline_and_its_command() -> None:
     tree = parsed(REPORT)
     section = next(s for s in tree.all("section") if "histories/threads" in s.all("h2")[0].whole())
     assert "Line one.\nLine two" in section.all("pre")[0].whole()
@@ -301,7 +301,7 @@ spans = st.lists(
 
 
 @given(spans)
-def test_in_a_row_of_a_timeline_nothing_covers_anything(given_spans: list[Span]) -> None:
+def test_spans_in_a_row_of_a_timeline_do_not_overlap(given_spans: list[Span]) -> None:
     lanes = rows_of(sorted(given_spans, key=lambda span: span.began), 2000.0, 2000 * THIN)
     assert sum(len(row) for rows in lanes.values() for row in rows) == len(given_spans)
     for actor, rows in lanes.items():
@@ -322,7 +322,7 @@ def test_a_timeline_shows_any_text_and_any_span() -> None:
     assert "a" * 40 in titles
 
 
-def test_a_long_history_keeps_what_is_wrong_and_what_is_near() -> None:
+def test_a_long_history_keeps_findings_and_their_surroundings() -> None:
     many = [Span("a", str(i), i, i + 0.5, wrong=i == 700) for i in range(1000)]
     kept = histories.chosen(many, 101)
     assert [int(span.label) for span in kept] == list(range(650, 751))

@@ -22,7 +22,7 @@ def wrong(scenario: Scenario, *, points: int | None = None, only: Callable[[str]
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_a_power_cut_loses_nothing_that_was_promised(name: str) -> None:
+def test_a_power_cut_loses_no_acknowledged_write(name: str) -> None:
     assert not wrong(BY_NAME[name], points=DRAWN)
 
 

@@ -59,6 +59,6 @@ def test_a_planted_fault_is_caught(name: str) -> None:
     assert found.violations
 
 
-def test_who_touches_what_he_is_not_declared_to_touch_is_found_out() -> None:
+def test_an_actor_outside_its_declared_footprint_is_found() -> None:
     with pytest.raises(OutsideFootprint):
         private(Role.READER, Request("get", (paths.tc_sequence(),)), [Role.WRITER])

@@ -45,7 +45,7 @@ def apart(seen: list[tuple[str, str]]) -> bool:
     return all(seen[i][0] == seen[i + 1][0] for i in range(0, len(seen) - 1, 2))
 
 
-def test_one_after_the_other_and_all_of_them() -> None:
+def test_a_lock_serves_every_waiter_one_after_the_other() -> None:
     for seed in range(100):
         seen, _ = run(seed)
         assert sorted(seen) == [(name, way) for name in "abc" for way in ("in", "out")]
@@ -53,7 +53,7 @@ def test_one_after_the_other_and_all_of_them() -> None:
     assert not all(apart(run(seed, locked=False)[0]) for seed in range(100)), "nothing would be in the way of the others"
 
 
-def test_whoever_waits_dies_with_the_process() -> None:
+def test_a_lock_waiter_dies_with_its_process() -> None:
     died = 0
     for seed in range(300):
         seen, world = run(seed, crashes=1)

@@ -75,7 +75,7 @@ def _elsewhere(hash_seed: str) -> list[str]:
     return found.stdout.split()
 
 
-def test_watches_wake_late_and_get_lost_and_streams_see_everything_all_the_same() -> None:
+def test_streams_read_every_row_despite_late_and_lost_watches() -> None:
     """Of many worlds: in some a wake-up came, in some one was lost, and replicas lagged in some."""
     worlds = [cast_of(seed, "wide").world for seed in range(200)]
     with quiet():
@@ -116,7 +116,7 @@ def test_movers_that_write_and_acknowledge_break_no_rule() -> None:
     assert commits > 150  # the writer's are 120
 
 
-def test_compaction_and_trimming_beside_everybody_break_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_and_trimming_beside_all_actors_break_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same worlds as without them, and the same rules: nobody sees that rows have moved into other files, and what retention
     has taken does not come back.
     """

@@ -20,7 +20,7 @@ SEEDS = (*range(200, 330), 466, 508)
 """466, 508: a transaction that is aborted releases what it had claimed."""
 
 
-def test_schedules_of_the_older_model_break_no_rule_and_see_everything() -> None:
+def test_marker_based_schedules_break_no_rule_and_meet_every_situation() -> None:
     seen = Counter[str]()
     with quiet():
         for seed in SEEDS:
@@ -52,14 +52,14 @@ def test_schedules_of_the_older_model_break_no_rule_and_see_everything() -> None
     assert not [what for what in (*kinds, "STATUS ABORTED", *rest, "crashes") if not seen[what]], seen
 
 
-def test_a_schedule_of_the_older_model_is_the_same_twice() -> None:
+def test_a_marker_based_schedule_is_the_same_twice() -> None:
     with quiet():
         first, second = (schedule(7, only="instream", digest=True) for _ in range(2))
     assert first.digest == second.digest
     assert first.events == second.events
 
 
-def test_a_sweep_that_finds_a_file_broken_is_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_that_finds_a_damaged_file_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes on with the other topics and raises SweepIncomplete: a fault of a world explains some, but not these."""
     sweep, broken = InStreamSweeper._sweep_topic, set[int]()
 

@@ -20,7 +20,7 @@ WANTED = (
 )
 
 
-def test_schedules_with_migrations_break_no_rule_and_see_everything() -> None:
+def test_schedules_with_migrations_break_no_rule_and_meet_every_situation() -> None:
     seen = Counter[str]()
     with quiet():
         for seed in SEEDS:

@@ -73,12 +73,12 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_good(name: str) -> None:
+def test_a_linearizable_history_passes(name: str) -> None:
     assert check(GOOD[name]).linearizable is True
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad(name: str) -> None:
+def test_a_non_linearizable_history_fails(name: str) -> None:
     verdict = check(BAD[name])
     assert verdict.linearizable is False
     assert verdict.stuck
@@ -86,7 +86,7 @@ def test_bad(name: str) -> None:
     assert "does not" in verdict.story(BAD[name])
 
 
-def test_what_a_failure_says() -> None:
+def test_a_failure_shows_the_longest_order_and_the_rest() -> None:
     assert check(BAD["a stale read"]).story(BAD["a stale read"]).splitlines() == [
         "2 of 3 operations on /k fit one order; then it holds 'b' with version 1",
         "  fits: 0.000000 to 1.000000 w: put 'a' -> version 0",
@@ -138,7 +138,7 @@ def histories(draw: st.DrawFn) -> list[Operation]:
 
 
 @given(histories(), st.randoms())
-def test_what_a_real_register_did_passes_in_any_order_of_recording(history: list[Operation], random: Random) -> None:
+def test_a_history_of_a_real_register_passes_in_any_order_of_recording(history: list[Operation], random: Random) -> None:
     shuffled = random.sample(history, len(history))
     verdict = check(shuffled)
     assert verdict.linearizable is True
@@ -146,7 +146,7 @@ def test_what_a_real_register_did_passes_in_any_order_of_recording(history: list
 
 
 @given(histories(), st.data())
-def test_a_read_of_what_nobody_wrote_fails(history: list[Operation], data: st.DataObject) -> None:
+def test_a_read_of_an_unwritten_value_fails(history: list[Operation], data: st.DataObject) -> None:
     history = [*history, get(50, 51, "mutated", 0)] if not any(o.kind == "get" for o in history) else history
     place = data.draw(st.sampled_from([n for n, o in enumerate(history) if o.kind == "get"]))
     history[place] = replace(history[place], value="mutated", version=history[place].version or 0)
@@ -164,7 +164,7 @@ def test_a_read_that_goes_back_in_time_fails(history: list[Operation]) -> None:
     assert check([*before, *tail, get(60, 61, "one", 0)]).linearizable is False
 
 
-def test_recording() -> None:
+def test_recorded_operations_are_linearizable_and_survive_json() -> None:
     """What is recorded on a real store is judged good, survives JSON, and tells apart what was lost and what was void."""
     steps = list(random_operations(MemoryStore(), "a", Random(1), SystemClock(), 200))
     history = recorded(steps)

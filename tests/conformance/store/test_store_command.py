@@ -86,12 +86,12 @@ def test_the_command_on_memory() -> None:
     assert "This store lives in one process" in ran.stdout
 
 
-def test_what_cannot_be_shown_is_not_a_success(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_case_that_cannot_run_is_not_a_success(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--store", "memory://x", "--only", "crashes/*"]) == 2
     assert "2 not applicable" in capsys.readouterr().out
 
 
-def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_arguments_of_the_store_command_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "taken").write_text("x")
     assert main(["--store", f"file://{tmp_path}/taken"]) == 2
     assert "cannot be created" in capsys.readouterr().err
@@ -107,7 +107,7 @@ def test_a_store_without_groups_is_not_asked_for_them() -> None:
     assert found["groups/a-group-does-all-of-it"].outcome is Outcome.OK
 
 
-def test_an_error_that_nobody_expects_is_a_failure() -> None:
+def test_an_unexpected_error_is_a_failure() -> None:
     def opener(url: str) -> MetadataStore:
         store = open_store(url)
         store.append = None  # type: ignore[assignment, method-assign]

@@ -83,6 +83,6 @@ def test_case(kind: str, case: Case, request: pytest.FixtureRequest, monkeypatch
     assert "wake-ups lost" not in result.figures
 
 
-def test_every_case_says_what_it_shows_under_a_name_of_its_own() -> None:
+def test_every_case_has_a_unique_name_and_a_purpose() -> None:
     assert len({case.name for case in CASES}) == len(CASES)
     assert all(case.says.endswith(".") and case.section.startswith("protocol.md section 3") for case in CASES)

@@ -30,7 +30,7 @@ def test_a_planted_fault_fails_its_case(fault: Fault) -> None:
     assert sound.outcome is Outcome.OK, sound.detail
 
 
-def test_faults_say_what_they_do_and_name_cases() -> None:
+def test_every_fault_has_a_description_and_names_a_case() -> None:
     assert all(fault.says for fault in FAULTS)
     assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= 30
     assert {fault.caught_by for fault in FAULTS} <= {case.name for case in CASES}

@@ -22,13 +22,13 @@ SEEDS = range(24)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_a_user_calls_on_sqlite_does_as_the_model_says(seed: int, tmp_path: Path) -> None:
+def test_public_calls_on_sqlite_agree_with_the_model(seed: int, tmp_path: Path) -> None:
     outcome = execute(draw(f"test/{seed}"), None, str(tmp_path))
     assert outcome.failure is None, f"{outcome.failure.oracle}: {outcome.failure.text}"
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_persistent_topic_and_its_migration_do_as_the_model_says(seed: int, tmp_path: Path) -> None:
+def test_a_persistent_topic_and_its_migration_agree_with_the_model(seed: int, tmp_path: Path) -> None:
     outcome = execute(draw(f"test-migrations/{seed}", ["migrations"]), None, str(tmp_path))
     assert outcome.failure is None, f"{outcome.failure.oracle}: {outcome.failure.text}"
     assert outcome.done["migrate"] or outcome.done["migrate_hold"]
@@ -41,20 +41,20 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_a_user_calls_on_zookeeper_does_as_the_model_says(seed: int, hosts: str, tmp_path: Path) -> None:
+def test_public_calls_on_zookeeper_agree_with_the_model(seed: int, hosts: str, tmp_path: Path) -> None:
     outcome = execute(draw(f"test-zookeeper/{seed}"), hosts, str(tmp_path))
     assert outcome.failure is None, f"{outcome.failure.oracle}: {outcome.failure.text}"
 
 
 @pytest.mark.parametrize("file", sorted((Path(__file__).parent / "found").iterdir()), ids=lambda file: file.stem)
-def test_what_was_once_a_fault_is_none_any_more(file: Path, tmp_path: Path) -> None:
+def test_each_shrunk_failure_of_the_past_passes(file: Path, tmp_path: Path) -> None:
     ops = [(name, args) for name, args in json.loads(file.read_text())]
     outcome = execute(ops, None, str(tmp_path))
     assert outcome.failure is None, f"{outcome.failure.oracle}: {outcome.failure.text}"
     assert outcome.steps == len(ops)
 
 
-def test_a_run_is_drawn_from_its_seed_and_uses_every_operation_sooner_or_later() -> None:
+def test_a_run_is_drawn_from_its_seed_and_all_runs_use_every_operation() -> None:
     assert draw("a/1") == draw("a/1") != draw("a/2")
     assert {name for seed in range(200) for name, _ in draw(f"a/{seed}")} == CATALOGUE.keys()
 
@@ -105,7 +105,7 @@ def test_a_fault_is_found_shrunk_and_run_again_exactly(skipping: None, tmp_path:
     assert main(["--folder", str(tmp_path), "--ops", str(file), "--verbose"]) == 1
 
 
-def test_many_runs_say_how_many_steps_they_made_and_end_with_a_failure(
+def test_many_runs_report_their_steps_and_stop_at_a_failure(
     skipping: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--folder", str(tmp_path), "--steps", "60", "--seed", "1", "--no-shrink", "--keep-going"]) in (0, 1)
@@ -113,7 +113,7 @@ def test_many_runs_say_how_many_steps_they_made_and_end_with_a_failure(
     assert logging.getLogger("txnsegment").isEnabledFor(logging.WARNING), "others log again"
 
 
-def test_the_model_knows_a_torn_transaction_and_a_row_that_nobody_committed() -> None:
+def test_the_model_finds_a_torn_transaction_and_an_uncommitted_row() -> None:
     model = Model()
     model.make("t", None)
     rows = [Row(n, "t#1", None) for n in range(3)]
@@ -152,7 +152,7 @@ def test_the_engine_plans_as_spark_does_after_each_kind_of_death() -> None:
     assert restarted(["a", "b"], set()) == (1, True, "a", "b")
 
 
-def test_each_run_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_each_run_leaves_no_files_behind(tmp_path: Path) -> None:
     execute(draw("test/1"), None, str(tmp_path))
     assert list(tmp_path.iterdir()) == []
     bench = Bench.begin(None, str(tmp_path))

@@ -126,7 +126,7 @@ def test_persistent_topics_from_sqlite_to_zookeeper_and_back(tmp_path: Path, zk_
             assert cluster.subscriptions.describe(x, "s").lag.rows == i + 2
 
 
-def test_the_root_moves_with_an_option_and_without_it_the_old_one_is_asked_for(tmp_path: Path, zk_url: str) -> None:
+def test_a_restore_moves_the_root_with_an_option_and_else_requires_the_old_root(tmp_path: Path, zk_url: str) -> None:
     with connect(zk_url, ledgers=f"file://{tmp_path}/ledgers") as cluster:
         cluster.topics.create("a", schema=SCHEMA)
         cluster.topics.create("b", schema=SCHEMA)
@@ -152,7 +152,7 @@ def test_an_old_clusters_sweeper_deletes_nothing_once_its_root_was_taken_over(tm
             old.sweep()
 
 
-def test_opening_a_folder_whose_store_was_lost_is_in_no_restores_way(tmp_path: Path) -> None:
+def test_a_folder_opened_without_its_store_blocks_no_restore(tmp_path: Path) -> None:
     """A service that starts again opens it before anybody restores the backup."""
     url = f"file://{tmp_path}/c"
     with connect(url) as cluster:

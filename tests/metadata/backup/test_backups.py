@@ -69,7 +69,7 @@ def test_backups_at_any_moment_are_states_that_could_have_been() -> None:
     assert sum(outcome.commits for outcome, _ in found) > 100
 
 
-def test_whatever_happens_at_any_step_of_a_backup() -> None:
+def test_a_backup_is_consistent_with_commits_and_sweeps_at_any_step() -> None:
     """At each of its steps others commit, sweep everything, and commit again: it is the cluster up to its number, all the same."""
 
     def run(gate: At) -> None:
@@ -97,7 +97,7 @@ def test_whatever_happens_at_any_step_of_a_backup() -> None:
     assert len(list(each_step(run, lambda k: At(k, meanwhile=lambda: None)))) >= 10
 
 
-def test_what_comes_and_leaves_the_log_at_any_step_of_a_backup() -> None:
+def test_a_version_folded_at_any_step_of_a_backup_is_known_to_its_application() -> None:
     """A version that is registered, committed, folded and dropped at one step (simulator, seed 1312): its application knows it."""
 
     def run(gate: At) -> None:
@@ -119,7 +119,7 @@ def test_what_comes_and_leaves_the_log_at_any_step_of_a_backup() -> None:
     assert len(list(each_step(run, lambda k: At(k, meanwhile=lambda: None)))) >= 10
 
 
-def test_a_split_at_any_step_of_a_backup() -> None:
+def test_a_backup_is_consistent_with_a_split_at_any_step() -> None:
     """The layout is as it was at its number: split, and its seal is in it; or whole."""
     splits = set()
 
@@ -149,7 +149,7 @@ def test_a_split_at_any_step_of_a_backup() -> None:
     assert splits == {True, False}
 
 
-def test_what_commits_above_something_undecided_while_it_waits_is_not_in_it() -> None:
+def test_a_commit_above_an_undecided_registration_is_not_in_the_backup() -> None:
     bench = Bench()
     written(bench, 1)
     first = Registered(bench, "first")
@@ -189,7 +189,7 @@ def test_no_kind_of_record_is_forgotten(tmp_path: Path) -> None:
     assert not [path for path in seen if not is_known(path)]
 
 
-def test_what_holds_for_a_namespace_is_in_it() -> None:
+def test_policies_of_a_namespace_are_in_a_backup() -> None:
     bench = Bench()
     policies.set_for_namespace(bench.party().cluster, "public", "default", {"retention_ms": 5})
     again = Again(bench)
@@ -263,7 +263,7 @@ def written(bench: Bench, *versions: int) -> None:
         bench.party().coordinator.commit(bench.work(version))
 
 
-def test_what_is_restored_reads_the_same_sweeps_the_same_and_goes_on_above() -> None:
+def test_a_restored_cluster_reads_and_sweeps_alike_and_continues_above_the_backup() -> None:
     bench = Bench()
     written(bench, 1, 2)
     bench.party().sweeper.sweep()
@@ -282,7 +282,7 @@ def test_what_is_restored_reads_the_same_sweeps_the_same_and_goes_on_above() -> 
     assert again.coordinator().commit(bench.work(4)).skipped
 
 
-def test_what_is_open_is_not_in_the_backup_and_holds_it_up_until_its_deadline() -> None:
+def test_an_open_transaction_delays_a_backup_until_its_deadline_and_is_not_in_it() -> None:
     bench = Bench()
     written(bench, 1)
     with pytest.raises(Crashed):
@@ -408,7 +408,7 @@ def _has(state: MemoryState, path: str) -> bool:
     return any(key.path == path for key in state.records)
 
 
-def test_who_was_overtaken_stops() -> None:
+def test_a_restore_that_was_taken_over_stops() -> None:
     """Two restore the same backup: the second takes over; the first, slow, adds nothing to what is in use by then."""
     bench = Bench()
     written(bench, 1, 2)
@@ -473,7 +473,7 @@ def test_the_root_must_be_the_backups_and_have_its_files() -> None:
 # --- exactly once, across a restore -----------------------------------------------------------------------------------
 
 
-def test_a_stream_beyond_the_backup_fails_loudly_and_one_within_it_goes_on() -> None:
+def test_a_stream_beyond_the_backup_fails_and_a_stream_within_it_continues() -> None:
     bench = Bench()
     written(bench, 0, 1, 2)
     again = Again(bench)
@@ -513,7 +513,7 @@ def test_a_stream_that_the_backup_does_not_know_must_begin_at_its_first_batch() 
     assert again.coordinator().commit(bench.work(7, app="batch", by=None)).number, "tokens of batch writes need not follow"
 
 
-def test_who_accepts_the_loss_goes_on() -> None:
+def test_a_stream_that_accepts_the_loss_continues() -> None:
     bench = Bench()
     written(bench, 0)
     again = Again(bench)
@@ -589,7 +589,7 @@ def test_an_application_at_a_number() -> None:
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_file_is_read_back_as_it_was_and_replaces_nothing(tmp_path: Path) -> None:
+def test_a_backup_file_round_trips_and_replaces_no_file(tmp_path: Path) -> None:
     bench = Bench()
     written(bench, 1)
     backup = taken(bench)

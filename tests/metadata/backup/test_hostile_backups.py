@@ -143,7 +143,7 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "said"), SETTINGS, ids=lambda value: str(value)[:40])
-def test_forged_settings_are_refused_wherever_they_are_read(
+def test_forged_settings_are_refused_in_headings_and_records(
     tmp_path: Path, lines: list[bytes], changes: dict[str, Any], said: str
 ) -> None:
     settings = {**json.loads(lines[0])["settings"], **changes}
@@ -233,7 +233,7 @@ def test_a_file_cut_short_anywhere_is_refused(tmp_path: Path, origin: Path, line
         refused(tmp_path, packed(lines[:count]))
 
 
-def test_what_follows_the_end_is_refused(tmp_path: Path, origin: Path, lines: list[bytes]) -> None:
+def test_data_after_the_end_of_a_backup_is_refused(tmp_path: Path, origin: Path, lines: list[bytes]) -> None:
     data = (origin / "backup.gz").read_bytes()
     assert "there is data after its end" in refused(tmp_path, data + b"x")
     assert "there is data after its end" in refused(tmp_path, data + data)
@@ -293,9 +293,7 @@ def restored(tmp_path: Path, origin: Path, data: bytes, look: Callable[[str], No
     return True
 
 
-def test_whatever_a_record_says_the_restore_ends_in_an_error_of_ours_or_works(
-    tmp_path: Path, origin: Path, lines: list[bytes]
-) -> None:
+def test_a_restore_of_any_record_works_or_raises_a_product_error(tmp_path: Path, origin: Path, lines: list[bytes]) -> None:
     def look(url: str) -> None:
         with connect(url) as cluster:
             cluster.topics.list()

@@ -157,7 +157,7 @@ def test_a_mark_that_is_half_written_does_not_stop_a_restore(tmp_path: Path, bac
     assert site.rows() == ROWS
 
 
-def test_a_restore_whose_root_lost_its_mark_still_knows_whose_it_was(tmp_path: Path, backup: Backup) -> None:
+def test_a_restore_over_a_root_without_its_mark_knows_the_previous_owner(tmp_path: Path, backup: Backup) -> None:
     """Storage that cannot replace a file in one step: the restore dies between the deletion of the mark and the new one."""
     site = Site(tmp_path / "site", backup)
     death = Death(-1, after=False)
@@ -186,7 +186,7 @@ def test_a_complete_restore_is_not_repeated_over_a_root_that_another_cluster_has
         site.restore(immortal())
 
 
-def test_of_two_restores_over_one_root_at_once_one_is_told_that_it_has_not_got_it(
+def test_one_of_two_concurrent_restores_over_a_root_is_refused(
     tmp_path: Path, backup: Backup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = Site(tmp_path / "site", backup)

@@ -131,7 +131,7 @@ def test_a_copied_folder_is_a_cluster_of_its_own(tmp_path: Path, way: str, older
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["", "of an older version"])
-def test_a_moved_folder_goes_on_where_it_is(tmp_path: Path, older: bool) -> None:
+def test_a_moved_folder_works_at_its_new_place(tmp_path: Path, older: bool) -> None:
     url = make(tmp_path / "a")
     if older:
         by_an_older_version(url, tmp_path / "a" / "ledgers")
@@ -204,7 +204,7 @@ def files(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
 
 
-def test_a_copy_that_shares_the_root_is_refused_and_told_how_to_take_it_over(shared: tuple[str, str, Path]) -> None:
+def test_a_copy_that_shares_the_root_is_refused_with_the_take_over_command(shared: tuple[str, str, Path]) -> None:
     url, copy, root = shared
     age(root)
     before = files(root)
@@ -222,7 +222,7 @@ def test_a_copy_that_shares_the_root_is_refused_and_told_how_to_take_it_over(sha
     assert rows(url) == [1, 2, 3]
 
 
-def test_a_copy_that_takes_the_root_over_is_the_owner_and_the_store_before_it_is_refused(shared: tuple[str, str, Path]) -> None:
+def test_a_copy_that_takes_the_root_over_owns_it_and_the_previous_owner_is_refused(shared: tuple[str, str, Path]) -> None:
     url, copy, root = shared
     before = connect(url)
     write(before, 3)
@@ -343,7 +343,7 @@ def test_a_folder_replaced_under_an_open_cluster_is_noticed_before_a_delete(tmp_
 
 
 @pytest.mark.parametrize("first", ["prod", "copy"])
-def test_of_two_copies_of_an_older_version_that_share_a_root_the_first_is_its_owner(tmp_path: Path, first: str) -> None:
+def test_the_first_of_two_older_copies_that_share_a_root_owns_it(tmp_path: Path, first: str) -> None:
     make(tmp_path / "prod", tmp_path / "root")
     by_an_older_version(f"file://{tmp_path}/prod", tmp_path / "root")
     shutil.copytree(tmp_path / "prod", tmp_path / "copy")
@@ -432,7 +432,7 @@ def opens(url: str) -> bool:
     return True
 
 
-def test_of_stores_that_take_one_root_over_at_once_one_at_most_is_the_owner(tmp_path: Path) -> None:
+def test_at_most_one_of_concurrent_take_overs_owns_the_root(tmp_path: Path) -> None:
     urls = [make(tmp_path / "prod", tmp_path / "root")]
     for n in range(3):
         shutil.copytree(tmp_path / "prod", tmp_path / f"copy{n}")
@@ -525,7 +525,7 @@ def superseded(tmp_path: Path) -> tuple[str, Path, SimulatedClock]:
     return url, tmp_path / "backup", clock
 
 
-def test_a_sweep_that_was_under_way_during_a_restore_deletes_nothing_of_it(
+def test_a_sweep_running_during_a_restore_deletes_none_of_its_files(
     tmp_path: Path, superseded: tuple[str, Path, SimulatedClock], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The restore begins and ends between the listing of the sweep and its deletes."""
@@ -649,7 +649,7 @@ def test_a_take_over_of_a_root_that_is_not_this_clusters_is_refused(tmp_path: Pa
         take_over(one)
 
 
-def test_a_root_that_lost_its_mark_gets_it_back_by_a_take_over(tmp_path: Path) -> None:
+def test_a_take_over_restores_a_lost_root_mark(tmp_path: Path) -> None:
     url = make(tmp_path / "one")
     (tmp_path / "one" / "ledgers" / MARK).unlink()
     refused(url, "--take-over")
@@ -693,5 +693,5 @@ LOCAL = Place(hosts=("localhost:2181",), chroot="", machine="m")
         (Place(), Place(), False),
     ],
 )
-def test_places(marked: Place, ours: Place, same: bool) -> None:
+def test_the_place_of_a_store_is_compared_with_its_mark(marked: Place, ours: Place, same: bool) -> None:
     assert same_place(marked, ours) is same

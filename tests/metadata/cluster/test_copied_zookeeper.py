@@ -91,7 +91,7 @@ def test_the_same_servers_by_other_addresses_are_the_same_store(tmp_path: Path, 
             assert not take_over(other), "it owns the root already"
 
 
-def test_servers_that_cannot_be_looked_at_are_not_taken_for_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_servers_that_cannot_be_inspected_are_not_taken_for_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zookeeper_same, "CONNECT_SECONDS", 1.0)
     with ZooKeeperServer(tmp_path / "zk") as server, TcpProxy(LOCAL, server.port) as proxy:
         connect(f"zk://{proxy.hosts}/c", ledgers=f"file://{tmp_path}/root").close()

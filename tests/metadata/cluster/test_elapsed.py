@@ -81,7 +81,7 @@ def test_a_row_published_while_the_clock_was_behind_is_not_old_when_it_is_right_
     assert goes(world.passes(3 * HOUR), row, 3 * HOUR)
 
 
-def test_after_a_clock_was_behind_rows_go_late_by_no_more_than_it_was_wrong_and_then_in_time() -> None:
+def test_rows_expire_late_by_at_most_the_error_of_a_slow_clock() -> None:
     world = World()
     for _ in range(5):
         world.passes(HOUR).look()
@@ -96,7 +96,7 @@ def test_after_a_clock_was_behind_rows_go_late_by_no_more_than_it_was_wrong_and_
     assert goes(world.passes(1), row, 3 * HOUR)
 
 
-def test_a_machine_that_looks_for_the_first_time_goes_by_the_slower_of_two_clocks() -> None:
+def test_the_first_observation_of_a_machine_uses_the_slower_of_two_clocks() -> None:
     world = World()
     world.look()
     row = world.passes(1_000).publish()
@@ -124,7 +124,7 @@ def test_machines_an_hour_apart_that_sweep_in_turn_lose_no_time() -> None:
     assert goes(world.passes(HOUR + 10 * 60_000 + 1), row, 3 * HOUR), "late by the clock that is behind, no more"
 
 
-def test_without_an_earlier_look_the_slower_clock_is_believed() -> None:
+def test_without_an_earlier_observation_the_slower_clock_counts() -> None:
     """A cluster of an earlier version: nobody has looked. The next time somebody has."""
     world = World()
     row = world.publish()
@@ -135,7 +135,7 @@ def test_without_an_earlier_look_the_slower_clock_is_believed() -> None:
     assert goes(world.passes(HOUR + 1), row, 3 * HOUR)
 
 
-def test_a_look_that_is_not_kept_leaves_its_lead_to_the_next() -> None:
+def test_an_observation_that_is_not_kept_passes_its_lead_to_the_next() -> None:
     """The clock was behind at one look between others: who asks for a limit that reaches back so far still knows."""
     looks = [
         ClockLook(number=n, elapsed_ms=at, lead_ms=lead) for n, (at, lead) in enumerate([(0, 0), (10, -50), (20, 0), (10_000, 0)])
@@ -158,7 +158,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, keep=st.integers(1, 6).map(lambda hours: hours * HOUR))
-def test_whatever_the_store_s_clock_does_no_row_goes_before_its_time(steps: list[tuple[str, int]], keep: int) -> None:
+def test_no_row_expires_early_at_any_leap_of_the_store_clock(steps: list[tuple[str, int]], keep: int) -> None:
     """Looks are made each hour; the store's clock leaps between them; machines with a right clock of their own look in turn."""
     world = World()
     world.look()
@@ -188,7 +188,7 @@ def test_whatever_the_store_s_clock_does_no_row_goes_before_its_time(steps: list
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**7), st.integers(0, 3)), min_size=1, max_size=400))
-def test_few_looks_are_kept_and_none_is_far_from_one_that_is(steps: list[tuple[int, int]]) -> None:
+def test_few_clock_observations_are_kept_and_each_dropped_one_is_near_a_kept_one(steps: list[tuple[int, int]]) -> None:
     world = World()
     ages = []
     for ms, more in steps:

@@ -53,7 +53,7 @@ def test_a_root_with_another_volume_mounted_over_it_is_refused(tmp_path: Path) -
         open_cluster(f"file://{tmp_path}/a")
 
 
-def test_the_orphan_sweep_leaves_what_is_not_ours(tmp_path: Path) -> None:
+def test_the_orphan_sweep_keeps_foreign_files(tmp_path: Path) -> None:
     cluster = open_cluster(f"file://{tmp_path}/a", settings=EAGER)
     root = tmp_path / "a" / "ledgers"
     ours = [
@@ -125,7 +125,7 @@ def test_founders_of_one_cluster_all_succeed(tmp_path: Path) -> None:
         assert len(set(pool.map(found, range(6)))) == 1
 
 
-def test_a_founder_whose_disk_is_slow_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_founder_with_a_slow_disk_blocks_no_other_founder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url, sync = f"file://{tmp_path}/a", LocalDisk.sync
     writing, written = threading.Event(), threading.Event()
 
@@ -148,7 +148,7 @@ def test_a_founder_whose_disk_is_slow_holds_up_nobody(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("name", [".cluster.json.tmp", ".cluster.json.0123456789abcdef.tmp"])
-def test_what_a_founder_that_died_left_of_its_mark_is_in_nobodys_way(tmp_path: Path, name: str) -> None:
+def test_a_temporary_mark_of_a_dead_founder_blocks_no_other_founder(tmp_path: Path, name: str) -> None:
     left = tmp_path / "a" / "ledgers" / name
     left.parent.mkdir(parents=True)
     left.touch()
@@ -168,7 +168,7 @@ def test_a_root_that_takes_no_files_is_an_error_at_once(tmp_path: Path, monkeypa
     assert clock.now == began
 
 
-def test_of_two_clusters_that_are_founded_on_one_root_one_is_refused(tmp_path: Path) -> None:
+def test_one_of_two_clusters_bootstrapped_on_one_root_is_refused(tmp_path: Path) -> None:
     together = threading.Barrier(2)
 
     def found(name: str) -> bool:
@@ -183,7 +183,7 @@ def test_of_two_clusters_that_are_founded_on_one_root_one_is_refused(tmp_path: P
         assert sorted(pool.map(found, ("a", "b"))) == [False, True]
 
 
-def test_on_storage_that_overwrites_the_mark_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mark_is_read_back_on_storage_that_overwrites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An object store: another cluster's mark replaces ours a moment after we wrote it."""
     publish = LedgerStorage.publish
 
@@ -219,7 +219,7 @@ def test_a_root_that_has_another_clusters_root_in_it_is_refused(tmp_path: Path) 
     assert sorted(path.parent.name for path in tmp_path.rglob("cluster.json")) == ["inner"]
 
 
-def test_roots_beside_each_other_are_fine(tmp_path: Path) -> None:
+def test_adjacent_roots_are_accepted(tmp_path: Path) -> None:
     for name in ("a", "ab", "b"):
         open_cluster(f"file://{tmp_path}/{name}", ledgers=f"{tmp_path}/roots/{name}").close()
         open_cluster(f"file://{tmp_path}/{name}").close()

@@ -128,7 +128,7 @@ def test_a_topic_of_an_earlier_version_is_shown_escaped_and_can_be_deleted(url: 
     assert r"\x1b" not in run("topics", "list")
 
 
-def test_errors_and_logs_hold_nothing_that_a_terminal_obeys() -> None:
+def test_errors_and_logs_contain_no_terminal_control_sequences() -> None:
     error = TxnSegmentError("The column a\x1b[2J\u202e.\nNext line", advice="Rename \x9b.")
     assert str(error) == "The column a\\x1b[2J\\u202e.\nNext line Rename \\x9b."
     record = logging.LogRecord("txnsegment", logging.WARNING, "", 0, "topic %s", ("a\x1b\u202eb",), None)
@@ -137,7 +137,7 @@ def test_errors_and_logs_hold_nothing_that_a_terminal_obeys() -> None:
 
 @given(st.text())
 @example("a\ud800\x1b\n\u2028")
-def test_text_is_shown_without_what_is_harmful(text: str) -> None:
+def test_text_is_shown_without_control_characters(text: str) -> None:
     found = shown(text)
     assert harmful(found) is None
     assert shown(found) == found
@@ -171,7 +171,7 @@ NO_PATTERNS = {
 
 
 @pytest.mark.parametrize("pattern", NO_PATTERNS.values(), ids=NO_PATTERNS)
-def test_a_pattern_that_could_take_for_ever_is_an_option_error(pattern: str) -> None:
+def test_a_pattern_with_unbounded_matching_time_is_an_option_error(pattern: str) -> None:
     begun = time.process_time()
     uses = [
         lambda: compiled(pattern),
@@ -204,14 +204,14 @@ PATTERNS = [
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_patterns_of_names_are_taken_as_python_takes_them(pattern: str) -> None:
+def test_patterns_of_names_match_as_in_python(pattern: str) -> None:
     assert compiled(pattern) == re.compile(pattern)
 
 
 @given(st.text("ab(|)*+?{}2,[]^\\.", max_size=12))
 @settings(max_examples=200)
 @example("(a|b|ab)*c")
-def test_a_pattern_that_is_taken_ends(pattern: str) -> None:
+def test_an_accepted_pattern_matches_in_bounded_time(pattern: str) -> None:
     with contextlib.suppress(OptionError):
         found = compiled(pattern)
         begun = time.process_time()
@@ -250,7 +250,7 @@ URLS = [
 
 
 @pytest.mark.parametrize("url", URLS, ids=ascii)
-def test_a_malformed_url_is_an_error_of_ours(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_malformed_url_raises_a_product_error(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TXNSEGMENT_SERVICE_URL", raising=False)
     with pytest.raises(ConfigurationError) as raised:
         connect(url)
@@ -328,7 +328,7 @@ OFFSETS: list[Any] = [
 
 
 @pytest.mark.parametrize("offset", OFFSETS, ids=lambda o: ascii(o)[:40])
-def test_an_offset_of_somebody_else_is_an_error_of_ours(offset: Any) -> None:
+def test_a_foreign_offset_raises_a_product_error(offset: Any) -> None:
     with pytest.raises(TxnSegmentError):  # noqa: PT012
         found = offset_of(offset)
         found.done()

@@ -31,7 +31,7 @@ from metadata.store import folder_of
         ("Oxia://host:6648/default", "oxia", "host:6648/default", (), "oxia://host:6648/default"),
     ],
 )
-def test_what_is_understood(text: str, scheme: str, path: str, hosts: tuple[str, ...], canonical: str) -> None:
+def test_valid_service_urls_are_parsed(text: str, scheme: str, path: str, hosts: tuple[str, ...], canonical: str) -> None:
     url = parse_service_url("The option serviceUrl", text)
     assert (url.scheme, url.path, url.hosts, str(url)) == (scheme, path, hosts, canonical)
     assert parse_service_url("again", str(url)) == url == pickle.loads(pickle.dumps(url))
@@ -73,7 +73,7 @@ def test_what_is_understood(text: str, scheme: str, path: str, hosts: tuple[str,
         ("oxia://", "nothing follows oxia://"),
     ],
 )
-def test_what_is_refused(text: str, words: str) -> None:
+def test_invalid_service_urls_are_refused(text: str, words: str) -> None:
     with pytest.raises(OptionError) as error:
         parse_service_url("The option serviceUrl", text)
     assert "The option serviceUrl" in str(error.value)
@@ -129,7 +129,7 @@ def test_ledgers_of_an_embedded_cluster() -> None:
 
 @example("&key=1")
 @given(st.text(st.characters(min_codepoint=32, exclude_characters="/\x7f", exclude_categories=["Cs", "Cc"]), min_size=1))
-def test_every_folder_has_a_url_that_leads_back(name: str) -> None:
+def test_every_folder_has_a_url_that_resolves_to_the_folder(name: str) -> None:
     folder = Path("/data") / ("x" + name)
     url = parse_service_url("x", folder.as_uri())
     assert url.path == str(folder)

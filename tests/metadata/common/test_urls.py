@@ -103,7 +103,7 @@ def test_java_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
         ("exit 1", "does not run"),
     ],
 )
-def test_java_that_will_not_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, says: str) -> None:
+def test_an_unsuitable_java_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, says: str) -> None:
     program = tmp_path / "bin" / "java"
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\n{script}\n")
@@ -114,7 +114,7 @@ def test_java_that_will_not_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, 
     assert "JAVA_HOME" in str(caught.value)
 
 
-def test_java_home_that_is_empty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_empty_java_home_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigurationError, match="JAVA_HOME"):
         find_java()

@@ -117,7 +117,7 @@ def test_rows_and_acks_are_decided_together() -> None:
     bench.finish()
 
 
-def test_what_was_acked_is_refused_and_leaves_nothing_behind() -> None:
+def test_an_ack_of_acked_rows_is_refused_and_leaves_no_record() -> None:
     bench, first, second, number = subscribed()
     party = bench.party()
     party.coordinator.acks.acknowledge([one(first, number)])
@@ -131,7 +131,7 @@ def test_what_was_acked_is_refused_and_leaves_nothing_behind() -> None:
     bench.finish()
 
 
-def test_two_transactions_one_message_one_wins() -> None:
+def test_one_of_two_transactions_that_ack_a_message_wins() -> None:
     """The loser claims while the winner is still OPEN; what it held elsewhere is given back at once."""
     bench, first, second, number = subscribed()
     lost: list[BaseException] = []
@@ -152,7 +152,7 @@ def test_two_transactions_one_message_one_wins() -> None:
     bench.finish()
 
 
-def test_a_claim_made_in_between_is_seen() -> None:
+def test_a_pending_ack_made_between_read_and_write_is_seen() -> None:
     """A33: both read the cursor before either has written it; who comes second must see what the first one claimed."""
     bench, first, _, number = subscribed()
 
@@ -168,7 +168,7 @@ def test_a_claim_made_in_between_is_seen() -> None:
     bench.finish()
 
 
-def test_of_two_plain_acks_of_one_row_one_wins() -> None:
+def test_one_of_two_plain_acks_of_a_row_wins() -> None:
     """Both would write the very same cursor: who lost the race knows that it was not he who wrote it."""
     bench, first, second, number = subscribed()
 
@@ -182,7 +182,7 @@ def test_of_two_plain_acks_of_one_row_one_wins() -> None:
     bench.finish()
 
 
-def test_a_plain_ack_that_arrives_late_is_ours() -> None:
+def test_a_plain_ack_that_arrives_late_counts_for_its_sender() -> None:
     """Its reply is lost, it is sent again, and the first request arrives in between: that race was lost to ourselves."""
     bench, first, _, number = subscribed()
     late: list[Callable[[], None]] = []
@@ -202,7 +202,7 @@ def test_a_plain_ack_that_arrives_late_is_ours() -> None:
     bench.finish()
 
 
-def test_names_that_begin_alike_are_strangers() -> None:
+def test_subscriptions_with_a_common_name_prefix_are_independent() -> None:
     bench, first, _, number = subscribed("s", "s1", "s10")
     party = bench.party()
     party.coordinator.commit(acking(bench, one(first, number, "s1")))
@@ -217,7 +217,7 @@ def test_names_that_begin_alike_are_strangers() -> None:
 
 @pytest.mark.parametrize("fate", FAULTS)
 @pytest.mark.parametrize("topics", [(), (U,)], ids=["acks", "rows and acks"])
-def test_all_or_nothing_at_every_step(fate: Fate, topics: tuple[str, ...]) -> None:
+def test_a_commit_with_acks_is_atomic_at_every_step(fate: Fate, topics: tuple[str, ...]) -> None:
     """A22, A23: the acks of a committed transaction reach the cursor, those of any other are delivered again."""
     worlds: list[Bench] = []
 
@@ -268,7 +268,7 @@ def test_a_sweeper_that_stops_anywhere_applies_each_ack_once(fate: Fate) -> None
     assert list(each_step(run, lambda k: At(k, fate, kinds=store)))
 
 
-def test_a_reader_knows_what_a_committed_claim_means_before_anybody_has_settled_it() -> None:
+def test_a_reader_applies_a_committed_pending_ack_before_settling() -> None:
     bench, first, second, number = subscribed()
     party = bench.party()
     party.coordinator.aftermath = lambda job: None
@@ -279,7 +279,7 @@ def test_a_reader_knows_what_a_committed_claim_means_before_anybody_has_settled_
     assert texts(acks.done(found[second])) == []
 
 
-def test_whoever_meets_a_claim_past_its_deadline_ends_it() -> None:
+def test_a_pending_ack_past_its_deadline_is_ended_by_the_next_acknowledger() -> None:
     bench, first, _, number = subscribed()
 
     gate = Before("/txn/op/", fate=Fate.CRASH_BEFORE)
@@ -296,7 +296,7 @@ def test_whoever_meets_a_claim_past_its_deadline_ends_it() -> None:
 
 
 @pytest.mark.parametrize("fate", [*FAULTS, Fate.GO])
-def test_a_plain_ack_is_done_once_whatever_is_lost(fate: Fate) -> None:
+def test_a_plain_ack_is_applied_once_despite_lost_replies(fate: Fate) -> None:
     def run(gate: At) -> None:
         bench, first, second, number = subscribed()
         told = True
@@ -354,7 +354,7 @@ def test_a_tombstone_goes_after_the_grace_period() -> None:
     assert not bench.kept("/cursors/")
 
 
-def test_acks_of_a_deleted_subscription_hold_up_nobody() -> None:
+def test_acks_of_a_deleted_subscription_block_no_commit() -> None:
     bench, first, _, number = subscribed()
     party = bench.party()
     party.coordinator.aftermath = lambda job: None
@@ -481,7 +481,7 @@ def test_children_without_a_reply_end_in_an_error() -> None:
     bench.finish()
 
 
-def test_acks_go_on_over_a_split() -> None:
+def test_acks_count_once_over_a_split() -> None:
     """Rows are staged for a segment that is split before the commit: the acks of the same transaction count once."""
     bench, first, second, number = subscribed()
     party = bench.party()
@@ -532,7 +532,7 @@ def test_fenced_acks_are_dropped() -> None:
 
 @pytest.mark.parametrize("fate", [f for f in FAULTS if f is not Fate.CRASH_BEFORE and f is not Fate.CRASH_AFTER])
 @pytest.mark.parametrize("at", [0, 3])
-def test_a_subscription_is_there_once_its_maker_was_told_so(fate: Fate, at: int) -> None:
+def test_a_created_subscription_exists_whole_once_its_creator_is_answered(fate: Fate, at: int) -> None:
     """Whatever became of the request: what is made is made whole, at the number that was asked for."""
 
     def run(gate: At) -> None:

@@ -98,7 +98,7 @@ def deleting(bench: Bench, name: PersistentName) -> None:
     assert bench.instream().topics.seen(name).layout.bare
 
 
-def test_who_appends_after_sleeping_through_the_deletion_is_told_and_what_it_appended_goes() -> None:
+def test_an_append_after_a_missed_deletion_is_refused_and_removed() -> None:
     bench = Bench(topics=[T])
     bury(bench, 2 * LOOKED_AT)
     kept = len(bench.kept(LOGS))
@@ -122,7 +122,7 @@ def asleep_before_its_append(bench: Bench, meanwhile: Callable[[], None]) -> tup
     return party, txn
 
 
-def test_a_transaction_that_sleeps_through_the_deletion_cannot_commit_and_what_it_appended_goes() -> None:
+def test_a_transaction_after_a_missed_deletion_cannot_commit_and_its_data_is_removed() -> None:
     """So long that it was timed out and forgotten."""
     bench = Bench(topics=[T])
     bury(bench, 2 * LOOKED_AT)
@@ -160,7 +160,7 @@ def swept_away(bench: Bench, kept: int) -> None:
     raise AssertionError("it stays for ever")
 
 
-def test_who_acknowledges_after_sleeping_through_the_deletion_is_told_and_leaves_nothing() -> None:
+def test_an_ack_after_a_missed_deletion_is_refused_and_leaves_no_record() -> None:
     bench = Bench(topics=[T])
     bench.instream().coordinator.acks.create(str(T), "s")
     bench.instream().coordinator.commit(bench.work(1, topics=[T]))
@@ -170,7 +170,7 @@ def test_who_acknowledges_after_sleeping_through_the_deletion_is_told_and_leaves
     assert not bench.kept(ACKS), "no sweep knows any more that there was such a log"
 
 
-def test_a_subscription_that_is_made_late_goes_too() -> None:
+def test_a_subscription_made_after_the_deletion_is_removed() -> None:
     bench = Bench(topics=[T])
     bury(bench, 2 * LOOKED_AT)
     deleting(bench, T)

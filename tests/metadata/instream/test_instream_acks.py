@@ -120,7 +120,7 @@ def test_rows_and_acks_of_one_write_set_commit_together() -> None:
     assert bench.labels(T) == []
 
 
-def test_a_claim_of_a_dead_owner_stands_in_nobodys_way_for_longer_than_its_timeout() -> None:
+def test_a_pending_ack_of_a_dead_owner_blocks_others_until_its_timeout_only() -> None:
     bench, party = made()
     party.coordinator.acknowledge(begun(party), [ack("1")])
     with pytest.raises(AckConflict):
@@ -130,7 +130,7 @@ def test_a_claim_of_a_dead_owner_stands_in_nobodys_way_for_longer_than_its_timeo
     assert acked(bench) == ["1"]
 
 
-def test_a_subscription_that_is_made_again_has_nothing_of_its_earlier_life() -> None:
+def test_a_recreated_subscription_keeps_no_earlier_acks() -> None:
     bench, party = made()
     late = bench.instream()
     late.coordinator.acks.acknowledge([ack("1")])
@@ -149,13 +149,13 @@ def test_a_subscription_that_is_made_again_has_nothing_of_its_earlier_life() -> 
     assert list(party.coordinator.acks.list(str(T))) == ["s"]
 
 
-def test_a_subscription_begins_where_it_is_told() -> None:
+def test_a_subscription_begins_at_the_requested_position() -> None:
     bench = Bench(topics=PERSISTENT)
     bench.instream().coordinator.acks.create(*S, parse_all(["0..5"]))
     assert acked(bench) == ["..5"]
 
 
-def test_names_that_begin_alike_do_not_touch() -> None:
+def test_subscriptions_with_a_common_name_prefix_are_independent() -> None:
     bench, party = made()
     other = (str(T), "s1")
     party.coordinator.acks.create(*other)
@@ -164,7 +164,7 @@ def test_names_that_begin_alike_do_not_touch() -> None:
     assert acked(bench, other) == ["1"]
 
 
-def test_a_compacted_log_says_the_same() -> None:
+def test_a_compacted_log_replays_to_the_same_state() -> None:
     bench, party = made()
     for i in range(1, 5):
         party.coordinator.acks.acknowledge([ack(str(i))])

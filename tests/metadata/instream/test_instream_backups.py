@@ -224,7 +224,7 @@ def test_a_backup_at_every_moment_of_a_transaction(moments: Callable[[int, int],
     assert seen == {(True, True), (False, True), (False, False)}
 
 
-def test_what_was_told_before_a_backup_is_in_it() -> None:
+def test_commits_acknowledged_before_a_backup_are_in_the_backup() -> None:
     bench = subscribed()
     running = Running(bench)
     running.finish()
@@ -338,7 +338,7 @@ snapshot read after it was compacted in between. `plain` alone: trimmed just aft
 
 
 @pytest.mark.parametrize("name", MEANWHILE)
-def test_others_act_at_each_step_of_a_backup(name: str) -> None:
+def test_a_backup_is_consistent_with_other_work_at_each_step(name: str) -> None:
     """What they did is in it or is not; nothing of it is in it by halves."""
     check, ways = AFTER[name]
     seen = set()
@@ -360,7 +360,7 @@ def test_others_act_at_each_step_of_a_backup(name: str) -> None:
 # --- what a backup makes of what is under way ---------------------------------------------------------------------------
 
 
-def test_what_is_undecided_is_aborted_and_what_is_decided_is_finished() -> None:
+def test_a_restore_aborts_undecided_and_finishes_decided_transactions() -> None:
     bench = subscribed()
     party = bench.instream()
     aborted = party.coordinator.begin(topics=[T])
@@ -385,7 +385,7 @@ def test_what_is_undecided_is_aborted_and_what_is_decided_is_finished() -> None:
     again.finish()
 
 
-def test_nothing_that_still_comes_of_a_transaction_of_before_counts_and_no_id_is_used_again() -> None:
+def test_late_data_of_transactions_before_a_restore_is_void_and_no_id_is_reused() -> None:
     bench = subscribed()
     open_one = bench.instream().coordinator.begin(topics=[T])
     backup = taken(bench)
@@ -408,7 +408,7 @@ def test_nothing_that_still_comes_of_a_transaction_of_before_counts_and_no_id_is
     assert not again.instream().buffer.read(T).ongoing
 
 
-def test_a_cluster_that_had_none_gives_no_id_again_either() -> None:
+def test_a_restored_cluster_without_transactions_reuses_no_id() -> None:
     bench = Bench(topics=())
     backup = taken(bench)
     assert backup.heading.txnsegment_backup == 1
@@ -425,7 +425,7 @@ def test_a_cluster_that_had_none_gives_no_id_again_either() -> None:
     assert [topic.before_lost(n) for n in (0, lost, ERA - 1, ERA)] == [0, 0, 0, ERA], "where a moment before the restore begins"
 
 
-def test_acknowledgements_of_before_alone_count() -> None:
+def test_only_acks_before_the_backup_count_after_a_restore() -> None:
     """Who acknowledges without a transaction has done his work: if that is not in the backup, nor is the acknowledgement."""
     seen = set()
 
@@ -449,7 +449,7 @@ def test_acknowledgements_of_before_alone_count() -> None:
 # --- after a restore ----------------------------------------------------------------------------------------------------
 
 
-def test_readers_beyond_the_backup_are_told_and_others_go_on() -> None:
+def test_readers_beyond_the_backup_get_an_error_and_others_continue() -> None:
     bench = subscribed()
     party = bench.instream()
     waiting = party.coordinator.begin(topics=[T])
@@ -482,7 +482,7 @@ def test_an_offset_at_a_marker_stays_good() -> None:
     assert [ledger.id for ledger in reading.ledgers()] == [1, 3]
 
 
-def test_a_query_beyond_the_backup_fails_loudly_and_one_within_it_goes_on() -> None:
+def test_a_query_beyond_the_backup_fails_and_a_query_within_it_continues() -> None:
     bench = subscribed()
     again = restored(bench, taken(bench))
     with pytest.raises(RestoredBehind, match="only those up to 1"):
@@ -509,7 +509,7 @@ def test_a_backup_of_a_restored_cluster() -> None:
             second.instream().buffer.read_to(T, offset)
 
 
-def test_what_was_restored_is_never_replayed_without_its_snapshot() -> None:
+def test_a_restored_log_without_its_snapshot_is_never_replayed() -> None:
     """It has no markers: its rows would be taken for those of transactions that nobody knows, and aborted."""
     bench = subscribed()
     again = restored(bench, taken(bench))
@@ -521,7 +521,7 @@ def test_what_was_restored_is_never_replayed_without_its_snapshot() -> None:
         again.labels(T)
 
 
-def test_a_deleted_topic_and_a_terminated_one_stay_so() -> None:
+def test_deleted_and_terminated_topics_stay_deleted_and_terminated() -> None:
     bench = subscribed()
     bench.instream().sealing.delete(U)
     sealed = bench.instream().sealing.terminate(T)
@@ -547,7 +547,7 @@ def test_a_transaction_that_stalls_has_ended_in_a_backup() -> None:
 
 
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.LOSE_REPLY], ids=lambda fate: fate.name)
-def test_a_restore_fails_at_every_step(fate: Fate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restore_interrupted_at_every_step_is_finished_by_a_repetition(fate: Fate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also with a transaction log that is too big for a record."""
     monkeypatch.setattr("metadata.backup.in_stream.INLINE_BYTES", 10)
     bench = subscribed()
@@ -574,7 +574,7 @@ def test_a_restore_fails_at_every_step(fate: Fate, monkeypatch: pytest.MonkeyPat
     assert each(run) > 8
 
 
-def test_a_transaction_log_that_lay_in_a_file_has_another_file_after_a_restore(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_log_in_a_file_gets_a_new_file_at_a_restore(monkeypatch: pytest.MonkeyPatch) -> None:
     """And the checksum of that one (simulator, seed 4947)."""
     monkeypatch.setattr("metadata.backup.in_stream.INLINE_BYTES", 10)
     monkeypatch.setattr("metadata.instream.transaction_log.INLINE_BYTES", 10)
@@ -588,7 +588,7 @@ def test_a_transaction_log_that_lay_in_a_file_has_another_file_after_a_restore(m
 
 
 @pytest.mark.parametrize("middle", [True, False], ids=["of-the-migration", "of-the-backup"])
-def test_a_moment_in_which_a_topic_is_migrated(middle: bool) -> None:
+def test_a_backup_taken_during_a_migration_is_whole(middle: bool) -> None:
     """Backups at each step of a migration, and migrations at each step of a backup: it is finished, or made, after the restore."""
 
     def run(k: int) -> At:

@@ -89,7 +89,7 @@ def test_a_damaged_snapshot_is_made_anew_from_the_whole_log(bench: Bench, damage
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_it_is_an_error_that_says_what_to_do_once_the_log_was_trimmed(bench: Bench, damage: str) -> None:
+def test_a_damaged_snapshot_of_a_trimmed_log_is_an_error_with_advice(bench: Bench, damage: str) -> None:
     trimmed(bench)
     damaged(bench, DAMAGES[damage])
     with pytest.raises(CorruptSnapshot, match=r"snapshot of persistent://public/default/t .*copy"):

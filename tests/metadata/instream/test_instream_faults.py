@@ -31,7 +31,7 @@ FATES = [fate for fate in Fate if fate not in (Fate.GO, Fate.LATE)]
 
 @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.name)
 @pytest.mark.parametrize("predecessor", [False, True], ids=["first", "after-a-crashed-attempt"])
-def test_a_commit_fails_at_every_step(fate: Fate, predecessor: bool) -> None:
+def test_a_commit_interrupted_at_every_step_is_atomic(fate: Fate, predecessor: bool) -> None:
     def run(k: int) -> At:
         bench = Bench(topics=PERSISTENT)
         if predecessor:
@@ -88,7 +88,7 @@ def check_prefix(bench: Bench, why: str) -> None:
 
 
 @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.name)
-def test_a_sweep_fails_at_every_step(fate: Fate) -> None:
+def test_a_sweep_interrupted_at_every_step_does_no_harm(fate: Fate) -> None:
     def run(k: int) -> At:
         bench = prepared()
         bench.late()
@@ -106,7 +106,7 @@ def test_a_sweep_fails_at_every_step(fate: Fate) -> None:
 
 
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.UNAVAILABLE, Fate.SESSION_LOST], ids=lambda fate: fate.name)
-def test_a_read_fails_at_every_step(fate: Fate) -> None:
+def test_a_read_interrupted_at_every_step_does_no_harm(fate: Fate) -> None:
     """Also of a reader that comes late enough to end what is dead."""
 
     def run(k: int) -> At:
@@ -154,7 +154,7 @@ INTERRUPTIONS: dict[str, Callable[[Bench], object]] = {
 
 @pytest.mark.parametrize("name", INTERRUPTIONS)
 @pytest.mark.parametrize("empty", [False, True], ids=["rows", "empty"])
-def test_a_zombie_wakes_after_others_have_acted(name: str, empty: bool) -> None:
+def test_a_zombie_that_wakes_after_other_work_commits_at_most_once(name: str, empty: bool) -> None:
     """A1, A4, A34: at every step of a commit the driver sleeps, others do all their work, the driver wakes."""
 
     def run(k: int) -> At:
@@ -177,7 +177,7 @@ def test_a_zombie_wakes_after_others_have_acted(name: str, empty: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["sweep", "retention", "successor", "successor-and-retention"])
-def test_a_late_abort_sleeps_while_others_act(name: str) -> None:
+def test_a_late_abort_after_other_work_changes_nothing(name: str) -> None:
     """A36: at every step of Spark's abort others end the transaction, and even forget it. That is what was wanted: no error."""
 
     def run(k: int) -> At:
@@ -196,7 +196,7 @@ def test_a_late_abort_sleeps_while_others_act(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sweep", "retention", "other"])
-def test_a_reader_sleeps_while_others_act(name: str) -> None:
+def test_a_reader_suspended_during_other_work_reads_a_consistent_state(name: str) -> None:
     """A28, A29: at every step of a read others end, snapshot, compact and commit; what it shows is a prefix of what there is."""
 
     def run(k: int) -> At:
@@ -215,7 +215,7 @@ def test_a_reader_sleeps_while_others_act(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sweep", "retention", "other", "late-reader", "successor-and-retention"])
-def test_a_sweeper_sleeps_while_others_act(name: str) -> None:
+def test_a_sweeper_suspended_during_other_work_does_no_harm(name: str) -> None:
     def run(k: int) -> At:
         bench = prepared()
         bench.late()
@@ -265,7 +265,7 @@ def test_a_transaction_that_stalls_fails_no_reader_and_nothing_else_of_a_sweep()
     assert (len(report.stalled), report.failed) == (2, {})
 
 
-def test_what_comes_after_a_seal_is_refused() -> None:
+def test_appends_after_a_seal_are_refused() -> None:
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     txn = party.coordinator.begin(topics=[T])
@@ -424,7 +424,7 @@ def test_a_topic_is_deleted_at_every_step_of_a_commit(fate: Fate) -> None:
     assert each(run) > 10
 
 
-def test_a_write_with_a_name_of_its_own_is_repeated_as_long_as_it_is_known_what_became_of_it() -> None:
+def test_a_write_with_a_random_application_is_retried_while_its_outcome_is_known() -> None:
     bench = Bench(topics=PERSISTENT)
     work = dataclasses.replace(bench.work(1, app="once", by=None), random=True)
     with pytest.raises(Crashed):

@@ -114,7 +114,7 @@ def test_committers_take_snapshots_and_compact_by_themselves(monkeypatch: pytest
     assert fresh.coordinator.commit(bench.work(19)).skipped
 
 
-def test_a_large_snapshot_lies_in_a_file_which_the_orphan_sweep_keeps() -> None:
+def test_a_large_snapshot_is_stored_in_a_file_that_the_orphan_sweep_keeps() -> None:
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     for i in range(12):
@@ -139,7 +139,7 @@ def test_a_large_snapshot_lies_in_a_file_which_the_orphan_sweep_keeps() -> None:
 # --- trimming ----------------------------------------------------------------------------------------------------------
 
 
-def test_trimming_takes_rows_and_what_is_remembered_of_them() -> None:
+def test_trimming_removes_rows_and_their_state() -> None:
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     party.coordinator.commit(bench.work(1))
@@ -170,7 +170,7 @@ def test_trimming_takes_rows_and_what_is_remembered_of_them() -> None:
     assert bench.labels(T) == ["new"]
 
 
-def test_a_subscription_keeps_what_it_needs() -> None:
+def test_a_trim_keeps_unacknowledged_rows() -> None:
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     party.coordinator.acks.create(str(T), "s", parse_all(["0..1"]))
@@ -186,7 +186,7 @@ def test_a_subscription_keeps_what_it_needs() -> None:
     assert party.buffer.read(T).last_change(0) == party.buffer.read(T).trimmed_to
 
 
-def test_what_was_trimmed_before_the_first_transaction_is_not_missed() -> None:
+def test_rows_trimmed_before_the_first_transaction_are_not_missed() -> None:
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     for i in range(3):
@@ -204,7 +204,7 @@ def test_what_was_trimmed_before_the_first_transaction_is_not_missed() -> None:
 # --- what nobody registered --------------------------------------------------------------------------------------------
 
 
-def test_data_of_a_transaction_that_never_registered_pins_nobody_for_ever() -> None:
+def test_data_of_an_unregistered_transaction_is_aborted_by_a_sweep_or_a_reader() -> None:
     """A4: the sweep, or a reader, gives it an abort marker once its transaction is final, or unknown."""
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
@@ -259,7 +259,7 @@ def with_property(bench: Bench, value: str | None) -> None:
 
 
 @pytest.mark.parametrize("transactional", [False, True])
-def test_upgrade_1_no_property_is_set_by_looking(transactional: bool) -> None:
+def test_upgrade_1_reading_sets_no_property(transactional: bool) -> None:
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     party.coordinator.append(None, {T: [bench.part("p")]})
@@ -319,7 +319,7 @@ def test_the_property_is_set_before_the_first_transactional_entry() -> None:
 # --- files -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_orphan_sweep_keeps_what_logs_name_and_takes_the_rest() -> None:
+def test_the_orphan_sweep_keeps_files_named_by_logs_and_deletes_the_rest() -> None:
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     party.coordinator.commit(bench.work(1))
@@ -365,7 +365,7 @@ def test_providers_select_by_domain_and_by_namespace() -> None:
     assert providers.select([T])[T].name == str(other)
 
 
-def test_a_name_never_stands_for_another_topic_that_was_made_while_it_was_migrated() -> None:
+def test_a_name_never_resolves_to_an_unrelated_topic_made_during_its_migration() -> None:
     bench = foreign()
     mine = bench.party()
     with pytest.raises(TopicExists, match="topics migrate"):
@@ -395,7 +395,7 @@ def test_a_write_set_goes_to_the_model_of_its_topics_and_never_to_both() -> None
     assert [providers.of([name]).model for name in (segment, str(T))] == [Model.METADATA, Model.IN_STREAM]
 
 
-def test_one_sweep_is_of_both_kinds() -> None:
+def test_one_sweep_covers_both_transaction_models() -> None:
     bench = Bench(topics=PERSISTENT)
     both = bench.party()
     txn = both.instream.coordinator.begin(topics=[T])
@@ -412,7 +412,7 @@ def test_one_sweep_is_of_both_kinds() -> None:
         bench.party().sweep()
 
 
-def test_a_sweep_of_both_kinds_says_all_that_kept_it() -> None:
+def test_a_sweep_of_both_models_reports_all_of_its_failures() -> None:
     older = InStreamReport(failed={str(T): CorruptSnapshot("One is damaged.")})
     with pytest.raises(SweepIncomplete) as newer:
         complain({"segment://public/default/t/0000-ffff-0": CorruptPart("Two is damaged.")})
@@ -422,7 +422,7 @@ def test_a_sweep_of_both_kinds_says_all_that_kept_it() -> None:
     assert [str(cause) for cause in both.value.causes] == ["One is damaged.", "Two is damaged."]
 
 
-def test_both_kinds_have_their_own_schemas() -> None:
+def test_each_transaction_model_keeps_its_own_schema() -> None:
     from pyspark.sql.types import LongType, StructType
 
     bench = Bench(topics=PERSISTENT)
@@ -462,7 +462,7 @@ def test_on_sqlite_with_real_parts(tmp_path: Path) -> None:
         party.cluster.close()
 
 
-def test_an_entry_is_read_as_a_registration_is() -> None:
+def test_an_entry_is_read_like_a_registration() -> None:
     """What writes and reads manifests is shared."""
     bench = Bench(topics=PERSISTENT)
     bench.instream().coordinator.append(None, {T: [bench.part("p")]})
@@ -473,7 +473,7 @@ def test_an_entry_is_read_as_a_registration_is() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 16])
-def test_a_commit_waits_for_as_many_requests_whatever_its_participants(count: int) -> None:
+def test_a_commit_takes_the_same_round_trips_for_any_number_of_topics(count: int) -> None:
     """The log in 2 (opening); NEW and the log; records and data; records; COMMITTING and the log; markers, records, COMMITTED."""
     names = [PersistentName("public", "default", f"t{i}") for i in range(count)]
     bench = Bench(topics=names)
@@ -491,7 +491,7 @@ def test_a_commit_waits_for_as_many_requests_whatever_its_participants(count: in
     assert len(steps) == 14, "\n".join(steps)
 
 
-def test_a_topic_that_is_deleted_while_it_is_swept_is_no_failure() -> None:
+def test_a_topic_deleted_during_its_sweep_is_no_failure() -> None:
     def swept(k: int) -> At:
         bench = Bench(topics=PERSISTENT)
         bench.instream().coordinator.commit(bench.work(1))

@@ -186,7 +186,7 @@ class Life:
 
 
 @pytest.mark.parametrize("faults", [0.0, 0.02, 0.08])
-def test_random_lives(faults: float) -> None:
+def test_random_operations_match_the_model(faults: float) -> None:
     for seed in range(SEEDS // 3):
         life = Life(random.Random(f"{seed} {faults}"), faults)
         try:

@@ -71,7 +71,7 @@ def test_a_snapshot_and_a_replay_from_its_max_read_position_equal_a_replay_of_al
 
 @settings(max_examples=200)
 @given(ENTRIES)
-def test_what_is_shown_only_grows_and_nothing_undecided_is_shown(entries: list[LogEntry]) -> None:
+def test_visible_rows_only_grow_and_undecided_rows_stay_hidden(entries: list[LogEntry]) -> None:
     before: list[int] = []
     cut = 0
     for n in range(1, len(entries) + 1):
@@ -85,7 +85,7 @@ def test_what_is_shown_only_grows_and_nothing_undecided_is_shown(entries: list[L
 
 @settings(max_examples=200)
 @given(ENTRIES, st.data())
-def test_trimming_changes_nothing_above_it(entries: list[LogEntry], pick: st.DataObject) -> None:
+def test_trimming_changes_nothing_above_the_trimmed_position(entries: list[LogEntry], pick: st.DataObject) -> None:
     whole = run(entries)
     to = pick.draw(st.integers(0, max_read(whole, len(entries))))
     after = whole.copy()
@@ -184,7 +184,7 @@ def test_the_transitions_are_transaction_utils(before: TxnState, after: TxnState
     assert (1 in state.live) is (state.txns[1].state not in (TxnState.COMMITTED, TxnState.ABORTED))
 
 
-def test_one_version_of_an_application_commits_once() -> None:
+def test_an_application_version_commits_once() -> None:
     state = TxnLogState()
     for number, entry in enumerate([new("a", 1), new("a", 1), new("a", 2), new("a", 1)], 1):
         fold_txn(state, number, entry)

@@ -38,7 +38,7 @@ def test_a_transaction_that_stalls_makes_no_log_grow() -> None:
     assert sizes() == before
 
 
-def test_what_was_aborted_for_a_seal_is_not_said_to_be_unfinished() -> None:
+def test_a_transaction_aborted_for_a_seal_is_not_reported_unfinished() -> None:
     """T was sealed below its data, U above it: it is aborted for T, and stalls in U. That nothing was committed is what counts."""
     bench = Bench(topics=PERSISTENT)
     hands = instream(bench.instream().cluster)
@@ -55,7 +55,7 @@ def test_what_was_aborted_for_a_seal_is_not_said_to_be_unfinished() -> None:
     assert any("could not be aborted" in note or "took no marker" in note for note in raised.value.__notes__)
 
 
-def test_an_application_whose_transaction_stalls_goes_on_elsewhere() -> None:
+def test_an_application_with_a_stalled_transaction_can_write_other_topics() -> None:
     """Version 1 was aborted at its deadline, and stalls in U, which was terminated under it. Version 2 has nothing to do with U."""
     bench = Bench(topics=PERSISTENT)
     owner = instream(bench.instream().cluster)
@@ -71,7 +71,7 @@ def test_an_application_whose_transaction_stalls_goes_on_elsewhere() -> None:
     assert bench.labels(T) == ["app.1", "app.2"]
 
 
-def test_the_doctor_counts_what_is_open_alone() -> None:
+def test_the_doctor_counts_open_transactions_only() -> None:
     """What stalls has been decided: no sweep can end it, and it is not OPEN."""
     bench = Bench(topics=PERSISTENT)
     hands = instream(bench.instream().cluster)

@@ -21,7 +21,7 @@ def test_names_of_both_domains_are_never_equal() -> None:
     assert str(mine) == "persistent://a/b/c"
 
 
-def test_a_transaction_is_seen_once_it_has_committed() -> None:
+def test_rows_of_a_transaction_are_visible_after_its_commit() -> None:
     bench = Bench(topics=PERSISTENT)
     owner = bench.instream()
     txn = owner.coordinator.begin()
@@ -98,7 +98,7 @@ def test_a_write_set_commits_at_most_once() -> None:
     assert bench.labels(U) == ["app.1"]
 
 
-def test_one_transaction_never_spans_both_kinds() -> None:
+def test_one_transaction_never_spans_both_models() -> None:
     bench = Bench(topics=PERSISTENT)
     work = bench.work(1)
     both = {**work.parts, "segment://public/default/x/0000-ffff-0": [bench.part("no")]}
@@ -140,7 +140,7 @@ def test_a_topic_that_never_saw_a_transaction_opens_without_reading_its_data() -
     assert bench.labels(T, other) == ["p0", "p1", "p2", "app.1"]
 
 
-def test_topics_are_made_once_and_found() -> None:
+def test_topics_are_created_once_and_found() -> None:
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     with pytest.raises(TopicExists):

@@ -104,7 +104,7 @@ def test_the_new_topic_s_retention_takes_the_oldest_rows_and_no_more() -> None:
     assert rows(bench) == []
 
 
-def test_by_time_and_size_it_counts_with_the_segments_that_go_on() -> None:
+def test_retention_counts_migrated_rows_with_the_successor_segments() -> None:
     bench = prepared()
     party = bench.instream()
     party.coordinator.onward.coordinator.commit(onto(bench, 3))
@@ -119,7 +119,7 @@ def onto(bench: Bench, version: int) -> WriteSet:
     return replace(made, parts={segment: made.parts[str(T)]}, keys={str(Y): None})
 
 
-def test_a_subscription_holds_back_what_it_has_not_acknowledged() -> None:
+def test_a_subscription_holds_back_its_unacknowledged_rows() -> None:
     bench = prepared()
     keep(bench, retention_ms=1)
     bench.clock.now += 2
@@ -131,7 +131,7 @@ def test_a_subscription_holds_back_what_it_has_not_acknowledged() -> None:
     assert trim(bench).rows == 2
 
 
-def test_no_half_of_a_transaction_is_taken() -> None:
+def test_retention_trims_whole_transactions() -> None:
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     txn = party.coordinator.begin(topics=[T])
@@ -149,7 +149,7 @@ def test_no_half_of_a_transaction_is_taken() -> None:
     assert rows(bench) == ["d"]
 
 
-def test_readers_are_told_what_they_have_lost() -> None:
+def test_readers_of_trimmed_rows_get_an_error() -> None:
     bench = prepared()
     before = read(bench)
     first, *_, last = (before.segments[0].number(found.id) for found in before.segments[0].ledgers(0, before.cut))
@@ -164,7 +164,7 @@ def test_readers_are_told_what_they_have_lost() -> None:
     assert [number for number, _ in reading.published(0, reading.cut)] == [last]
 
 
-def test_what_is_trimmed_whole_leaves_and_takes_all_with_it_but_its_name() -> None:
+def test_a_fully_trimmed_topic_leaves_only_its_name() -> None:
     bench = prepared()
     before_it = read(bench).segments[0]
     keep(bench, retention_ms=1, despite_subscriptions=True)
@@ -220,7 +220,7 @@ def deleted(bench: Bench) -> Bench:
     return bench
 
 
-def test_the_deletion_of_the_new_topic_takes_the_old_one_with_it() -> None:
+def test_deleting_the_successor_deletes_the_migrated_topic() -> None:
     bench = deleted(prepared())
     party = bench.instream()
     assert [topic.name for topic in party.topics.list()] == [U]
@@ -258,7 +258,7 @@ def test_a_topic_that_was_deleted_leaves_its_tombstone_alone() -> None:
         party.topics.create(T)
 
 
-def test_a_zombie_s_entries_above_the_seal_go_too() -> None:
+def test_entries_of_a_zombie_above_the_seal_are_deleted() -> None:
     bench = prepared()
     keep(bench, retention_ms=1, despite_subscriptions=True)
     zombie = bench.instream()
@@ -277,7 +277,7 @@ def test_a_zombie_s_entries_above_the_seal_go_too() -> None:
 
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER])
 @pytest.mark.parametrize("end", [lambda bench: keep(bench, retention_ms=1, despite_subscriptions=True), deleted])
-def test_who_dies_while_it_goes_leaves_the_rest_to_the_next(end: Callable[[Bench], object], fate: Fate) -> None:
+def test_a_sweep_that_dies_while_deleting_is_finished_by_the_next(end: Callable[[Bench], object], fate: Fate) -> None:
     """At every write of every sweep: until the record says so no row is gone, and in the end all is."""
 
     def run(k: int) -> At:

@@ -111,7 +111,7 @@ def check_done(bench: Bench, expected: list[str], why: str) -> None:
 
 
 @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.name)
-def test_a_migration_fails_at_every_step(fate: Fate) -> None:
+def test_a_migration_interrupted_at_every_step_is_finished_by_a_repetition(fate: Fate) -> None:
     def run(k: int) -> At:
         bench = prepared()
         gate = At(k, fate, kinds=EVERYWHERE if fate is Fate.CRASH_BEFORE else WRITES)
@@ -127,7 +127,7 @@ def test_a_migration_fails_at_every_step(fate: Fate) -> None:
     assert each(run) > 10
 
 
-def test_a_version_without_rows_is_committed_once_wherever_its_topic_migrates_meanwhile() -> None:
+def test_an_empty_version_is_committed_once_across_a_migration_at_any_step() -> None:
     """It writes nothing that a seal could make void: the simulator found it committed in the old log, and again in the new one."""
 
     def run(k: int) -> At:
@@ -170,7 +170,7 @@ def test_a_seal_is_never_trimmed(why: str) -> None:
     assert bench.labels(T) == []
 
 
-def test_a_trim_goes_as_far_as_all_is_decided_also_below_a_seal() -> None:
+def test_a_trim_stops_at_the_first_undecided_transaction_also_below_a_seal() -> None:
     """What was ongoing when a topic was terminated never ends there."""
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
@@ -194,7 +194,7 @@ MEANWHILE: dict[str, Callable[[Bench], object]] = {
 
 
 @pytest.mark.parametrize("what", MEANWHILE)
-def test_others_act_in_the_middle_of_a_migration(what: str) -> None:
+def test_a_migration_is_safe_with_other_work_at_every_step(what: str) -> None:
     def run(k: int) -> At:
         bench = prepared()
         gate = At(k, meanwhile=lambda: MEANWHILE[what](bench), kinds=WRITES if what == "somebody-sweeps" else EVERYWHERE)
@@ -223,7 +223,7 @@ def test_a_commit_is_interrupted_by_a_migration_at_every_step() -> None:
     assert each(run) > 10
 
 
-def test_of_two_migrations_to_two_topics_one_wins() -> None:
+def test_one_of_two_migrations_to_two_topics_wins() -> None:
     def run(k: int) -> At:
         bench = prepared()
 
@@ -243,7 +243,7 @@ def test_of_two_migrations_to_two_topics_one_wins() -> None:
     assert each(run) > 10
 
 
-def test_a_topic_that_is_made_meanwhile_is_never_taken_and_another_name_can_be_given() -> None:
+def test_a_migration_never_takes_over_a_topic_made_meanwhile() -> None:
     def run(k: int) -> At:
         bench = prepared()
         theirs: list[Topic] = []
@@ -283,7 +283,7 @@ def foreign() -> Bench:
     return bench
 
 
-def test_a_topic_never_goes_by_the_name_of_another_that_was_made_meanwhile() -> None:
+def test_a_topic_never_redirects_to_an_unrelated_topic_made_meanwhile() -> None:
     bench = foreign()
     party = bench.instream()
     migrator = Migrator(party.cluster, party.coordinator)
@@ -296,7 +296,7 @@ def test_a_topic_never_goes_by_the_name_of_another_that_was_made_meanwhile() -> 
     assert migrator.migrate(T, Z, force=True).name == migrator.made(T) == Z
 
 
-def test_where_a_topic_goes_on_is_asked_for_once() -> None:
+def test_the_successor_of_a_topic_is_looked_up_once() -> None:
     """By every planning of every query of it."""
     bench = prepared()
     counted: list[str] = []
@@ -332,7 +332,7 @@ def test_open_transactions_are_named_waited_for_or_aborted() -> None:
     assert rows(bench) == ["late"]
 
 
-def test_claims_are_in_the_way_too() -> None:
+def test_pending_acks_block_a_migration() -> None:
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     party.coordinator.acks.create(str(U), "s")
@@ -420,7 +420,7 @@ def test_the_last_row_below_a_cut_is_looked_for_from_the_cut() -> None:
     assert legacy.newest(legacy.number(15), legacy.number(15)) == legacy.number(15)
 
 
-def test_sweeping_takes_nothing_that_the_new_topic_reads() -> None:
+def test_a_sweep_keeps_files_that_the_successor_reads() -> None:
     bench = prepared()
     migrate(bench.instream())
     party = bench.instream()

@@ -42,7 +42,7 @@ class Lock:
         self._lock.release()
 
 
-def test_who_comes_while_another_thread_folds_waits_and_folds_nothing_again() -> None:
+def test_a_reader_during_another_threads_fold_waits_and_does_not_fold_again() -> None:
     came = threading.Event()
     cluster = replace(Bench(topics=PERSISTENT).instream().cluster, lock=lambda: Lock(came))
     cluster.store.observer = Observer()  # these entries have no kind

@@ -120,7 +120,7 @@ DEEDS = {
 
 
 @pytest.mark.parametrize("what", DEEDS)
-def test_in_the_middle_of_a_migration(what: str) -> None:
+def test_a_subscription_call_at_each_step_of_a_migration_takes_effect_once(what: str) -> None:
     deed = DEEDS[what]
 
     def run(k: int) -> At:
@@ -135,7 +135,7 @@ def test_in_the_middle_of_a_migration(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", DEEDS)
-def test_a_migration_in_the_middle_of_it(what: str) -> None:
+def test_a_migration_at_each_step_of_a_subscription_call_keeps_its_effect(what: str) -> None:
     deed = DEEDS[what]
 
     def run(k: int) -> At:
@@ -150,7 +150,7 @@ def test_a_migration_in_the_middle_of_it(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["create", "revive"])
-def test_who_makes_one_dies_after_the_migration(what: str) -> None:
+def test_a_subscription_whose_creator_dies_after_the_migration_is_whole_or_absent(what: str) -> None:
     """It is there as it was to be, or not at all: also for who has met it on the old topic."""
     deed = DEEDS[what]
 
@@ -173,7 +173,7 @@ def test_who_makes_one_dies_after_the_migration(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", DEEDS)
-def test_after_a_migration_by_who_has_not_heard_of_it(what: str) -> None:
+def test_a_subscription_call_by_a_process_unaware_of_the_migration_takes_effect(what: str) -> None:
     bench = prepared()
     party = bench.instream()
     party.coordinator.acks.read([(str(T), "s")])
@@ -183,7 +183,7 @@ def test_after_a_migration_by_who_has_not_heard_of_it(what: str) -> None:
     assert found(bench, deed.name) == deed.after
 
 
-def test_what_is_refused_says_where_to_go() -> None:
+def test_a_refused_call_on_a_migrated_topic_names_the_successor() -> None:
     bench = prepared()
     party = bench.instream()
     migrate(bench.instream())
@@ -215,7 +215,7 @@ def test_what_is_refused_says_where_to_go() -> None:
 
 @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.name)
 @pytest.mark.parametrize("what", ["create", "revive", "delete", "seek", "advance"])
-def test_it_fails_while_the_topic_is_migrated_and_is_done_again(what: str, fate: Fate) -> None:
+def test_a_subscription_call_failing_during_a_migration_can_be_repeated(what: str, fate: Fate) -> None:
     deed = DEEDS[what]
 
     def run(k: int) -> At:

@@ -58,7 +58,7 @@ def test_ending_counts_each_try_once() -> None:
 
 
 @pytest.mark.parametrize("who", ["sweeper", "reader", "successor", "owner"])
-def test_whoever_ends_it_is_counted(who: str) -> None:
+def test_an_abort_by_another_process_is_counted_by_its_reason(who: str) -> None:
     bench = Bench()
     record = dead_before_deciding(bench)
     before = counted()
@@ -76,7 +76,7 @@ def test_whoever_ends_it_is_counted(who: str) -> None:
     assert bench.headers()[record.key.partition] is State.ABORTED
 
 
-def test_aborting_tells_every_segment_and_again() -> None:
+def test_an_abort_publishes_an_event_for_every_segment_at_each_try() -> None:
     bench = Bench()
     txn = dead_before_deciding(bench).key.partition
     assert not bench.kept("/txn/segment-events/")

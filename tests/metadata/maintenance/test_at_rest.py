@@ -25,13 +25,13 @@ def check(left: Left) -> None:
     assert left.needed <= left.bytes <= 1.05 * left.needed, "committed data and snapshots, within 5 %"
 
 
-def test_in_memory(tmp_path: Path) -> None:
+def test_a_memory_store_at_rest_stays_within_its_bounds(tmp_path: Path) -> None:
     left = AtRest(f"memory://{uuid.uuid4().hex}", tmp_path, 1_000).run()
     check(left)
     assert left.most_records > 3 * left.allowed, "there was something to clean up"
 
 
-def test_in_sqlite(tmp_path: Path) -> None:
+def test_a_sqlite_store_at_rest_stays_within_its_bounds(tmp_path: Path) -> None:
     folder = tmp_path / "cluster"
     check(AtRest(f"file://{folder}", tmp_path / "ledgers", 1_000).run())
     connection = sqlite3.connect(folder / FILE)
@@ -54,5 +54,5 @@ def test_a_stuck_lock_is_an_error_though_time_passes_by_hand(tmp_path: Path) -> 
     assert clock.now_ms() == began
 
 
-def test_on_zookeeper(tmp_path: Path, zk_url: str) -> None:
+def test_a_zookeeper_store_at_rest_stays_within_its_bounds(tmp_path: Path, zk_url: str) -> None:
     check(AtRest(zk_url, tmp_path, 300).run())

@@ -86,7 +86,7 @@ def test_the_watermark_and_totals_stay_and_the_parts_are_counted_as_before() -> 
 
 
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.LOSE_REPLY, Fate.LOSE_REQUEST])
-def test_a_compaction_stops_at_every_step(fate: Fate) -> None:
+def test_a_compaction_interrupted_at_every_step_loses_no_row(fate: Fate) -> None:
     k = 0
     while True:
         bench = filled(2)
@@ -111,7 +111,7 @@ def test_a_compaction_stops_at_every_step(fate: Fate) -> None:
 
 
 @pytest.mark.parametrize("other", ["sweep", "compact", "orphans"])
-def test_somebody_else_works_at_every_step(other: str) -> None:
+def test_a_compaction_with_other_work_at_every_step_loses_no_row(other: str) -> None:
     k = 0
     while True:
         bench = filled(2)
@@ -155,7 +155,7 @@ def test_a_compaction_at_every_step_of_an_orphan_sweep_takes_no_file_from_a_read
         k += 1
 
 
-def test_a_compaction_that_slept_too_long_does_not_name_files_that_may_be_gone() -> None:
+def test_a_compaction_suspended_too_long_does_not_publish_its_files() -> None:
     k = 0
     while True:
         bench = filled()
@@ -176,7 +176,7 @@ def test_a_compaction_that_slept_too_long_does_not_name_files_that_may_be_gone()
         k += 1
 
 
-def test_what_compaction_wrote_is_listed_in_one_file() -> None:
+def test_a_compacted_segment_is_listed_in_one_file() -> None:
     bench = filled()
     compact(bench.party())
     reading = bench.party().buffer.read(Selection((T,)))

@@ -28,7 +28,7 @@ def _snapshots(bench: Bench) -> set[str]:
     return {path for path in bench.disk.files if path.endswith(".avro")}
 
 
-def test_what_nothing_names_goes_at_the_orphan_age_and_superseded_snapshots_after_the_grace_period() -> None:
+def test_orphans_go_at_the_orphan_age_and_superseded_snapshots_after_the_grace_period() -> None:
     bench = Bench()
     needed = _history(bench)
     assert len(_snapshots(bench)) == 6
@@ -83,7 +83,7 @@ def test_two_orphan_sweeps_at_once() -> None:
 
 
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER])
-def test_an_orphan_sweep_dies_at_every_step(fate: Fate) -> None:
+def test_an_orphan_sweep_that_dies_at_every_step_deletes_no_live_file(fate: Fate) -> None:
     k = 0
     while True:
         bench = Bench()
@@ -106,7 +106,7 @@ def test_an_orphan_sweep_dies_at_every_step(fate: Fate) -> None:
 
 
 @pytest.mark.parametrize("before_deciding", [False, True])
-def test_a_driver_that_slept_longer_than_the_orphan_age_cannot_commit_parts_that_are_gone(before_deciding: bool) -> None:
+def test_a_driver_suspended_beyond_the_orphan_age_cannot_commit_deleted_parts(before_deciding: bool) -> None:
     """It has opened, then sleeps: the sweep ends its transaction before it takes its parts."""
     bench = Bench()
     work: WriteSet = bench.work(1)
@@ -122,7 +122,7 @@ def test_a_driver_that_slept_longer_than_the_orphan_age_cannot_commit_parts_that
     assert not bench.committed(1), gate.hit
 
 
-def test_a_sweep_overtaken_by_time_does_not_take_what_is_committed_meanwhile() -> None:
+def test_a_slow_orphan_sweep_spares_parts_committed_meanwhile() -> None:
     """The sweep has listed the files, sleeps for the orphan age, and wakes while a driver that opened long ago is deciding."""
     for k in range(40):
         bench = Bench()
@@ -153,7 +153,7 @@ def test_parts_staged_too_long_ago_are_refused() -> None:
     bench.finish()
 
 
-def test_of_two_notes_the_later_time_counts_and_only_what_both_name() -> None:
+def test_two_orphan_notes_merge_to_their_common_files_and_later_times() -> None:
     """Two sweeps at once each wrote one: what one of them saw protected in between begins its grace period anew."""
     storage, now_ms = (cluster := Bench().party().cluster).storage, 1_000
     storage.publish("sweep/unprotected-1.json", b'{"a.avro": 500, "b.avro": 600}')

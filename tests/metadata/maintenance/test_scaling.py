@@ -80,13 +80,13 @@ def test_a_young_segment_is_left_alone() -> None:
     assert decided(one_old, 0, 0) == []
 
 
-def test_up_to_the_fewest_the_widest_are_split_whatever_their_load_and_age() -> None:
+def test_below_the_minimum_the_widest_segments_are_split_at_any_load_and_age() -> None:
     active = segments((0, 0x3FFF), (0x4000, 0xFFFF), age_ms=0)
     assert decided(active, 9_000, 0, rule=dataclasses.replace(RULE, fewest=3)) == [(1,)]
     assert decided(active, 0, 0, rule=dataclasses.replace(RULE, fewest=5)) == [(1,), (0,)]
 
 
-def test_a_single_place_is_not_split() -> None:
+def test_a_segment_of_one_hash_is_not_split() -> None:
     assert decided(segments((0, 0), (1, 0xFFFF)), 9_000, 9_000) == [(1,)]
 
 
@@ -99,7 +99,7 @@ def test_without_a_rate_there_is_no_rule() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_under_an_even_load_it_comes_to_rest_and_never_swings(seed: int) -> None:
+def test_scaling_converges_under_an_even_load(seed: int) -> None:
     """Whatever the load: after some passes nothing more happens; the layout tiles, within the fewest and the most."""
     rng = random.Random(seed)
     rule = dataclasses.replace(RULE, fewest=rng.choice((1, 2, 3)), most=rng.choice((4, 8, 30)))
@@ -182,7 +182,7 @@ def test_a_topic_under_load_is_split_and_an_idle_one_merged_again(folded: bool) 
     bench.finish()
 
 
-def test_what_a_topic_does_not_say_holds_as_its_namespace_says() -> None:
+def test_a_scaling_policy_of_a_namespace_fills_the_gaps_of_a_topic() -> None:
     bench = Bench()
     set_for_namespace(bench.party().cluster, "public", "default", {"split_rows_per_second": 1, "min_segments": 4})
     set_for_topic(bench.party().cluster, topic_name(U), {"split_rows_per_second": -1})
@@ -198,7 +198,7 @@ def test_without_a_policy_nothing_splits() -> None:
     assert active(bench) == [0, 1]
 
 
-def test_only_the_leader_scales_and_the_next_one_when_it_ends() -> None:
+def test_only_the_current_leader_scales() -> None:
     bench = loaded()
     publish(bench, 5_000)
     first, second = scaler(bench), scaler(bench)
@@ -208,7 +208,7 @@ def test_only_the_leader_scales_and_the_next_one_when_it_ends() -> None:
     assert second.scale().splits == 2
 
 
-def test_two_who_believe_that_they_lead_do_no_harm() -> None:
+def test_two_processes_that_both_believe_to_lead_do_no_harm() -> None:
     """The first one's session ends while it looks, and it sleeps; what it then does from a layout that is gone is refused."""
     bench = loaded(max_segments=3)
     publish(bench, 5_000)
@@ -240,7 +240,7 @@ def test_a_split_decided_by_another_epoch_is_refused() -> None:
     assert topics.merge(NAME, 2, 3, epoch=1).layout.epoch == 2
 
 
-def test_a_leader_that_dies_anywhere_leaves_a_layout_that_the_next_one_goes_on_from() -> None:
+def test_a_leader_that_dies_at_any_step_leaves_a_layout_that_the_next_can_scale() -> None:
     for step in range(12):
         bench = loaded()
         publish(bench, 5_000)

@@ -40,7 +40,7 @@ def test_a_sweeper_that_stops_anywhere_leaves_no_events(fate: Fate) -> None:
 
 @pytest.mark.parametrize("gone", [False, True])
 @pytest.mark.parametrize("how", ["sweep", "share"])
-def test_one_unreadable_snapshot_holds_up_its_segment_only(how: str, gone: bool) -> None:
+def test_one_unreadable_snapshot_blocks_its_segment_only(how: str, gone: bool) -> None:
     bench = Bench(Settings(fold_after_registrations=2, fold_after_ms=1))
     party = bench.party()
     for topic in (T, U):
@@ -88,7 +88,7 @@ def test_ops_stay_until_their_registration_is_known_to_be_settled(fate: Fate) ->
 
 
 @pytest.mark.parametrize("fate", [Fate.LOSE_REQUEST, Fate.LOSE_REPLY])
-def test_a_sweep_looks_again_when_the_reply_to_its_abort_is_lost(fate: Fate) -> None:
+def test_a_sweep_reads_the_header_again_after_a_lost_reply_to_its_abort(fate: Fate) -> None:
     """Past its deadline means aborted within one sweep (invariant 10), also when the first request never arrived (seed 1292)."""
     bench = Bench()
 
@@ -159,7 +159,7 @@ def test_deleted_topics_leave_a_tombstone_and_no_more() -> None:
     assert len(bench.read(topics=(str(name),))) == 1
 
 
-def test_a_segment_that_is_folded_while_the_remains_are_collected_keeps_its_watermark() -> None:
+def test_a_segment_folded_during_tombstone_collection_keeps_its_watermark() -> None:
     """At each step of a sweep somebody makes a topic, writes and folds: what it left is named by a layout."""
     name = topic_name("topic://public/default/w")
     k = 0
@@ -211,7 +211,7 @@ def test_a_cluster_with_committers_only_stays_bounded() -> None:
 
 
 @pytest.mark.parametrize("dies", [False, True])
-def test_a_store_clock_that_was_set_back_holds_no_committer_up(dies: bool) -> None:
+def test_a_store_clock_set_back_blocks_no_committer(dies: bool) -> None:
     """The store's clock went an hour ahead and was set right again (a new leader): what a turn noted then lies in the future.
     Committers sweep, forget and look for orphans all the same, and what is at rest stays bounded.
     """

@@ -63,7 +63,7 @@ def test_a_row_that_a_subscription_needs_in_one_segment_holds_back_all_segments(
     assert set(reading(bench).trims().values()) == {found[0]}
 
 
-def test_a_segment_of_which_all_is_acknowledged_holds_nothing_back() -> None:
+def test_a_fully_acknowledged_segment_holds_no_trim_back() -> None:
     """Its cursor stands still where its last row lies; the other segments go on."""
     bench = filled(2)
     found = numbers(bench)
@@ -82,7 +82,7 @@ def test_a_segment_of_which_all_is_acknowledged_holds_nothing_back() -> None:
 
 
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.LOSE_REPLY, Fate.LOSE_REQUEST])
-def test_earliest_shows_no_half_of_a_transaction_while_a_trim_is_half_done(fate: Fate) -> None:
+def test_earliest_shows_whole_transactions_during_a_trim(fate: Fate) -> None:
     k = half = 0
     while True:
         bench = filled(3)
@@ -115,7 +115,7 @@ def half_trimmed() -> tuple[Bench, list[int]]:
         k += 1
 
 
-def test_who_finishes_a_trim_takes_nothing_that_a_stream_from_earliest_was_to_get() -> None:
+def test_finishing_a_trim_spares_rows_due_to_a_stream_from_earliest() -> None:
     """The stream began while the trim was half done: what it had not begun with is no loss for it."""
     bench, found = half_trimmed()
     known = known_trims(reading(bench), Earliest())
@@ -125,7 +125,7 @@ def test_who_finishes_a_trim_takes_nothing_that_a_stream_from_earliest_was_to_ge
     check_trims(LogRange(after, 0, after.cut), known)
 
 
-def test_a_trimmed_segment_that_leaves_the_layout_is_no_loss_for_a_stream_that_began_behind_it() -> None:
+def test_a_removed_trimmed_segment_is_no_loss_for_a_stream_started_after_it() -> None:
     bench = filled()
     party = bench.party()
     party.topics.split(topic_name(T), 0)
@@ -169,7 +169,7 @@ def unevenly(bench: Bench, segment: str, to: int) -> None:
     Trimmer(party.cluster, party.buffer)._trim_segment(segment, to, Trimmed())
 
 
-def test_what_was_trimmed_unevenly_before_stays_readable_and_whole() -> None:
+def test_an_earlier_uneven_trim_leaves_whole_transactions_readable() -> None:
     bench = filled()
     found = acked_in_one_segment(bench)
     unevenly(bench, segments(bench)[1], found[2])
@@ -183,7 +183,7 @@ def test_what_was_trimmed_unevenly_before_stays_readable_and_whole() -> None:
     assert set(reading(bench).trims().values()) == {found[1], found[2]}, "and is trimmed on"
 
 
-def test_the_guard_of_a_topic_stays_when_a_segment_leaves_that_was_trimmed_less_far() -> None:
+def test_the_trim_guard_of_a_topic_survives_the_removal_of_a_less_trimmed_segment() -> None:
     def mark(number: int) -> Watermark:
         return Watermark(ledger_id=9, entry_id=0, trimmed_to=Position(ledger_id=number, entry_id=0), trimmed_ms=number)
 
@@ -194,7 +194,7 @@ def test_the_guard_of_a_topic_stays_when_a_segment_leaves_that_was_trimmed_less_
     assert (twice.trimmed_to, twice.trimmed_ms) == (Position(ledger_id=7, entry_id=0), 7)
 
 
-def test_a_topic_made_again_has_no_subscription_of_its_earlier_life() -> None:
+def test_a_recreated_topic_has_no_earlier_subscription() -> None:
     bench = filled(1)
     subscriptions(bench).create(topic_name(T), "s", at=0)
     bench.party().topics.delete(topic_name(T))
@@ -202,7 +202,7 @@ def test_a_topic_made_again_has_no_subscription_of_its_earlier_life() -> None:
     assert subscriptions(bench).list(topic_name(T)) == []
 
 
-def test_two_topics_are_trimmed_each_for_itself() -> None:
+def test_two_topics_are_trimmed_independently() -> None:
     """What a transaction wrote into several topics goes with the retention of each: protocol.md says so."""
     bench = Bench()
     for version in (1, 2):

@@ -54,7 +54,7 @@ def keep(bench: Bench, days: float) -> None:
     set_for_topic(bench.party().cluster, topic_name(T), {"retention_ms": int(days * DAY)})
 
 
-def test_rows_older_than_the_limit_go_and_readers_hear_of_it() -> None:
+def test_rows_older_than_the_limit_are_trimmed_and_readers_get_an_error() -> None:
     bench = filled()
     all_of_them = numbers(bench)
     assert trim(bench.party()).rows == 0, "nothing is said: everything is kept"
@@ -73,7 +73,7 @@ def test_rows_older_than_the_limit_go_and_readers_hear_of_it() -> None:
     assert trim(bench.party()) == Trimmed(), "again: nothing more"
 
 
-def test_a_stream_that_lags_is_woken_by_the_loss_of_all_its_rows() -> None:
+def test_a_lagging_stream_is_woken_by_the_loss_of_all_its_rows() -> None:
     bench = filled()
     keep(bench, 0.001)
     trim(bench.party())
@@ -82,7 +82,7 @@ def test_a_stream_that_lags_is_woken_by_the_loss_of_all_its_rows() -> None:
     assert reading.last_change(1) == max(reading.trims().values()) > 1
 
 
-def test_by_size_the_oldest_go() -> None:
+def test_a_size_limit_trims_the_oldest_rows() -> None:
     bench = filled()
     all_of_them = numbers(bench)
     set_for_topic(bench.party().cluster, topic_name(T), {"retention_bytes": 9})  # a version has two parts of four bytes
@@ -90,7 +90,7 @@ def test_by_size_the_oldest_go() -> None:
     assert numbers(bench) == all_of_them[-1:]
 
 
-def test_a_topic_goes_before_its_namespace() -> None:
+def test_a_topic_policy_overrides_its_namespace_policy() -> None:
     bench = filled()
     all_of_them = numbers(bench)
     set_for_namespace(bench.party().cluster, "public", "default", {"retention_ms": DAY // 2})
@@ -111,7 +111,7 @@ def subscriptions(bench: Bench) -> Subscriptions:
     return Subscriptions(party.cluster, party.coordinator.acks)
 
 
-def test_what_a_subscription_needs_is_held_back_unless_told_otherwise() -> None:
+def test_rows_that_a_subscription_needs_are_kept_unless_the_policy_overrides() -> None:
     bench = filled()
     all_of_them = numbers(bench)
     keep(bench, 0.001)
@@ -139,7 +139,7 @@ def test_what_a_subscription_needs_is_held_back_unless_told_otherwise() -> None:
         check_cursors(reading, {segment: done_of(cursor) for segment, cursor in cursors.items()}, name)
 
 
-def test_rows_that_an_open_transaction_claims_are_held_back() -> None:
+def test_rows_with_pending_acks_are_kept() -> None:
     bench = filled()
     all_of_them = numbers(bench)
     keep(bench, 0.001)
@@ -165,7 +165,7 @@ def test_a_timestamp_among_trimmed_rows_is_not_taken_for_a_later_one() -> None:
     check_trims(LogRange(reading, start, reading.cut), known_trims(reading, AtTime(times[gone] + 1)))
 
 
-def test_one_segment_is_read_beside_another_that_has_left() -> None:
+def test_one_segment_is_read_beside_a_removed_segment() -> None:
     """The topic's guard is about segments that a read of one other segment never wanted."""
     bench = filled()
     other = segments(bench)[1]
@@ -181,7 +181,7 @@ def test_one_segment_is_read_beside_another_that_has_left() -> None:
 
 
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.LOSE_REPLY, Fate.LOSE_REQUEST])
-def test_a_trim_stops_at_every_step(fate: Fate) -> None:
+def test_a_trim_interrupted_at_every_step_is_finished_by_the_next(fate: Fate) -> None:
     k = 0
     while True:
         bench = filled(3)
@@ -241,7 +241,7 @@ def test_a_drained_sealed_segment_leaves_the_layout_and_the_topic_keeps_the_guar
 
 
 @pytest.mark.parametrize("when", ["Append /log/", "Put /txn/id/ again"])
-def test_who_slept_until_a_segment_had_left_the_layout_is_told_that_its_rows_are_too_old(when: str) -> None:
+def test_a_writer_suspended_until_its_segment_left_the_layout_gets_a_too_old_error(when: str) -> None:
     """The topic is there: nobody deleted it. When it registers, and when it has met the seal and would route its rows on."""
     bench, seen = filled(), list[str]()
 
@@ -283,7 +283,7 @@ def drained(bench: Bench) -> None:
     keep_ms=st.none() | st.integers(0, 100),
     keep_bytes=st.none() | st.integers(1, 400),
 )
-def test_what_is_kept_is_within_the_limits_and_no_more_goes(
+def test_a_trim_keeps_the_most_rows_within_the_limits(
     kept: list[tuple[int, int, int]], keep_ms: int | None, keep_bytes: int | None
 ) -> None:
     number, found = 0, []

@@ -23,7 +23,7 @@ def following(party: Client) -> Following[Reading]:
 
 
 @pytest.mark.parametrize("split", [False, True], ids=["first reading", "first reading of new segments"])
-def test_a_commit_between_a_reading_and_its_watches_is_not_slept_through(split: bool) -> None:
+def test_a_commit_between_a_reading_and_its_watches_wakes_the_reader(split: bool) -> None:
     """An open transaction is met by a reading, and decided before the watches are set that its events would wake."""
 
     def run(gate: At) -> None:
@@ -48,7 +48,7 @@ def test_a_commit_between_a_reading_and_its_watches_is_not_slept_through(split: 
     assert len(list(each_step(run, At))) >= 3
 
 
-def test_a_sealed_segment_is_watched_only_while_something_in_it_may_be_open() -> None:
+def test_a_sealed_segment_is_watched_only_while_it_may_hold_open_transactions() -> None:
     """A topic that was split and merged for years has more of those than any other."""
     bench, wakes = Bench(), at_once()
     party = bench.party(wakes=wakes)

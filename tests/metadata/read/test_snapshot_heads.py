@@ -21,7 +21,7 @@ def chain(storage: LedgerStorage, number: int, folds: int) -> list[str]:
     return heads
 
 
-def test_of_a_segment_that_is_folded_on_and_on_one_head_is_kept(tmp_path: Path) -> None:
+def test_one_head_is_kept_of_a_repeatedly_folded_segment(tmp_path: Path) -> None:
     storage = LedgerStorage(str(tmp_path))
     heads = SnapshotHeads(storage)
     for path in chain(storage, 0, 30):
@@ -30,7 +30,7 @@ def test_of_a_segment_that_is_folded_on_and_on_one_head_is_kept(tmp_path: Path) 
     assert heads.bytes == len(storage.read(path))
 
 
-def test_the_heads_of_many_segments_stay_within_their_bytes_and_the_one_used_last_stays(tmp_path: Path) -> None:
+def test_snapshot_heads_stay_within_their_bytes_by_least_recent_use(tmp_path: Path) -> None:
     storage = LedgerStorage(str(tmp_path))
     paths = [chain(storage, number, 1)[0] for number in range(20)]
     size = len(storage.read(paths[0]))

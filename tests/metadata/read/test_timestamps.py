@@ -27,7 +27,7 @@ from spark_txn_source.options import ReadOptions
 from tests.support.bench import At, Bench, T, U
 
 
-def test_what_was_trimmed_of_one_segment_keeps_its_latest_time_beside_one_that_has_its_last_number() -> None:
+def test_the_publish_time_of_a_trimmed_row_is_the_latest_over_all_segments() -> None:
     """The clock was ahead when 1 was published, in the first segment alone. 3 stays in its range when 1 and 2 are trimmed there."""
 
     def seen(*segments: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -57,12 +57,12 @@ def test_what_was_trimmed_of_one_segment_keeps_its_latest_time_beside_one_that_h
         ([Above(11, 101, True), Above(12, 100, True)], False, (9, True)),
     ],
 )
-def test_an_end_is_final_once_nothing_that_may_come_belongs_to_it(above: list[Above], closed: bool, end: tuple[int, bool]) -> None:
+def test_an_end_is_final_once_no_earlier_row_can_still_come(above: list[Above], closed: bool, end: tuple[int, bool]) -> None:
     assert timestamps.end([(3, 90), (9, 100)], 100, 9, above, closed=closed) == end
     assert timestamps.end([(3, 90), (9, 101)], 100, 9, above, closed=closed) == (8, True), "a later decided one says it alone"
 
 
-def test_what_is_closed() -> None:
+def test_a_timestamp_closes_beyond_the_clock_allowance() -> None:
     def seen(now_ms: int, *created: int) -> OpenTransactions:
         return OpenTransactions(now_ms, tuple(OpenTransaction(f"0_{n}", n, n + 100, "o") for n in created), 10)
 
@@ -165,7 +165,7 @@ def test_a_batch_in_the_middle_of_a_commit_is_final_or_an_error(dies: bool) -> N
 
 
 @pytest.mark.parametrize("done", [0, 1, 2])
-def test_a_batch_during_which_a_transaction_goes_on_is_final_or_an_error(done: int) -> None:
+def test_a_batch_beside_a_running_transaction_is_final_or_an_error(done: int) -> None:
     """`done`: how many of its steps (open, take a publish time, register, decide) come before the batch; the others at one of the
     reader's store calls.
     """
@@ -217,7 +217,7 @@ def test_a_batch_waits_for_the_decision() -> None:
     assert bench.clock.now <= now + bench.settings.deadline_allowance_ms + 100, "no longer than it must"
 
 
-def test_a_batch_aborts_what_is_past_its_deadline() -> None:
+def test_a_batch_aborts_transactions_past_their_deadline() -> None:
     bench = Bench()
     reader, writer = client(bench.party().cluster), client(bench.party().cluster)
     txn_id, _, _ = _opened(writer, bench.clock.now, 1_000)
@@ -240,7 +240,7 @@ def test_an_end_in_the_future_is_an_error_at_once() -> None:
     assert bench.clock.now > before + 200
 
 
-def test_an_end_that_is_passed_by_a_later_row_needs_no_look_at_open_transactions() -> None:
+def test_an_end_below_a_later_row_needs_no_read_of_open_transactions() -> None:
     bench, gate = Bench(), At(-1, kinds=("index",))
     reader = client(bench.party(gate).cluster)
     bench.party().coordinator.commit(bench.work(1))

@@ -18,6 +18,6 @@ def test_each_segment_and_each_persistent_topic_has_a_folder_of_its_own() -> Non
 
 
 @pytest.mark.parametrize("name", ["topic://t/n/orders", "segment://t/n/orders", "persistent://t/n"])
-def test_nothing_else_has_one(name: str) -> None:
+def test_other_names_have_no_folder(name: str) -> None:
     with pytest.raises(OptionError):
         folder_of(name)

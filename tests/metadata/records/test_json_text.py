@@ -92,7 +92,7 @@ def test_brackets_in_texts_are_no_nesting() -> None:
     assert read_json(json.dumps(value)) == value
 
 
-def test_a_text_that_is_too_long_is_refused_before_it_is_read() -> None:
+def test_an_oversized_text_is_refused_before_parsing() -> None:
     with pytest.raises(ValueError, match="at most"):
         read_json(b" " * (MAX_BYTES + 1))
 
@@ -105,7 +105,7 @@ VALUES = st.recursive(
 
 @settings(max_examples=50)
 @given(VALUES, st.booleans())
-def test_what_json_writes_is_read_as_it_was(value: object, ascii_only: bool) -> None:
+def test_text_written_by_json_is_read_unchanged(value: object, ascii_only: bool) -> None:
     assert read_json(json.dumps(value, ensure_ascii=ascii_only).encode()) == value
 
 
@@ -151,14 +151,14 @@ def test_random_fields_are_a_record_or_a_corrupt_record(data: st.DataObject, kin
         None,
     ],
 )
-def test_columns_of_other_types_are_refused_and_run_no_code(kind: object) -> None:
+def test_columns_of_unknown_types_are_refused_and_run_no_code(kind: object) -> None:
     text = json.dumps({"type": "struct", "fields": [{"name": "x", "type": kind, "nullable": True, "metadata": {}}]})
     with pytest.raises(ValueError):
         columns_from_json(text)
 
 
 @pytest.mark.parametrize("text", ["[]", "7", '"string"', '{"type":"array","elementType":"string"}', "[" * 10**6, "{}"])
-def test_what_is_no_struct_is_no_columns(text: str) -> None:
+def test_a_type_other_than_a_struct_is_refused_as_columns(text: str) -> None:
     with pytest.raises(ValueError):
         columns_from_json(text)
 
@@ -202,12 +202,12 @@ def test_commands_name_a_damaged_record_and_doctor_reports_it(url: str, key: pat
     assert time.process_time() - begun < 20
 
 
-def test_doctor_reports_records_of_others(url: str) -> None:
+def test_doctor_reports_foreign_records(url: str) -> None:
     _put(url, paths.Key("/someone/else", ""), b"x")
     assert "/someone/else" in CliRunner().invoke(build(), ["doctor", "--service-url", url]).stdout
 
 
-def test_every_key_of_ours_has_a_kind() -> None:
+def test_every_product_key_has_a_record_kind() -> None:
     from metadata.instream import paths as older
     from metadata.records.names import persistent_name, topic_name
 

@@ -102,7 +102,7 @@ def test_bad_texts(written: str) -> None:
 
 
 @given(ROWS)
-def test_what_reaches_back_to_the_start_is_the_mark_delete_position(acked: Rows) -> None:
+def test_acks_contiguous_from_the_start_become_the_mark_delete_position(acked: Rows) -> None:
     cursor = with_done(Cursor(), acked)
     assert done(cursor) == acked
     assert Cursor.from_bytes(cursor.to_bytes()) == cursor
@@ -118,7 +118,7 @@ def test_mark_delete_is_a_row_an_entry_or_a_ledger() -> None:
     ]
 
 
-def test_the_first_row_that_is_left_lies_before_every_gap() -> None:
+def test_the_first_unacknowledged_row_lies_before_every_gap() -> None:
     assert first_left(Cursor()) == FIRST
     assert first_left(with_done(Cursor(), before(end_of(5)))) == end_of(5)
     assert first_left(with_done(Cursor(), parse_all(["5:2..5:4"]))) == FIRST, "what lies before 5:2 is left"
@@ -136,7 +136,7 @@ ACKS = st.one_of(
 @given(
     st.lists(st.tuples(ACKS, st.sampled_from([None, "0_1", "0_2", "0_10"]), st.sampled_from(["", "commit", "abort"])), max_size=12)
 )
-def test_one_wins_and_the_other_leaves_nothing_behind(steps: list[tuple[Ack, str | None, str]]) -> None:
+def test_one_of_two_conflicting_acks_wins_and_the_other_leaves_no_record(steps: list[tuple[Ack, str | None, str]]) -> None:
     """Against sets of whole boundaries: every row is free, acked, or claimed by one; conflicts are exactly those of section 7."""
     cursor = Cursor()
     acked: Rows = ()
@@ -190,7 +190,7 @@ def test_a_cumulative_ack_claims_every_position_it_covers() -> None:
         acknowledged(settled(cursor, "0_1", committed=True), up_to(S, "s", end_of(5, 0)), None)
 
 
-def test_only_open_transactions_hold_anything() -> None:
+def test_only_open_transactions_keep_pending_acks() -> None:
     claims = {"0_1": parse_all(["1"]), "0_2": parse_all(["2"]), "0_3": parse_all(["3"]), "0_4": parse_all(["4"])}
     cursor = resolved(Cursor(claims=claims), {"0_1": State.COMMITTED, "0_2": State.ABORTED, "0_3": None, "0_4": State.OPEN})
     assert texts(done(cursor)) == ["1"]

@@ -117,7 +117,7 @@ def app(last: int, current: int | None = None, by: str | None = "q") -> Applicat
         (app(6, 7), STREAM, Gone.GONE, Opening.OPEN, 6),  # the CAS of step 4 fails if it was committed and forgotten
     ],
 )
-def test_opening(record: Application, claim: Claim, predecessor: Header | Gone, what: Opening, last: int) -> None:
+def test_opening_follows_its_table(record: Application, claim: Claim, predecessor: Header | Gone, what: Opening, last: int) -> None:
     answer, after = transitions.opening(record, claim, predecessor)
     assert (answer, after.last_committed) == (what, last)
 
@@ -135,7 +135,9 @@ def test_opening(record: Application, claim: Claim, predecessor: Header | Gone, 
         (app(7, 8), STREAM, header(State.COMMITTED, commit=3)),  # 8 is committed, if not raised yet
     ],
 )
-def test_nothing_is_dropped_without_a_word(record: Application, claim: Claim, predecessor: Header | Gone) -> None:
+def test_a_conflicting_version_is_an_error_and_is_not_skipped(
+    record: Application, claim: Claim, predecessor: Header | Gone
+) -> None:
     """A20."""
     with pytest.raises(VersionConflict):
         transitions.opening(record, claim, predecessor)
@@ -146,7 +148,7 @@ def test_a_driver_further_on_is_not_aborted() -> None:
         transitions.opening(app(6, 8), STREAM, header(version=8))
 
 
-def test_raising_takes_the_query_along() -> None:
+def test_raising_the_last_version_records_its_query() -> None:
     raised = transitions.raised(Application(last_committed=3, by="old", current=Attempt(version=5, txn_id="0_1", by="new")))
     assert (raised.last_committed, raised.by) == (5, "new")
 
@@ -161,7 +163,7 @@ def test_raising_takes_the_query_along() -> None:
         (header(State.ABORTED, version=7, attempt="a"), False),
     ],
 )
-def test_a_late_abort_ends_only_its_own(found: Header, may: bool) -> None:
+def test_a_late_abort_ends_only_its_own_attempt(found: Header, may: bool) -> None:
     """A36."""
     assert transitions.may_abort(found, STREAM) == may
 
@@ -188,11 +190,11 @@ def test_a_late_abort_ends_only_its_own(found: Header, may: bool) -> None:
         (seal("a"), Gone.UNREAD, False, Verdict.FILTERED),
     ],
 )
-def test_resolving(entry: Registration, found: Header | Gone, reread: bool, verdict: Verdict) -> None:
+def test_resolving_follows_its_table(entry: Registration, found: Header | Gone, reread: bool, verdict: Verdict) -> None:
     assert transitions.resolve(5, entry, found, reread=reread) is verdict
 
 
-def test_settling() -> None:
+def test_visible_settles_as_committed_and_filtered_as_void() -> None:
     assert transitions.settled(Verdict.VISIBLE) is Settled.COMMITTED
     assert transitions.settled(Verdict.FILTERED) is Settled.VOID
 
@@ -430,7 +432,7 @@ def test_the_guard_of_deletions_is_the_newest_one_that_was_forgotten() -> None:
         (State.ABORTED, State.COMMITTED, "none of its rows are visible"),
     ],
 )
-def test_who_comes_too_late_is_told_what_counts(was: State, wanted: State, said: str) -> None:
+def test_ending_an_ended_transaction_reports_its_outcome(was: State, wanted: State, said: str) -> None:
     ended = header().model_copy(update={"state": was})
     with pytest.raises(TxnConflict, match=said):
         transitions.end(ended, wanted, now_ms=5)

@@ -91,7 +91,7 @@ def wait_until_sent(store: ZooKeeperStore, reads: dict[str, int], seconds: float
         time.sleep(0.005)
 
 
-def test_a_server_dies_and_the_session_goes_on_elsewhere(ensemble: ZooKeeperEnsemble) -> None:
+def test_a_session_moves_to_another_server_when_its_server_dies(ensemble: ZooKeeperEnsemble) -> None:
     with ZooKeeperStore(ensemble.hosts, "/dies", connect_seconds=SLOW_SECONDS, session_seconds=SLOW_SECONDS) as store:
         mine = store.put(Key("/leader", ""), b"me", expect=ABSENT, ephemeral=True)
         record = store.put(A, b"1")

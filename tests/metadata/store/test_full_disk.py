@@ -47,7 +47,7 @@ with connect(f"file://{folder}") as cluster:
 
 
 @pytest.mark.parametrize("more", [0, 2_000, 6_000])
-def test_a_disk_that_takes_no_more_in_a_commit_is_an_error_that_says_so(tmp_path: Path, more: int) -> None:
+def test_a_full_disk_during_a_commit_is_an_error_that_names_it(tmp_path: Path, more: int) -> None:
     """SQLite's log may not grow: not at all, by less than a page, by a page and a bit."""
     done = subprocess.run(
         [sys.executable, "-c", COMMIT_AT_THE_LIMIT, str(tmp_path), str(more)],
@@ -135,7 +135,7 @@ def test_a_cluster_on_a_full_disk_is_opened_and_swept(full: Disk) -> None:
     assert reserves(full.folder) < FILES
 
 
-def test_a_sweeper_that_is_at_work_when_the_disk_fills_up_deletes_all_the_same(full: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_sweeper_still_deletes_once_the_disk_is_full(full: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     with connect(f"file://{full.folder}") as cluster:
         cluster.topics.create("t", schema="n bigint")
         with cluster.begin() as txn:
@@ -200,7 +200,7 @@ def test_a_full_volume_of_ledgers_is_swept(tmp_path: Path) -> None:
     assert not list((tmp_path / "ledgers").glob("sweep/deleting-*"))
 
 
-def test_a_full_disk_without_a_reserve_is_an_error_that_says_what_is_wrong(full: Disk) -> None:
+def test_a_full_disk_without_a_reserve_is_an_error_that_names_it(full: Disk) -> None:
     """Of a cluster that an older version has made."""
     connect(f"file://{full.folder}").close()
     for file in full.folder.glob("metadata.reserve-*"):
@@ -227,7 +227,7 @@ def test_a_part_of_the_reserve_that_a_crash_left_short_is_laid_down_again(tmp_pa
     assert [file.stat().st_size for file in tmp_path.iterdir()] == [BYTES] * FILES
 
 
-def test_a_disk_that_fills_up_under_the_reserve_leaves_no_half_of_it(tmp_path: Path) -> None:
+def test_a_disk_filled_during_the_reservation_leaves_no_partial_reserve(tmp_path: Path) -> None:
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     kept = reserve.Reserve(tmp_path)
     resource.setrlimit(resource.RLIMIT_FSIZE, (BYTES // 2, limit[1]))

@@ -63,7 +63,7 @@ def until_it_leads(other: Leadership, seconds: float = 60) -> bool:
 
 
 @pytest.mark.parametrize("url", URLS, indirect=True)
-def test_one_leads_until_it_ends_or_resigns(url: str) -> None:
+def test_one_candidate_leads_until_it_ends_or_resigns(url: str) -> None:
     with candidate(url) as second, candidate(url) as third:
         with candidate(url) as first:
             assert first.leads()
@@ -98,7 +98,7 @@ def test_a_leader_that_is_killed_is_replaced(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", URLS, indirect=True)
-def test_of_many_who_ask_at_once_one_leads(url: str) -> None:
+def test_one_of_many_concurrent_candidates_leads(url: str) -> None:
     with ExitStack() as stack:
         several = [stack.enter_context(candidate(url)) for _ in range(6)]
         answers = list[bool]()

@@ -40,7 +40,7 @@ def forgetful(url: str, **_: object) -> FaultyStore:
     return FaultyStore(memory, lose)
 
 
-def test_whoever_loses_a_session_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operation_that_loses_its_session_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata.cluster.cluster, "open_store", forgetful)
     url = f"memory://{tmp_path.name}-forgetful"
     for first in (0, 1):  # whether the first view of each step is a lost one

@@ -15,7 +15,7 @@ from metadata.store.memory import MemoryState, MemoryStore
 A = Key("/a", "p")
 
 
-def test_a_copy_lives_its_own_life() -> None:
+def test_a_copy_is_independent_of_its_original() -> None:
     state = MemoryState()
     state.apply([Put(A, b"1"), Append(LOG, b"x")], 0)
     other = state.copy()

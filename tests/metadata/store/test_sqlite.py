@@ -142,7 +142,7 @@ class TestCommitErrors:
         store.database.close()
         monkeypatch.setattr(sqlite_database, "_Connection", Failing)
 
-    def test_busy_leaves_it_open_and_so_undone(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_busy_commit_leaves_the_transaction_open_and_undone(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with SqliteStore(str(tmp_path)) as store:
             self.commit(monkeypatch, store, sqlite3.SQLITE_BUSY, after=False)
             with pytest.raises(Unavailable):
@@ -322,7 +322,7 @@ class TestPlaces:
         store.close()
         assert not list(tmp_path.glob("*-wal"))  # the last connection has put all into the file
 
-    def test_a_lost_race_says_what_it_found(self, tmp_path: Path) -> None:
+    def test_a_lost_race_reports_the_version_found(self, tmp_path: Path) -> None:
         with SqliteStore(str(tmp_path)) as store, pytest.raises(BadVersion, match="/a should have version 3 but does not exist"):
             store.put(A, b"x", expect=3)
 
@@ -404,7 +404,7 @@ class TestWatches:
 
     @pytest.mark.parametrize("target", [A, LOG], ids=["key", "prefix"])
     @pytest.mark.parametrize("when", ["before", "after"])
-    def test_one_that_is_added_beside_a_look_is_woken(
+    def test_a_watch_added_during_a_poll_is_woken(
         self, when: str, target: Key | Prefix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         closed, added = threading.Event(), threading.Event()
@@ -421,7 +421,7 @@ class TestWatches:
             assert added.wait(10)
             assert not closed.is_set()
 
-    def test_one_whose_record_was_deleted_and_made_again_between_two_looks_is_woken(
+    def test_a_watch_of_a_record_recreated_between_two_polls_is_woken(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         woken = threading.Event()
@@ -436,7 +436,7 @@ class TestWatches:
             store.watch(A, woken.set)
             assert woken.wait(10)
 
-    def test_one_that_is_closed_once_its_change_was_found_is_silent(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_watch_closed_after_its_change_was_found_stays_silent(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         woken, watches = list[int](), list[Watch]()
         last = threading.Event()
 

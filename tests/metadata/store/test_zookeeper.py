@@ -154,7 +154,7 @@ class TestSessions:
 
 
 class TestAway:
-    def test_a_server_that_is_away_at_the_start(self) -> None:
+    def test_an_unreachable_server_at_the_start_is_an_error(self) -> None:
         (port,) = free_ports(1)
         began = time.monotonic()
         with pytest.raises(Unavailable, match=f"{LOCAL}:{port}.*servers run") as caught:
@@ -207,7 +207,7 @@ class TestEras:
             assert one.view().keys(LOG.range(numbers[29])) == [made[29].key.path]
             assert one.view().keys(LOG.range(0, numbers[0])) == [made[0].key.path]
 
-    def test_nobody_who_paused_appends_below_a_newer_era(
+    def test_a_suspended_process_never_appends_below_a_newer_era(
         self, zookeeper: ZooKeeperServer, root: str, store: ZooKeeperStore
     ) -> None:
         store.append(LOG, b"it knows era 0 now")
@@ -308,7 +308,7 @@ class TestZnodes:
             assert client.get_children(f"{root}/idx/!idx%3Atxn-by-deadline") == ["5,%2Ftxn%2Fid%2F0_1"]
             assert client.get_children(f"{root}/log/0000000000") == ["log-0000000001"]
 
-    def test_a_write_that_names_what_it_expects_is_one_multi(self, store: ZooKeeperStore) -> None:
+    def test_a_write_with_expected_versions_is_one_multi(self, store: ZooKeeperStore) -> None:
         def writes() -> None:
             made, _ = store.write(Put(A, b"1", ABSENT, (IndexEntry("i", "1"),)), Append(LOG, b"x"))
             assert made is not None
@@ -451,7 +451,7 @@ class TestCredentials:
             ("TXNSEGMENT_ZK_TLS_CA", "no/such/file", "TLS_CA"),
         ],
     )
-    def test_mistakes(self, zk_url: str, monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str) -> None:
+    def test_bad_settings_are_refused(self, zk_url: str, monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str) -> None:
         monkeypatch.setenv(name, value)
         with pytest.raises(ConfigurationError, match=says) as caught:
             open_store(zk_url)

@@ -53,7 +53,7 @@ def test_two_keys_have_two_znodes(one: str, other: str) -> None:
 
 
 @given(KEY)
-def test_our_folders_are_nobodys(key: str) -> None:
+def test_no_key_maps_into_a_reserved_folder(key: str) -> None:
     assert znode(key).split("/")[1] not in ("idx", "era", "clock", "zookeeper")
 
 

@@ -303,7 +303,9 @@ def relay(port: int, context: ssl.SSLContext | None, *, break_first: bool = Fals
 
 
 class TestTls:
-    def test_a_cluster(self, secure: Secure, environment: Environment, chroot: str, tmp_path: Path) -> None:
+    def test_a_secured_cluster_commits_and_reads_back(
+        self, secure: Secure, environment: Environment, chroot: str, tmp_path: Path
+    ) -> None:
         environment.tls()
         url = f"zk://{secure.tls_hosts}{chroot}"
         commit_and_read_back(url, tmp_path)
@@ -374,7 +376,7 @@ class TestTls:
             with open_store(f"zk://{proxy.hosts}{chroot}") as store:
                 store.put(A, b"x")
 
-    def test_a_port_that_is_too_busy_to_say_what_it_speaks_is_asked_again(self, secure: Secure) -> None:
+    def test_a_busy_port_with_an_unknown_protocol_is_probed_again(self, secure: Secure) -> None:
         with TcpProxy(LOCAL, int(secure.tls_hosts.rpartition(":")[2])) as proxy:
             connections = Connections(None, refused=lambda: None, answer_seconds=1.0)
             proxy.mute(1000)
@@ -404,7 +406,7 @@ class TestTls:
             ({"TLS_CA": "ours.pem", "TLS_CERT": "ann.pem", "TLS_KEY": "sealed.key"}, ("TLS_KEY", "encrypted", "TLS_KEY_PASSWORD")),
         ],
     )
-    def test_files(
+    def test_bad_certificate_files_are_refused(
         self, secure: Secure, environment: Environment, chroot: str, values: dict[str, str], says: tuple[str, ...]
     ) -> None:
         environment.only(**{name: environment.file(value) for name, value in values.items()})
@@ -414,7 +416,9 @@ class TestTls:
         environment.tls(TLS_KEY=environment.file("sealed.key"), TLS_KEY_PASSWORD="hunter2-wrong")
         refused(f"zk://{secure.tls_hosts}{chroot}", "not opened by TXNSEGMENT_ZK_TLS_KEY_PASSWORD")
 
-    def test_a_server_that_does_not_ask_who_we_are(self, careless: Secure, environment: Environment, chroot: str) -> None:
+    def test_a_server_without_client_authentication_is_refused(
+        self, careless: Secure, environment: Environment, chroot: str
+    ) -> None:
         environment.tls()
         refused(f"zk://{careless.tls_hosts}{chroot}", "authenticates no user", "TLS_CERT", "ssl.clientAuth", "TXNSEGMENT_ZK_AUTH")
         environment.tls(who="", AUTH="digest:ann:hunter2")
@@ -423,7 +427,9 @@ class TestTls:
 
 
 class TestSasl:
-    def test_a_cluster(self, secure: Secure, environment: Environment, chroot: str, tmp_path: Path) -> None:
+    def test_a_secured_cluster_commits_and_reads_back(
+        self, secure: Secure, environment: Environment, chroot: str, tmp_path: Path
+    ) -> None:
         environment.sasl()
         url = f"zk://{secure.hosts}{chroot}"
         commit_and_read_back(url, tmp_path)
@@ -433,12 +439,14 @@ class TestSasl:
         environment.only()
         refused(url, "no credentials are set", "TXNSEGMENT_ZK_SASL_")
 
-    def test_within_tls(self, secure: Secure, environment: Environment, chroot: str, tmp_path: Path) -> None:
+    def test_sasl_works_within_tls(self, secure: Secure, environment: Environment, chroot: str, tmp_path: Path) -> None:
         environment.tls(SASL_MECHANISM="DIGEST-MD5", SASL_USERNAME="ann", SASL_PASSWORD=SECRET)
         commit_and_read_back(f"zk://{secure.tls_hosts}{chroot}", tmp_path)
 
     @pytest.mark.parametrize(("username", "password"), [("ann", "hunter2-wrong"), ("nobody", SECRET)])
-    def test_wrong(self, secure: Secure, environment: Environment, chroot: str, username: str, password: str) -> None:
+    def test_wrong_credentials_are_refused(
+        self, secure: Secure, environment: Environment, chroot: str, username: str, password: str
+    ) -> None:
         environment.sasl(username, password)
         refused(f"zk://{secure.hosts}{chroot}", "TXNSEGMENT_ZK_SASL_USERNAME", "TXNSEGMENT_ZK_SASL_PASSWORD", "wrong")
 
@@ -449,7 +457,7 @@ class TestSasl:
         with relay(secure.server.port, None, break_first=True) as hosts, open_store(f"zk://{hosts}{chroot}") as store:
             store.put(A, b"x")
 
-    def test_whoever_looks_late_does_not_wait_for_a_connection_that_is_given_up(
+    def test_a_late_caller_does_not_wait_for_an_abandoned_connection(
         self, secure: Secure, monkeypatch: pytest.MonkeyPatch, environment: Environment, chroot: str
     ) -> None:
         """kazoo shows AUTH_FAILED for a moment only, then CLOSED, which is also how a client begins."""
@@ -504,7 +512,7 @@ class TestSasl:
             ({"SASL_USER": "ann"}, ("no variable TXNSEGMENT_ZK_SASL_USER", "Did you mean TXNSEGMENT_ZK_SASL_USERNAME?")),
         ],
     )
-    def test_mistakes(
+    def test_bad_settings_are_refused(
         self,
         secure: Secure,
         monkeypatch: pytest.MonkeyPatch,
@@ -523,7 +531,9 @@ class TestSasl:
 
 
 class TestDigest:
-    def test_a_cluster(self, secure: Secure, environment: Environment, chroot: str, tmp_path: Path) -> None:
+    def test_a_secured_cluster_commits_and_reads_back(
+        self, secure: Secure, environment: Environment, chroot: str, tmp_path: Path
+    ) -> None:
         environment.only(AUTH="digest:ann:hunter2:with:colons")
         url = f"zk://{secure.hosts}{chroot}"
         commit_and_read_back(url, tmp_path)

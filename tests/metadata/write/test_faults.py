@@ -24,7 +24,7 @@ def _storage_fate(fate: Fate, gate: At) -> None:
 
 @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.name)
 @pytest.mark.parametrize("predecessor", [False, True], ids=["first", "after-a-crashed-attempt"])
-def test_a_commit_fails_at_every_step(fate: Fate, predecessor: bool) -> None:
+def test_a_commit_interrupted_at_every_step_is_atomic(fate: Fate, predecessor: bool) -> None:
     k = 0
     while True:
         bench = Bench()
@@ -71,7 +71,7 @@ def _prepared() -> Bench:
 
 
 @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.name)
-def test_a_sweep_fails_at_every_step(fate: Fate) -> None:
+def test_a_sweep_interrupted_at_every_step_does_no_harm(fate: Fate) -> None:
     k = 0
     while True:
         bench = _prepared()
@@ -89,7 +89,7 @@ def test_a_sweep_fails_at_every_step(fate: Fate) -> None:
 
 
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.UNAVAILABLE, Fate.SESSION_LOST], ids=lambda fate: fate.name)
-def test_a_read_fails_at_every_step(fate: Fate) -> None:
+def test_a_read_interrupted_at_every_step_does_no_harm(fate: Fate) -> None:
     k = 0
     while True:
         bench = _prepared()
@@ -134,7 +134,7 @@ INTERRUPTIONS = {
 
 @pytest.mark.parametrize("name", INTERRUPTIONS)
 @pytest.mark.parametrize("empty", [False, True], ids=["rows", "empty"])
-def test_a_zombie_wakes_after_others_have_acted(name: str, empty: bool) -> None:
+def test_a_zombie_that_wakes_after_other_work_commits_at_most_once(name: str, empty: bool) -> None:
     """A1, A4, A10, A27, A34: at every step of a commit the driver sleeps, others do all their work, the driver wakes."""
     k = 0
     while True:
@@ -161,7 +161,7 @@ def _txn_of(bench: Bench, attempt: str) -> str | None:
 
 
 @pytest.mark.parametrize("name", ["successor", "sweep", "retention", "successor-and-retention", "other"])
-def test_a_reader_sleeps_while_others_act(name: str) -> None:
+def test_a_reader_suspended_during_other_work_reads_a_consistent_state(name: str) -> None:
     """A10, A27, A28, A29: at every step of a read others settle, fold, forget and commit."""
     k = 0
     while True:
@@ -187,7 +187,7 @@ def _version_of(bench: Bench, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sweep", "retention", "reader", "successor", "successor-and-retention"])
-def test_a_sweeper_sleeps_while_others_act(name: str) -> None:
+def test_a_sweeper_suspended_during_other_work_does_no_harm(name: str) -> None:
     k = 0
     while True:
         bench = _prepared()
@@ -279,7 +279,7 @@ def test_a_driver_that_is_behind_is_fenced() -> None:
 # --- what the simulator and the review found ----------------------------------------------------------------------
 
 
-def test_an_empty_batch_that_took_over_is_not_taken_for_the_commit_of_who_it_fenced() -> None:
+def test_an_empty_batch_is_not_taken_for_the_commit_of_the_attempt_it_fenced() -> None:
     """A34, simulator seed 10173 of 511b272: the empty batch left `current` at the transaction that it had aborted. Once that header
     was forgotten, its owner, back from a long sleep, took the version that the empty batch had committed for its own."""
     bench = Bench()
@@ -316,7 +316,7 @@ def test_a_random_application_is_forgotten_with_its_header() -> None:
     assert not bench.kept("/txn/app/")
 
 
-def test_whoever_meets_a_seal_without_its_layout_finishes_it() -> None:
+def test_a_seal_without_its_layout_is_finished_by_the_next_writer() -> None:
     """The deleter died between seal and layout: a writer that is refused must not be refused for ever."""
     bench = Bench()
     work = bench.work(1)
@@ -327,7 +327,7 @@ def test_whoever_meets_a_seal_without_its_layout_finishes_it() -> None:
     assert bench.party().topics.find(topic_name(U)) is None
 
 
-def test_deleting_does_not_delete_what_was_made_again_under_the_name() -> None:
+def test_a_deletion_spares_a_topic_recreated_under_the_same_name() -> None:
     k = 0
     while True:
         bench = Bench()
@@ -430,7 +430,7 @@ class _Silent(Clock):
         self._inner.sleep(seconds)
 
 
-def test_a_store_that_does_not_tell_the_time_leaves_nothing_open() -> None:
+def test_a_store_without_a_clock_leaves_no_transaction_open() -> None:
     """A4: known to be not done, whenever it is asked; the transaction is ended now, and readers do not wait for its deadline."""
     for k in range(100):
         bench = Bench()

@@ -33,7 +33,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("name", list(DAMAGE))
-def test_a_damaged_manifest_is_an_error_that_names_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_manifest_is_an_error_that_names_the_manifest(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator, "MAX_INLINE", 1)
     bench = Bench()
     number = bench.party().coordinator.commit(bench.work(1)).number

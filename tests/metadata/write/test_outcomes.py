@@ -80,7 +80,7 @@ def breaking(tmp_path: Path) -> Iterator[tuple[Face, Breaking, str]]:
         face.client.close()
 
 
-def test_a_commit_whose_reply_is_lost_for_good_is_not_called_undone(breaking: tuple[Face, Breaking, str]) -> None:
+def test_a_commit_with_a_lost_reply_is_not_reported_as_failed(breaking: tuple[Face, Breaking, str]) -> None:
     face, store, url = breaking
     store.deciding = store.lose_reply_and_go_away
     txn = face.begin(app="a", version=1)
@@ -96,7 +96,7 @@ def test_a_commit_whose_reply_is_lost_for_good_is_not_called_undone(breaking: tu
         assert numbers(other) == 3
 
 
-def test_a_store_that_is_away_before_the_deciding_cas_is_only_unavailable(breaking: tuple[Face, Breaking, str]) -> None:
+def test_a_store_outage_before_the_deciding_cas_raises_unavailable(breaking: tuple[Face, Breaking, str]) -> None:
     face, store, url = breaking
 
     def away(write: Callable[[], list[Record | None]]) -> list[Record | None]:

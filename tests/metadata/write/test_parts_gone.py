@@ -45,7 +45,7 @@ def test_a_file_that_is_cut_short_is_not_committed() -> None:
     bench.finish()
 
 
-def test_a_version_that_is_committed_is_skipped_whatever_became_of_the_files_of_its_repetition() -> None:
+def test_a_committed_version_is_skipped_even_without_the_files_of_its_repetition() -> None:
     bench = Bench()
     bench.party().coordinator.commit(bench.work(1))
     again = bench.work(1)

@@ -67,7 +67,7 @@ def _finished(one: Client) -> None:
     assert done.wait(30)
 
 
-def test_on_sqlite(tmp_path: Path) -> None:
+def test_a_commit_and_a_read_keep_to_their_round_trips_on_sqlite(tmp_path: Path) -> None:
     url, settings = f"file://{tmp_path}/c", Settings(txn_id_block=BLOCK)
     open_cluster(url, settings=settings).close()
     counting = Counting()
@@ -79,7 +79,7 @@ def test_on_sqlite(tmp_path: Path) -> None:
     assert len(set(found)) == 1, found
 
 
-def test_on_zookeeper(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+def test_a_commit_and_a_read_keep_to_their_round_trips_on_zookeeper(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     """Counts what really goes over the wire: flights of reads, and multis, with everything that a write must look up first."""
     url, settings = f"zk://{zookeeper.hosts}/trips", Settings(txn_id_block=BLOCK)
     open_cluster(url, ledgers=f"file://{tmp_path}/ledgers", settings=settings).close()

@@ -48,7 +48,7 @@ def test_a_segment_is_halved_and_joined_again() -> None:
     assert (merged.layout.segments["4"].hash_range.start, merged.layout.segments["4"].hash_range.end) == (0x4000, 0xFFFF)
 
 
-def test_what_cannot_be_split_or_merged_says_so() -> None:
+def test_an_impossible_split_or_merge_is_refused_with_its_reason() -> None:
     bench = Bench()
     topics = bench.party().topics
     topics.split(NAME, 0)
@@ -109,7 +109,7 @@ def test_two_splits_planned_from_one_layout_lose_no_range() -> None:
     tiles(bench.party().topics.get(NAME))
 
 
-def test_two_who_split_the_same_segment_split_it_once() -> None:
+def test_two_concurrent_splits_of_a_segment_split_it_once() -> None:
     """From the same layout: both have what they asked for."""
     bench = Bench()
     second = bench.party()
@@ -127,7 +127,7 @@ def test_two_who_split_the_same_segment_split_it_once() -> None:
 
 
 @pytest.mark.parametrize("when", ["Put /txn/id/", "Append /log/", "Put /txn/op/"])
-def test_a_writer_that_meets_a_seal_goes_on_to_the_children(when: str) -> None:
+def test_a_writer_that_meets_a_seal_writes_to_the_children(when: str) -> None:
     """A24: no stall, nothing lost or doubled, whichever step the seal comes before; nothing of it stays OPEN."""
     bench = Bench()
     splitter = bench.party()
@@ -167,7 +167,7 @@ def test_parts_staged_before_several_splits_and_a_merge_find_their_way() -> None
     assert len(rows) == 3
 
 
-def test_what_lies_above_a_seal_holds_no_reader_up() -> None:
+def test_entries_above_a_seal_block_no_reader() -> None:
     """It is void there, whatever its transaction, still OPEN, will be (protocol.md section 6, the first line of the table)."""
     bench = Bench()
     work = bench.work(1, topics=(T,))

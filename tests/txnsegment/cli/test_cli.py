@@ -114,7 +114,7 @@ def test_splits_and_merges(run: Run, tmp_path: Path) -> None:
         assert "Error" in run("topics", *wrong, code=1).stderr
 
 
-def test_topics(run: Run) -> None:
+def test_the_topics_commands_create_list_describe_and_delete(run: Run) -> None:
     assert (
         "Created topic://public/default/t with 2 segments."
         in run("topics", "create", "t", "--segments", "2", "--key", "k", "--schema", "k string, n int").stdout
@@ -135,7 +135,7 @@ def test_topics(run: Run) -> None:
     assert [t["name"] for t in answer(run("topics", "list", "--json"))] == ["topic://a/b/c"]
 
 
-def test_nothing_there_is_said(run: Run, cluster: Cluster) -> None:
+def test_empty_lists_are_reported_as_empty(run: Run, cluster: Cluster) -> None:
     assert "There are no topics." in run("topics", "list").stdout
     assert answer(run("topics", "list", "--json")) == []
     assert "There are no transactions." in run("txns", "list").stdout
@@ -218,7 +218,7 @@ def undecided(cluster: Cluster, txn: str, *, deadline_in_ms: int) -> int:
     return store.append(paths.LOG, Registration(txn=txn, publish_ms=now, segments={segment: write_set}).to_bytes()).number
 
 
-def test_transactions(run: Run, cluster: Cluster) -> None:
+def test_the_transactions_commands_list_show_and_abort(run: Run, cluster: Cluster) -> None:
     cluster.topics.create("t")
     done = write(cluster, pa.table({"n": [1]}))
     undecided(cluster, "0_9999", deadline_in_ms=60_000)
@@ -251,7 +251,7 @@ def test_segments_show(run: Run, cluster: Cluster) -> None:
     assert f"{number} (0_9999)" in text
 
 
-def test_sweep_ends_what_is_past_its_deadline(run: Run, cluster: Cluster) -> None:
+def test_the_sweep_command_ends_transactions_past_their_deadline(run: Run, cluster: Cluster) -> None:
     cluster.topics.create("t")
     undecided(cluster, "0_9999", deadline_in_ms=-60_000)
     assert "past their deadline: 0_9999" in run("doctor").stdout
@@ -278,7 +278,7 @@ def test_init_remembers_settings_and_ledgers(tmp_path: Path) -> None:
         assert (cluster.ledgers, cluster.settings.txn_timeout_ms, cluster.settings.fold_after_ms) == (ledgers, 2000, 5)
 
 
-def test_doctor_is_content(run: Run, cluster: Cluster) -> None:
+def test_doctor_reports_a_healthy_cluster(run: Run, cluster: Cluster) -> None:
     found = {f["check"]: f for f in answer(run("doctor", "--json"))}
     assert set(found) == {"java", "spark", "door", "store", "storage", "clock", "transactions", "log", "records"}
     assert {f["health"] for f in found.values()} == {"ok"}
@@ -294,7 +294,7 @@ def test_doctor_without_a_cluster_names_the_next_step(run: Run, monkeypatch: pyt
     assert "storage" not in done.stdout
 
 
-def test_doctor_sees_a_storage_that_cannot_be_written(run: Run, cluster: Cluster, tmp_path: Path) -> None:
+def test_doctor_reports_a_storage_that_cannot_be_written(run: Run, cluster: Cluster, tmp_path: Path) -> None:
     ledgers = tmp_path / "cluster" / "ledgers"
     for path in sorted(ledgers.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()

@@ -45,7 +45,7 @@ def test_backup_and_restore(cluster: Cluster, url: str, tmp_path: Path) -> None:
     assert "belongs to another cluster" in run(url, "topics", "list", code=1).stderr
 
 
-def test_what_is_no_backup_is_said(url: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_backup_is_refused(url: str, tmp_path: Path) -> None:
     file = tmp_path / "b.gz"
     assert "cannot be read" in run(url, "restore", str(file), code=1).stderr
     file.write_text("hello")
@@ -55,7 +55,7 @@ def test_what_is_no_backup_is_said(url: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "accepts"), [({}, False), ({"afterRestore": "fail"}, False), ({"afterRestore": "continue"}, True)]
 )
-def test_only_a_stream_that_says_so_goes_on_over_what_was_lost(
+def test_only_a_stream_that_accepts_the_loss_continues_after_a_restore(
     cluster: Cluster, url: str, options: dict[str, str], accepts: bool
 ) -> None:
     cluster.topics.create("t", schema="n bigint")

@@ -14,7 +14,7 @@ from txnsegment.cli.app import build
 P = "persistent://public/default/p"
 
 
-def test_the_commands(cluster: Cluster, url: str) -> None:
+def test_the_commands_work_on_persistent_topics(cluster: Cluster, url: str) -> None:
     def run(*arguments: str, code: int = 0) -> Result:
         done = CliRunner().invoke(build(), ["--service-url", url, *arguments])
         assert done.exit_code == code, f"{done.output}\n{done.stderr}\n{done.exception!r}"

@@ -27,7 +27,7 @@ def environment(**more: str) -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if not k.startswith(("TXNSEGMENT_", "PROMETHEUS_"))} | more
 
 
-def test_a_program_can_use_it(url: str) -> None:
+def test_the_command_line_works_from_a_program(url: str) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [*PROGRAM, *arguments], env=environment(TXNSEGMENT_SERVICE_URL=url), capture_output=True, text=True, timeout=60
@@ -90,7 +90,7 @@ def test_the_daemon_sweeps_serves_metrics_and_ends_cleanly(cluster: Cluster, url
     assert [t.state for t in cluster.transactions.list()] == ["ABORTED"]
 
 
-def test_the_daemon_serves_what_all_processes_counted(url: str, tmp_path: Path) -> None:
+def test_the_daemon_serves_the_counters_of_all_processes(url: str, tmp_path: Path) -> None:
     folder = tmp_path / "metrics"
     folder.mkdir()
     code = (
@@ -157,7 +157,7 @@ def test_the_daemon_survives_a_pass_that_fails(cluster: Cluster, url: str) -> No
         assert process.wait(timeout=30) == 0
 
 
-def test_zookeeper_start_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
+def test_zookeeper_start_serves_until_terminated(tmp_path: Path) -> None:
     with daemon("zookeeper", "start", "--port", "0", "--data", str(tmp_path / "zk")) as (process, out):
         hosts = out.readline().split(" serves on ")[1].split(";")[0]
         assert "txnsegment init" in out.readline()
