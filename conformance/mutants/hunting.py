@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -69,9 +70,15 @@ def hunt(
     check_tests(faults)
     found = []
     with ThreadPoolExecutor(cores) as threads:  # each waits for the process of one mutant
-        for each in threads.map(partial(_hunted, limit=limit, beside=beside, seed=seed), faults):
-            told(each)
-            found.append(each)
+        try:
+            for each in threads.map(partial(_hunted, limit=limit, beside=beside, seed=seed), faults):
+                told(each)
+                found.append(each)
+        except BaseException:  # nobody waits for the others any more
+            threads.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
     return found
 
 
