@@ -253,7 +253,7 @@ def copied_folder_uses_the_recorded_root(real: Real, storage: LedgerStorage) -> 
     "A take-over waits until no sweep deletes any more.",
     at=f"{_LEDGER_ROOT}:wait_for_deletes",
     within=f"{_LEDGER_ROOT}:take_over",
-    by=f"{_COPIES}test_a_sweep_deletes_nothing_once_a_take_over_is_complete",
+    by=f"{_COPIES}test_a_take_over_waits_for_a_sweep_that_died_for_a_bounded_time",
 )
 def take_over_does_not_wait(real: Real, storage: LedgerStorage, clock: Any) -> None:
     return

@@ -30,9 +30,7 @@ _BUFFER = "metadata.read.transaction_buffer:TransactionBuffer"
 _LIMITED = "metadata.rules.transitions:limited"
 _OPEN = "metadata.rules.timestamps:OpenTransactions"
 
-_MOVED_BACK = "tests/spark_txn_source/test_streams_of_moved_subscriptions.py"
-_TIMES = "tests/metadata/read/test_timestamps.py"
-_FIRST = "tests/spark_txn_source/test_first_micro_batch.py"
+_TIMES = "tests/metadata/read/test_timestamps.py::"
 
 
 def _in_state(header: Header | Gone, was: State, becomes: State, number: int) -> Header | Gone:
@@ -267,7 +265,7 @@ def replay_with_a_newer_cut(real: Real, ranges: Sequence[LogRange], *rest: Any) 
     "6, 8.5",
     "A first micro-batch that is planned again starts where it was planned from.",
     at="spark_txn_source.offsets:StreamOffset.start_of_batch",
-    by=_FIRST,
+    by="tests/spark_txn_source/test_first_micro_batch.py::test_replay_of_the_first_batch_reads_the_same_rows",
 )
 def first_batch_starts_anew(real: Real, self: StreamOffset, start: StreamOffset) -> StreamOffset:
     return start
@@ -277,7 +275,8 @@ def first_batch_starts_anew(real: Real, self: StreamOffset, start: StreamOffset)
     "6, 7",
     "A stream acknowledges no row of a subscription that was moved back, or made again: it does not give it out again.",
     at="spark_txn_source.cursors:StreamCursors._check_not_moved_back",
-    by=_MOVED_BACK,
+    by="tests/spark_txn_source/test_streams_of_moved_subscriptions.py::"
+    "test_what_others_acknowledged_before_the_stream_began_stays_left",
 )
 def stream_acknowledges_what_was_moved_back(real: Real, *arguments: Any, **options: Any) -> None:
     return
@@ -348,7 +347,7 @@ def stale_watch_is_trusted(real: Real, self: Following[Any], seen: Any) -> bool:
     "What comes between the first reading and its watches wakes whoever waits for the next one.",
     at="spark_txn_source.following:Following.wake",
     within="spark_txn_source.following:Following._watch",
-    by="tests/metadata/read/test_following.py",
+    by="tests/metadata/read/test_following.py::test_a_commit_between_a_reading_and_its_watches_is_not_slept_through",
 )
 def watched_too_late(real: Real, self: Following[Any]) -> None:
     return
@@ -361,7 +360,7 @@ def watched_too_late(real: Real, self: Following[Any]) -> None:
     "6, 8.5",
     "An end by publish time is not final while a transaction is open that may have taken a publish time before it.",
     at=f"{_OPEN}.holding",
-    by=_TIMES,
+    by=f"{_TIMES}test_what_is_closed",
 )
 def open_transactions_hold_no_timestamp(real: Real, self: OpenTransactions, timestamp_ms: int) -> list[Any]:
     return []
@@ -371,7 +370,7 @@ def open_transactions_hold_no_timestamp(real: Real, self: OpenTransactions, time
     "6, 8.5",
     "Clocks differ: an end by publish time is final once no clock shows it any more.",
     at=f"{_OPEN}.passes_in",
-    by=_TIMES,
+    by=f"{_TIMES}test_what_is_closed",
 )
 def timestamp_without_allowance(real: Real, self: OpenTransactions, timestamp_ms: int) -> int:
     return max(0, timestamp_ms - self.now_ms)
@@ -381,7 +380,7 @@ def timestamp_without_allowance(real: Real, self: OpenTransactions, timestamp_ms
     "6, 8.5",
     "An end by publish time is not final while a registration above the cut may belong before it.",
     at="metadata.rules.timestamps:end",
-    by=_TIMES,
+    by=f"{_TIMES}test_an_end_is_final_once_nothing_that_may_come_belongs_to_it",
 )
 def undecided_rows_hold_no_timestamp(
     real: Real, published: Iterable[tuple[int, int]], timestamp_ms: int, cut: int, above: Iterable[Above], *, closed: bool
@@ -393,7 +392,7 @@ def undecided_rows_hold_no_timestamp(
     "6, 8.5",
     "The open transactions are read before the log: one that has ended meanwhile is in the log.",
     at="spark_txn_source.timestamps:final",
-    by=_TIMES,
+    by=f"{_TIMES}test_a_batch_during_which_a_transaction_goes_on_is_final_or_an_error",
 )
 def log_before_open_transactions(real: Real, log: LogReader, ms: int, timeout_ms: int | None) -> Any:
     return real(_LogFirst(log), ms, timeout_ms)

@@ -221,7 +221,7 @@ def named_by_header(real: Real, number: int, registration: Registration, header:
     "model seal-check, 8.12",
     "The owner looks for a seal below its registration before it decides.",
     at=f"{_COORDINATOR}._sealed_below",
-    by="script a01_late_commit_hits_no_successor",
+    by="script a24_a_seal_stalls_nobody",
 )
 def seal_check(real: Real, self: Coordinator, entry: Entry, work: WriteSet) -> list[str]:
     real(self, entry, work)
@@ -305,7 +305,7 @@ def who_slept_is_told_of_a_deletion(real: Real, work: WriteSet, now_ms: int, set
     "5, 8.5",
     "A commit names no file that is gone: a clock that leapt and came back may have let a sweep take it.",
     at="metadata.write.write_set:refuse_missing",
-    by="tests/metadata/write/test_parts_gone.py",
+    by="tests/metadata/write/test_parts_gone.py::test_files_that_a_sweep_took_while_the_clock_was_ahead_are_not_committed",
 )
 def files_are_not_looked_at(real: Real, cluster: Any, app: str, parts: Any) -> None:
     return
