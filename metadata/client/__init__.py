@@ -1,1 +1,1 @@
-"""What programs hold: the parts of one process on one cluster."""
+"""The per-process client of a cluster."""

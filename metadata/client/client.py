@@ -1,4 +1,4 @@
-"""One process's hands on a cluster: everything that the source, the sink, the face and the command line work with."""
+"""The per-process client of a cluster: the source, the sink, the public API and the command line work with it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Client:
-    """The parts that share one cluster and one memory of its log."""
+    """The parts of one process that share one cluster and one cache of its log."""
 
     cluster: Cluster
     buffer: TransactionBuffer
@@ -34,7 +34,7 @@ class Client:
     sweeper: Sweeper
     coordinator: Coordinator
     finish: Callable[[], None]
-    """Waits for what commits left to the background."""
+    """Waits until the post-commit work in the background is done."""
 
     @cached_property
     def subscriptions(self) -> Subscriptions:
@@ -44,22 +44,23 @@ class Client:
     def autoscaler(self) -> Autoscaler:
         """This process's candidate for splitting and merging topics by policy."""
         from metadata.maintenance.autoscaling import (
-            Autoscaler,  # here: each of Spark's processes that plans a read would import it, too
+            Autoscaler,  # lazy: it would slow the start of every Spark process that plans a read
         )
 
         return Autoscaler(self.cluster, self.buffer)
 
     @cached_property
     def instream(self) -> InStream:
-        """The persistent:// topics of the cluster."""
-        from metadata.instream.client import instream  # here: who reads and writes topic:// alone does without
+        """The client of the cluster's persistent:// topics."""
+        from metadata.instream.client import instream  # lazy: processes that use topic:// alone do not need it
 
         return instream(self.cluster, self.coordinator.aftermath)
 
     def sweep(self) -> SweepReport:
-        """Everything but the orphan sweep, once, of both kinds of topics. Transactions of persistent:// that were timed out or
-        finished are counted as timed out or settled. Raises SweepIncomplete (all else was done) if segments or topics could not be
-        swept.
+        """Sweep the topics of both models once. The orphan sweep is not part of it.
+
+        The report counts transactions of persistent:// that were timed out as timed out, and those that were finished as settled.
+        Raises SweepIncomplete if segments or topics could not be swept; all others were swept.
         """
         more = self.instream.sweeper.sweep()
         try:
@@ -78,8 +79,8 @@ class Client:
 
 
 def client(cluster: Cluster, aftermath: Callable[[Job], None] | None = None) -> Client:
-    """The client of one process. `aftermath` is handed what commits do not wait for; None: a thread of the client's own, which also
-    does a share of the sweeping.
+    """Return a new client. `aftermath` receives the post-commit work. If it is None, the client starts a thread for this work, and
+    the thread also does a share of the sweeping.
     """
     buffer = transaction_buffer(cluster)
     sweeper = Sweeper(cluster, buffer)
@@ -90,7 +91,7 @@ def client(cluster: Cluster, aftermath: Callable[[Job], None] | None = None) -> 
 
 @dataclass
 class _Place:
-    """One key's client, opened under a lock of its own: a cluster that does not answer holds up nobody else."""
+    """The client of one key. Each key has its own lock, so a cluster that does not answer does not block the clients of others."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     client: Client | None = None
@@ -101,9 +102,9 @@ _lock = threading.Lock()
 
 
 def shared_client(service_url: str | None) -> Client:
-    """The client of this process by service URL: Spark makes readers and writers by the dozen in a process that stays warm.
+    """Return this process's client of a service URL. Spark creates many readers and writers in one process; they share the client.
 
-    Kept until the process ends; a forked child opens its own.
+    The client is kept until the process ends. A forked child opens its own.
     """
     key = (os.getpid(), resolve(service_url).text)
     with _lock:

@@ -1,8 +1,7 @@
-"""Which logs a selection is read from: the cluster's, and that of each persistent topic (docs/in_stream.md, Spark).
+"""The logs that a selection is read from: the cluster's log, and the log of each persistent topic (docs/in_stream.md, Spark).
 
-The cluster's log is read first. Its cut may lie beyond rows of the successor of a migrated topic only if these rows are read, too,
-and they come after all rows of the migrated topic. So a topic that was not migrated when it was read AFTER the cluster's log has no
-successor with rows below that cut.
+The cluster's log is read first, then the topics' logs. Reason: a topic that is found not migrated AFTER the cluster's log was read
+has no successor with rows below the cut of that log. So a stream whose cut lies beyond rows of a successor has read these rows.
 """
 
 from __future__ import annotations
@@ -29,7 +28,9 @@ if TYPE_CHECKING:  # each of Spark's processes that plans a read would import it
 
 
 def selected(selection: Selection, successors: Sequence[TopicName] = ()) -> LogSelection | None:
-    """What a selection reads of the cluster's log; None: nothing so far. `successors`: `Logs.successors`."""
+    """Return the part of a selection that is read from the cluster's log; None if there is none yet. `successors`:
+    `Logs.successors`.
+    """
     if isinstance(selection, Pattern):
         return LogSelection(pattern=selection.regex, further=tuple(map(str, successors)))
     names = tuple(dict.fromkeys(str(n) for n in (*selection.scalable, *successors)))
@@ -44,33 +45,37 @@ class Logs:
     selection: Selection
 
     def read(self, how: How) -> tuple[Reading, ...]:
-        """A reading of each log by `how`: that of the cluster's first, then of each topic with a log and rows of its own. Raises
-        TopicNotFound, and what `how` raises.
+        """Read each log by `how`: first the cluster's log, then each topic's own log, if it still has rows. Raises TopicNotFound,
+        and the errors of `how`.
         """
         shared = self.read_shared(how)
         return (*shared, *(() if self.own is None else self.own.read(how, *shared)))
 
     def to(self, starts: Mapping[str, int], ends: Mapping[str, int], *, fail: bool) -> tuple[Reading, ...]:
-        """Readings that reach GIVEN ends, by the names of the logs: of the cluster's log, and of each other log in which the range
-        is not empty. `fail` (failOnDataLoss): raises DataLoss for a topic that was deleted. Raises OffsetOutOfRange.
+        """Return readings that reach the GIVEN ends, one for the cluster's log and one for each other log whose range is not empty.
+        `starts` and `ends` are by the name of the log.
+
+        Raises OffsetOutOfRange; DataLoss for a deleted topic if `fail` (failOnDataLoss) is set.
         """
         others = {name: end for name, end in ends.items() if name != LOG}
         shared = self.read_shared(lambda log: log.to(ends[LOG]))
         return (*shared, *(self._topic_logs().to(starts, others, fail=fail) if others else ()))
 
     def gone(self, positions: Mapping[str, Position], readings: Sequence[Reading], *, fail: bool) -> set[str]:
-        """The logs of the selection that have positions and are not read any more. Raises DataLoss (`TopicLogs.gone`)."""
+        """Return the names of the logs that have a position but are not read any more. Raises DataLoss (`TopicLogs.gone`)."""
         return self._topic_logs().gone(positions, readings, fail=fail) if positions else set()
 
     def topics(self, readings: Sequence[Reading]) -> list[Topic]:
-        """The topics of readings, and those with a log of their own that are not among these readings. Raises TopicNotFound."""
+        """Return the topics of these readings, and the persistent topics of the selection that the readings lack. Raises
+        TopicNotFound.
+        """
         read = [topic for one in readings for topic in one.topics]
         there = {topic.name for topic in read}
         own = () if self.own is None else self.own.names()
         return [*read, *(self.client.topics.get(name) for name in own if name not in there)]
 
     def topics_now(self) -> list[Topic]:
-        """The topics that the selection names today. Raises TopicNotFound; a pattern may match none."""
+        """Return the topics that the selection names now. A pattern may match none. Raises TopicNotFound."""
         if isinstance(self.selection, Pattern):
             more = [Topic(t.name, t.layout, t.record) for t in self.client.instream.topics.list(self.selection.compiled)]
             further = [found for name in self.successors() if (found := self.client.topics.find(name)) is not None]
@@ -81,9 +86,10 @@ class Logs:
     # --- one by one -------------------------------------------------------------------------------------------------
 
     def successors(self) -> tuple[TopicName, ...]:
-        """The topic:// topics that persistent ones of the selection were migrated to; a migration that nobody has finished is
-        completed. Of a pattern those that it does not match itself, deleted ones too, as of all topics that it matches. Raises
-        TopicNotFound.
+        """Return the successors of the selection's migrated persistent topics. An unfinished migration is completed first.
+
+        For a pattern, successors whose own names match are left out: the pattern reads them anyway. Deleted successors are
+        included, as are all deleted topics that a pattern matches. Raises TopicNotFound.
         """
         if isinstance(self.selection, Pattern):
             found = self.client.instream.migrator.matching(self.selection.compiled)
@@ -92,23 +98,26 @@ class Logs:
         return tuple(name for name in made if name is not None)
 
     def shared_log(self, successors: Sequence[TopicName]) -> ClusterLog | None:
-        """The cluster's log, read for the selection with these successors; None: nothing of it is read so far."""
+        """Return a reader of the cluster's log for the selection and these successors; None if the selection reads
+        nothing of it.
+        """
         found = selected(self.selection, successors)
         return None if found is None else ClusterLog(self.client.buffer, found)
 
     @cached_property
     def own(self) -> TopicLogs | None:
-        """The logs of single topics; None: the selection has none."""
+        """The logs of persistent topics; None if the selection cannot have any."""
         return self._topic_logs() if isinstance(self.selection, Pattern) or self.selection.persistent else None
 
     def _topic_logs(self) -> TopicLogs:
-        from metadata.instream.topic_logs import TopicLogs  # each of Spark's processes that plans a read would import it, too
+        from metadata.instream.topic_logs import TopicLogs  # lazy: it would slow the start of every Spark process that plans a read
 
         return TopicLogs(self.client.instream, self.selection)
 
     def read_shared(self, how: How) -> tuple[Reading, ...]:
-        """The reading of the cluster's log by `how`; none if nothing of it is read. A topic may be migrated meanwhile: which ones
-        were is asked again after the log was read.
+        """Read the cluster's log by `how`. Return an empty tuple if the selection reads nothing of it.
+
+        A topic may be migrated meanwhile, so the successors are read again after the log, and the log again if they changed.
         """
         further = self.successors()
         while (log := self.shared_log(further)) is not None:
@@ -120,26 +129,28 @@ class Logs:
 
 
 def log_of(client: Client, name: str) -> LogReader:
-    """The log of a topic or segment by its full name, read for that alone."""
+    """Return a reader of the log of one topic or segment, given by its full name."""
     (log,) = logs_of(client, (name,))
     return log
 
 
 def logs_of(client: Client, names: Sequence[str]) -> list[LogReader]:
-    """The logs of topics and segments by their full names, read for these: the cluster's first, and each persistent topic's own."""
+    """Return readers of the logs of topics and segments, given by full names: the cluster's log first, then each persistent
+    topic's.
+    """
     own = [name for name in dict.fromkeys(names) if is_persistent(name)]
     shared = tuple(name for name in dict.fromkeys(names) if not is_persistent(name))
     found: list[LogReader] = [ClusterLog(client.buffer, LogSelection(shared))] if shared else []
     if own:
-        from metadata.instream.topic_logs import TopicLog  # most processes never meet one
+        from metadata.instream.topic_logs import TopicLog  # lazy: most processes read no persistent topic
 
         found += [TopicLog(client.instream, persistent_name(name)) for name in own]
     return found
 
 
 def logs_of_segments(client: Client, names: Sequence[str]) -> list[LogReader]:
-    """The logs in which the rows of these segments stand now: a persistent topic that was migrated is a segment of the cluster's
-    log.
+    """Return readers of the logs that hold the rows of these segments now. A migrated persistent topic is a segment of the
+    cluster's log.
     """
     models = Providers(client).models(names)
     mine = tuple(name for name, model in models.items() if model is Model.METADATA)
@@ -148,7 +159,9 @@ def logs_of_segments(client: Client, names: Sequence[str]) -> list[LogReader]:
 
 
 def where_now(client: Client, topic: Topic, number: int) -> tuple[TopicName, int]:
-    """What a topic goes by now, and where a number of its log is there: both change for one that was migrated."""
+    """Return a topic's current name, and a number of its log as a number of the log that holds its rows now. Both change only for a
+    migrated topic.
+    """
     to = topic.layout.migrated_to if isinstance(topic.layout, PersistentLayout) else None
     if to is None:
         return topic.name, number

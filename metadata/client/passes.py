@@ -1,4 +1,4 @@
-"""One whole pass of a sweeper, of which any piece may fail: `txnsegment sweep` does it once or again and again."""
+"""One whole pass of the sweeper. `txnsegment sweep` runs one, or repeats it. Each step may fail without stopping the others."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ log = logging.getLogger("txnsegment.orphans")
 
 
 def sweep_pass(client: Client, *, files: bool) -> tuple[SweepReport, dict[str, Exception]]:
-    """One pass, and what of it failed, by step or topic: each step is tried, whatever became of those before it. `files`: also
-    trim, compact, and delete what nothing protects (on a full disk it is this step that helps, so it waits for no other one).
+    """Run one pass. Return its report, and the errors by step or topic. Each step is tried, also after an earlier one failed.
+
+    `files`: also trim, compact, and delete unprotected files. On a full disk the deletion is the step that helps, so it must not
+    depend on the others.
     """
     failed: dict[str, Exception] = {}
     report, scaled, deleted = SweepReport(), Scaled(), Orphans(0, 0)
@@ -47,11 +49,11 @@ def delete_orphans(cluster: Cluster) -> Orphans:
 
 
 def _delete(cluster: Cluster) -> Orphans:
-    """The orphan sweep. It writes to the store before it deletes: on a full disk into room that was kept for that."""
+    """Run the orphan sweep. It writes to the store before it deletes; on a full disk it uses the space reserved for that."""
     while True:
         try:
             return delete_orphans(cluster)
         except Unavailable as error:
             if not cluster.store.make_room():
                 raise
-            log.warning("files are deleted with room that was kept for a full disk: %s", error)
+            log.warning("the orphan sweep uses the space reserved for a full disk: %s", error)

@@ -1,8 +1,8 @@
-"""Which model serves a topic: by its domain, or as its namespace says (docs/in_stream.md, Providers).
+"""Select the transaction model that serves a topic: by the topic's domain or its namespace's policy (docs/in_stream.md, Providers).
 
-`topic://` keeps transactions in the metadata store, `persistent://` in the stream. A namespace may be told to use the newer model
-for persistent names, too: those that do not exist yet become topic:// of the same name, those that exist stay until they are
-migrated.
+`topic://` topics keep transactions in the metadata store. `persistent://` topics are marker-based: they keep transactions in the
+stream. A namespace's policy may serve new persistent names by the metadata store: each becomes a topic:// of the same name.
+Existing persistent topics stay marker-based until they are migrated.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from metadata.write.write_set import Committed, WriteSet
 
 
 class Selected(JsonRecord):
-    """The model that serves a topic, and the name that it has there."""
+    """The model that serves a topic, and the topic's name in that model."""
 
     model: Model
     name: str
 
 
 class TransactionBufferProvider(Protocol):
-    """What a reader may see of a topic or segment, of either model."""
+    """Reads the visible rows of a topic or segment. Both models implement it."""
 
     def read(self, name: str) -> Reading: ...
 
 
 class SubscriptionsProvider(Protocol):
-    """The subscriptions of topics of either model; numbers are of the log that orders the topic's rows."""
+    """The subscriptions of a model's topics. Numbers are those of the log that orders the topic's rows."""
 
     def create(self, topic: TopicName, name: str, *, at: int) -> None: ...
 
@@ -58,7 +58,7 @@ class SubscriptionsProvider(Protocol):
 
 
 class CoordinatorProvider(Protocol):
-    """What commits a write set, of either model."""
+    """Commits a write set. Both models implement it."""
 
     def commit(self, work: WriteSet) -> Committed: ...
 
@@ -66,7 +66,7 @@ class CoordinatorProvider(Protocol):
 
 
 class PendingAckProvider(Protocol):
-    """What keeps cursors and claims, of either model."""
+    """Keeps cursors and pending acks. Both models implement it."""
 
     def acknowledge(self, wanted: Sequence[Ack]) -> None: ...
 
@@ -79,7 +79,7 @@ class PendingAckProvider(Protocol):
 
 @dataclass(frozen=True)
 class Provider:
-    """All that serves the topics of one model."""
+    """The services of one model."""
 
     model: Model
     buffer: TransactionBufferProvider
@@ -89,12 +89,14 @@ class Provider:
 
 
 def model_of(name: str | TopicName) -> Model:
-    """Of the name that a topic or segment goes by (as `Providers.select` gives it): its domain says it."""
+    """Return the model of a topic or segment by the domain of its current name (the one that `Providers.select` returns)."""
     return Model.IN_STREAM if is_persistent(str(name)) else Model.METADATA
 
 
 def one_model(names: Iterable[str | TopicName]) -> Model:
-    """The model of all of these topics and segments (of none: the metadata's). Raises OptionError: no transaction spans both."""
+    """Return the common model of these topics and segments; METADATA if there are none. Raises OptionError if they have different
+    models: no transaction spans both.
+    """
     return _the_one({name: model_of(name) for name in dict.fromkeys(map(str, names))})
 
 
@@ -107,14 +109,16 @@ def _the_one(models: Mapping[str, Model]) -> Model:
 
 @dataclass(frozen=True)
 class Providers:
-    """The choice between the models for one client."""
+    """Selects the model of each topic for one client."""
 
     client: Client
 
     def select(self, names: Sequence[TopicName]) -> dict[TopicName, Selected]:
-        """The model of each topic, whether it exists or not. A migrated one goes by its topic:// name. One round trip,
-        and one for each migrated topic. Raises TopicExists if what it was to become was made by somebody else, TopicNotFound if it
-        was deleted.
+        """Return the model and the current name of each topic, whether it exists or not. A migrated topic has its successor's name.
+        One round trip, and one more for each migrated topic.
+
+        Raises TopicExists if a topic with the successor's name was created independently; TopicNotFound if the successor was
+        deleted.
         """
         mine = sorted({name for name in names if isinstance(name, PersistentName)})
         keys = [paths.topic(name) for name in mine] + [namespace_key(name.tenant, name.namespace) for name in mine]
@@ -126,7 +130,7 @@ class Providers:
             if layout is not None and layout.migrated_to is not None:
                 to = self.client.topics.find(topic_name(layout.migrated_to))
                 if to is None or not is_its_own(to.layout, name):
-                    self.client.instream.migrator.finish(name)  # nobody has made it yet, or somebody else has
+                    self.client.instream.migrator.finish(name)  # completes an unfinished migration, or raises TopicExists
                 found[name] = Selected(model=Model.METADATA, name=layout.migrated_to)
             elif _made_as_newer(record, said):
                 found[name] = Selected(model=Model.METADATA, name=str(TopicName(*name)))
@@ -135,15 +139,16 @@ class Providers:
         return found
 
     def resolve(self, text: str) -> TopicName:
-        """The topic that a name stands for: a persistent one goes by its topic:// name once it is migrated, or if its namespace has
-        new topics made so. A round trip for a persistent name, none for others. Raises OptionError.
+        """Return the current name of a topic. A persistent name becomes a topic:// name if the topic was migrated, or if it does
+        not exist and its namespace creates new topics as topic://. One round trip for a persistent name, none for others. Raises
+        OptionError.
         """
         name = any_topic_name(text)
         return any_topic_name(self.select([name])[name].name) if isinstance(name, PersistentName) else name
 
     def evolve(self, name: TopicName, types: StructType, key: str | None = None) -> tuple[Topic, int]:
-        """As `Topics.evolve`: of a persistent topic that was migrated the schema of the topic that goes on, by whose id parts that
-        were staged before name it there.
+        """As `Topics.evolve`. For a migrated persistent topic it evolves the successor's schema: parts that were staged before the
+        migration are registered at the successor, with the successor's schema id.
         """
         try:
             return self.client.topics.evolve(name, types, key)
@@ -154,8 +159,8 @@ class Providers:
             return self.client.topics.evolve(to, types, key)
 
     def named(self, text: str) -> TopicName:
-        """As `resolve`, but a persistent topic that is there goes by its own name, migrated or not: for what is about the topic
-        itself. Raises OptionError.
+        """As `resolve`, but an existing persistent topic keeps its own name, migrated or not. For operations on the persistent
+        topic itself. Raises OptionError.
         """
         name = any_topic_name(text)
         if not isinstance(name, PersistentName):
@@ -165,16 +170,18 @@ class Providers:
         return TopicName(*name) if _made_as_newer(record, said) else name
 
     def of(self, names: Iterable[str | TopicName]) -> Provider:
-        """What serves these topics or segments, all of one model. Raises OptionError."""
+        """Return the services of these topics or segments. Raises OptionError if they have different models."""
         return self.by_model(self.model(names))
 
     def model(self, names: Iterable[str | TopicName]) -> Model:
-        """The one model of all of these (of none: the metadata's). Raises OptionError."""
+        """Return the common model of these topics or segments; METADATA if there are none. Raises OptionError if they have
+        different models.
+        """
         return _the_one(self.models(names))
 
     def models(self, names: Iterable[str | TopicName]) -> dict[str, Model]:
-        """The model of each topic or segment by its full name. A persistent topic that was migrated is a segment of the topic that
-        goes on. A round trip if there are persistent ones.
+        """Return the model of each topic or segment by its full name. A migrated persistent topic is a segment of its successor, so
+        its model is METADATA. One round trip if there are persistent names.
         """
         texts = list(dict.fromkeys(map(str, names)))
         older = {name: persistent_name(name) for name in texts if is_persistent(name)}
@@ -194,22 +201,22 @@ class Providers:
         return Provider(model, _InStream(client), acks, subscriptions, mine.coordinator)
 
     def coordinator(self, work: WriteSet) -> CoordinatorProvider:
-        """What commits this write set, by the names of its segments. Raises OptionError if it spans both models."""
+        """Return the coordinator for a write set, by the names of its segments. Raises OptionError if it spans both models."""
         touched = {*work.parts, *(ack.segment for ack in work.acks)}
         model = self.model(sorted(touched) if touched or work.app_topic is None else [work.app_topic])
         if any(is_persistent(name) for name in work.parts):
-            return self.client.instream.coordinator  # also of one that was migrated since: it knows where its rows go on
+            return self.client.instream.coordinator  # also for a topic migrated since: it redirects the rows to the successor
         return self.client.instream.coordinator if model is Model.IN_STREAM else self.client.coordinator
 
     def acknowledge(self, wanted: Iterable[Ack]) -> None:
-        """Acknowledge without a transaction on topics of either model. One call for each: after an error the one may have been
-        done, and not the other. Raises AckConflict, SubscriptionNotFound.
+        """Acknowledge rows without a transaction, on topics of both models. There is one call for each model: if one fails, the
+        other may have been done. Raises AckConflict, SubscriptionNotFound.
         """
         for provider, acks in self._by_model(list(wanted)):
             provider.acks.acknowledge(acks)
 
     def advance(self, wanted: Iterable[Ack]) -> None:
-        """Acknowledge cumulatively, as `acknowledge`, what is not behind the cursors already. Idempotent."""
+        """As `acknowledge`, but cumulatively: rows that the cursors already have are skipped. Idempotent."""
         for provider, acks in self._by_model(list(wanted)):
             provider.acks.advance(acks)
 
@@ -220,17 +227,17 @@ class Providers:
                 yield self.by_model(model), some
 
     def subscribe(self, topic: TopicName, name: str, *, at: int) -> None:
-        """Make a subscription where the topic goes by now. Raises TopicNotFound, SubscriptionExists."""
+        """Create a subscription on the topic, or on its successor if it was migrated. Raises TopicNotFound, SubscriptionExists."""
         there = self.resolve(str(topic))
         self.by_model(model_of(there)).subscriptions.create(there, name, at=at)
 
     def namespace(self, tenant: str, namespace: str) -> Model:
-        """Which model serves persistent names of a namespace that do not exist yet."""
+        """Return the model that serves new persistent names of a namespace."""
         record = look(self.client.cluster.store, namespace_key(tenant, namespace))
         return (NamespaceModel() if record is None else NamespaceModel.of(record)).new_persistent
 
     def set_namespace(self, tenant: str, namespace: str, new_persistent: Model) -> None:
-        """Say which model serves persistent names of a namespace that do not exist yet. Idempotent."""
+        """Set the model that serves new persistent names of a namespace. Existing topics are not changed. Idempotent."""
         check_new(TopicName(tenant, namespace, ""))
         key, said = namespace_key(tenant, namespace), NamespaceModel(new_persistent=new_persistent)
 
@@ -267,7 +274,9 @@ class _InStream:
 
 
 def _made_as_newer(record: Record | None, said: Record | None) -> bool:
-    """Whether a persistent name is a topic:// of the same name: the persistent topic has no record, and its namespace says so."""
+    """Return whether a persistent name stands for a topic:// of the same name: the persistent topic has no record, and its
+    namespace's policy `said` creates new topics as topic://.
+    """
     return record is None and said is not None and NamespaceModel.of(said).new_persistent is Model.METADATA
 
 
@@ -277,7 +286,8 @@ def _spans_both(by_model: Mapping[Model, Sequence[str]]) -> OptionError:
         for found in map(by_model.__getitem__, (Model.IN_STREAM, Model.METADATA))
     )
     return OptionError(
-        f"{older} keep their transactions in the stream, {newer} in the metadata store: one transaction never spans both.",
+        f"{older} keep their transactions in the stream (persistent://), {newer} in the metadata store (topic://): one transaction "
+        "never spans both.",
         advice="Nothing was committed. Use two transactions, or migrate the persistent topics (txnsegment topics migrate).",
     )
 

@@ -1,4 +1,4 @@
-"""The transactions of both models, as their records say. The high part of a transaction's id says its model."""
+"""Look up, list and abort transactions of both models. The high part of a transaction id tells its model."""
 
 from __future__ import annotations
 
@@ -24,11 +24,16 @@ _LAST = "9" * 20
 
 @dataclass(frozen=True)
 class TransactionDescription:
-    """One transaction as its header says, or the transaction log of the marker-based model. Times are ms since 1970 by the store's
-    clock; `deadline_ms` is when an OPEN one may be aborted by anybody. `app` None: opened by another program without one; `topic`
-    empty: over several topics. `commit`: the number of the registration that it committed. `segments`: what its op records name
-    (they go when it is settled); of a transaction over `persistent://` topics its participants. COMMITTING and ABORTING are of that
-    kind alone: decided, with markers still to come.
+    """One transaction, from its header or, if it is marker-based, from the transaction log. Times are ms since 1970 by the store's
+    clock.
+
+    - `state`: only marker-based transactions are ever COMMITTING or ABORTING: decided, but not all markers are written.
+    - `app`: None if another program opened it without an application.
+    - `topic`: empty if the application writes several topics.
+    - `deadline_ms`: after this time any process may abort it while it is OPEN.
+    - `commit`: the log number of its registration, if it committed.
+    - `segments`: the segments that its op records name, until it is settled and they are deleted. For a marker-based one, its
+      participants.
     """
 
     id: str
@@ -45,7 +50,7 @@ class TransactionDescription:
 
     @property
     def has_participants(self) -> bool:
-        """Whether `segments` are its participants, and not what its op records name."""
+        """Whether `segments` are participants of a marker-based transaction, not the segments of op records."""
         return isinstance(self.state, TxnState)
 
 
@@ -53,38 +58,38 @@ class TransactionsProvider(Protocol):
     """The transactions of one model."""
 
     def list(self, state: TxnState | None) -> Iterator[TransactionDescription]:
-        """All that are known, of one state or of all."""
+        """List the transactions in one state; None: in any."""
 
     def get(self, txn_id: str) -> TransactionDescription:
-        """One by its id. Raises TransactionNotFound."""
+        """Return one transaction by its id. Raises TransactionNotFound."""
 
     def abort(self, txn_id: str) -> None:
-        """End it ABORTED. Raises TxnConflict if it has committed, TransactionNotFound."""
+        """Abort a transaction. Raises TransactionNotFound, TxnConflict if it has committed."""
 
 
 def of_id(client: Client, txn_id: str) -> TransactionsProvider:
-    """What serves the transaction of an id."""
+    """Return the provider of the model that a transaction id belongs to."""
     return _Logged(client) if marker_rules.txn_id(txn_id).most >= COORDINATOR else _Headed(client)
 
 
 def of_all(client: Client) -> tuple[TransactionsProvider, ...]:
-    """What serves transactions of each model, that of topic:// first."""
+    """Return the providers of both models, that of topic:// first."""
     return _Headed(client), _Logged(client)
 
 
 def overdue(cluster: Cluster) -> tuple[int, list[str]]:
-    """How many transactions are OPEN, and the ids of those past their deadline."""
+    """Return how many transactions are OPEN, and the ids of those past their deadline."""
     view = cluster.store.view()
     records, now_ms, allowance_ms = _of_state(view, State.OPEN), view.now_ms(), cluster.settings.deadline_allowance_ms
     late = [r.key.partition for r in records if transitions.expired(Header.of(r), now_ms, allowance_ms)]
     log = TransactionLog(cluster)
-    live = [t for t in log.live() if t.state is TxnState.OPEN]  # what is decided and not finished has no deadline
+    live = [t for t in log.live() if t.state is TxnState.OPEN]  # COMMITTING and ABORTING ones have no deadline
     return len(records) + len(live), [*late, *(f"{log.most}_{t.least}" for t in live if expired(t, now_ms, allowance_ms))]
 
 
 @dataclass(frozen=True)
 class _Headed:
-    """Those of topic://, which have headers."""
+    """Transactions over topic:// topics: each has a header."""
 
     client: Client
 
@@ -111,7 +116,7 @@ class _Headed:
 
 @dataclass(frozen=True)
 class _Logged:
-    """Those of persistent topics, which the transaction log has."""
+    """Transactions over persistent:// topics: they are in the transaction log."""
 
     client: Client
 

@@ -1,4 +1,6 @@
-"""Upkeep by policy: trims topics, and compacts those whose policy says so. For sweepers; committers only trim, once a day."""
+"""Maintenance of files by policy: retention trims topics, `compactFiles` compacts them. Sweepers run it; committers only trim, once
+a day.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from metadata.maintenance.trimming import Trimmed, Trimmer, trim_all
 
 @dataclass
 class Upkeep:
-    """What one upkeep did. `failed`: topics that could not be looked after, with the reason; the others were."""
+    """The result of one pass over all topics. `failed`: the topics that failed, with the error; all others were done."""
 
     trimmed: Trimmed = field(default_factory=Trimmed)
     compacted: Compacted = field(default_factory=Compacted)
@@ -21,9 +23,10 @@ class Upkeep:
 
 
 def upkeep(client: Client) -> Upkeep:
-    """Trim every topic by its retention, and compact those with `compactFiles`: a run of at least so many small files, and no file
-    into one with less than twice its rows. Off by default: compaction reads and writes rows, and doubles what it rewrites in
-    storage for the grace period, which nobody should meet unasked.
+    """Trim every topic by its retention, and compact the topics with the policy `compactFiles`.
+
+    Compaction joins runs of at least `compactFiles` small files. The new file has at least twice the rows of each file in it. It is
+    off by default: it reads and writes rows, and the replaced files take storage for the grace period.
     """
     done = Upkeep()
     done.failed |= trim_all(client.cluster, client.buffer, done.trimmed)

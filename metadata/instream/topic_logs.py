@@ -1,4 +1,4 @@
-"""The logs of persistent topics, as whoever reads several logs asks for them (docs/in_stream.md, Spark)."""
+"""Readers of the logs of persistent topics (docs/in_stream.md, Spark)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from metadata.topics.topic import Topic
 
 @dataclass(frozen=True)
 class TopicLog(LogReader):
-    """The log of one persistent topic."""
+    """A reader of the log of one persistent topic."""
 
     instream: InStream
     topic: PersistentName
@@ -49,14 +49,14 @@ class TopicLog(LogReader):
         return as_reading(self.instream.buffer.read_to(self.topic, end))
 
     def open_transactions(self) -> OpenTransactions:
-        """A plain append has no transaction that announces it: it counts as soon as it is in the log, which is within the
-        allowance.
+        """Return the transactions that may still append to persistent topics. An append without a transaction is not announced. It
+        is in the log within the deadline allowance.
         """
         return self.instream.coordinator.ending.open_transactions()
 
     def is_newest(self, view: View, reading: Reading) -> bool:
-        """Nothing was appended since (a marker would be, too). A sealed log has had its last word: what becomes of its topic then,
-        the topic's record says alone.
+        """Return whether nothing was appended since the reading, neither rows nor markers. Nothing is appended to a sealed log;
+        then only the topic's record can change.
         """
         (topic,), (segment,) = reading.topics, reading.segments
         if segment.sealed_at is None:
@@ -64,12 +64,12 @@ class TopicLog(LogReader):
         return reading.successor is not None or view.get(topic.record.key) == topic.record
 
     def watched(self, reading: Reading) -> Mapping[str, Prefix]:
-        """Appends: data, and the markers that decide about it."""
+        """The appends to the log: rows, and the markers that decide their transactions."""
         return {self.name: paths.log(self.topic)}
 
     def had_more(self, after: int) -> bool:
-        """Whether the topic, of which nothing is read any more, had rows after this number, or may have had: that is not known
-        after the grace period.
+        """Return whether a topic that is not read any more had, or may have had, rows after a number. After the grace period this
+        is not known, so it is True.
         """
         log = self.instream.buffer.log(self.topic)
 
@@ -80,13 +80,13 @@ class TopicLog(LogReader):
             if trimmed is not None and trimmed.ledger_id > after:
                 return True
             if not entries:
-                return True  # it has left the log
+                return True  # the log is deleted: nothing is known
             return any(entry.write is not None for number, entry in entries.items() if number > after)
 
         return decide(self.cluster.store, body)
 
     def lost(self, after: int) -> DataLoss:
-        """The error for rows after this number that went with the topic."""
+        """Return the error for lost rows of the topic after a number."""
         record = look(self.cluster.store, paths.topic(self.topic))
         return rows_gone(self.name, None if record is None else PersistentLayout.of(record).migrated_to, after)
 
@@ -107,28 +107,28 @@ class TopicLogs:
         return TopicLog(self.instream, persistent_name(str(name)))
 
     def names(self) -> list[PersistentName]:
-        """The topics that the selection names today; of a pattern those whose full name it matches."""
+        """Return the persistent topics that the selection names, or whose full names its pattern matches now."""
         if isinstance(self.selection, Pattern):
             return [found.name for found in self.instream.topics.list(self.selection.compiled)]
         return list(self.selection.persistent)
 
     def now(self) -> tuple[Reading, ...]:
-        """A decision for each topic that has rows of its own still. Raises TopicNotFound."""
+        """Read each topic that still has rows in its own log, up to its cut of now. Raises TopicNotFound."""
         return self.read(now)
 
     def read(self, how: How, beside: Reading | None = None) -> tuple[Reading, ...]:
-        """A reading by `how` of each topic that has rows of its own still. Raises TopicNotFound, and what `how` raises.
+        """Read by `how` each topic that still has rows in its own log. Raises TopicNotFound, and the errors of `how`.
 
-        `beside`: what the same read has of the cluster's log, which was read before. It says which migrated topics are left to
-        their own logs, though their successors may be deleted by now.
+        `beside`: the reading of the cluster's log in the same read, which came first. The migrated topics whose segments it left
+        out are read here, even if their successors are deleted by now.
         """
         left = () if beside is None else _left_out(beside)
         found = [how(self.log(name)) for name in dict.fromkeys([*self.names(), *left])]
         return self._holding(found, () if beside is None else beside.topics)
 
     def to(self, starts: Mapping[str, int], ends: Mapping[str, int], *, fail: bool) -> tuple[Reading, ...]:
-        """Readings of the logs that move, by GIVEN starts and ends: the same rows for ever. Raises OffsetOutOfRange rather than
-        fewer; `fail` (failOnDataLoss): DataLoss for a topic that was deleted, which is left out otherwise.
+        """Return readings of the logs whose GIVEN end lies after their start. The same range always has the same rows, never fewer:
+        otherwise raises OffsetOutOfRange. A deleted topic raises DataLoss if `fail` (failOnDataLoss) is set, else it is left out.
         """
         found = []
         for name, end in ends.items():
@@ -141,10 +141,10 @@ class TopicLogs:
         return tuple(found)
 
     def gone(self, positions: Mapping[str, Position], readings: Sequence[Reading], *, fail: bool) -> set[str]:
-        """The topics of the selection that were read to these positions and have no rows of their own any more: of a pattern those
-        that are deleted by now, and those that were migrated and let go. They need no position any more, as no name is used again.
+        """Return the topics of the selection that have a position but no rows in their own log any more. They were deleted, or
+        migrated and their segment is gone. They need no position any more, since a name is never used again.
 
-        `fail`: raises DataLoss if one had rows beyond its position, or may have had, which is not known after the grace period.
+        `fail`: raises DataLoss if such a topic had, or may have had, rows beyond its position.
         """
         there = {one.log for one in readings}
         found = {n for n in positions if n not in there and self.selection.reads_own_log(persistent_name(n))}
@@ -154,11 +154,11 @@ class TopicLogs:
         return found
 
     def _holding(self, found: Sequence[Reading], beside: Sequence[Topic]) -> tuple[Reading, ...]:
-        """Those that have rows of their own still: of migrated topics not those whose rows are gone with their successor, which was
-        deleted, made again or not, or of which retention has taken all of them.
+        """Return the readings of topics that still have rows. A migrated topic has none if its successor was deleted (also if it
+        was created again), or if retention has trimmed all of its rows in the successor.
 
-        `beside`: topics that the same read takes as they are here, so that it has all of them or nothing. A round trip for others
-        that one was migrated to.
+        `beside`: topics whose layouts the same read already has. They are not read again, so that one read does not see two layouts
+        of a successor. One round trip for other successors.
         """
         to = {one.log: topic_name(one.successor) for one in found if one.successor is not None}
         if not to:
@@ -174,14 +174,14 @@ class TopicLogs:
     # --- following --------------------------------------------------------------------------------------------------
 
     def is_newest(self, view: View, readings: Sequence[Reading]) -> bool:
-        """Whether nothing has come to any of the logs, and no topic of a pattern was made."""
+        """Return whether nothing was appended to any of the logs, and no topic was created that the pattern matches."""
         if not all(self.log(one.log).is_newest(view, one) for one in readings):
             return False
         if not isinstance(self.selection, Pattern):
             return True
         there = {name for name in map(paths.topic_of, view.keys(paths.TOPICS)) if self.selection.matches(name)}
         new = there - self._met
-        self._met.update(new)  # it is read right after this, if there is anything to read of it
+        self._met.update(new)  # the caller reads them next
         return not new
 
     def watched(self, readings: Sequence[Reading]) -> Mapping[str, Prefix]:
@@ -189,6 +189,6 @@ class TopicLogs:
 
 
 def _left_out(beside: Reading) -> list[PersistentName]:
-    """The migrated topics whose rows are left to their own logs, though their successors may be deleted by now."""
+    """Return the migrated topics whose segments this reading left out, since their own logs are read."""
     infos = [info for topic in beside.topics for info in topic.layout.kept() if beside.selection.leaves_out(info)]
     return [persistent_name(info.legacy_topic_name) for info in infos if info.legacy_topic_name is not None]

@@ -1,5 +1,5 @@
-"""A persistent topic in the words of a reading of topic://: the topic stands where those have a segment, its log where they have
-the cluster's. Whoever works on readings and segments then works on either kind.
+"""Adapters that show a persistent topic as a `Reading` with one segment. Its own log takes the place of the cluster's log. Code for
+readings and segments then works for both models.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from metadata.topics.topic import Topic
 
 @dataclass(frozen=True, kw_only=True)
 class PersistentSegment(SegmentView):
-    """`reading`: what it stands for. Numbers are of the topic's own log, where they are ids of ledgers."""
+    """A persistent topic as a segment. `reading`: the topic's own reading. Numbers are ledger ids of the topic's log."""
 
     reading: TopicReading
 
@@ -45,12 +45,12 @@ class PersistentSegment(SegmentView):
 
     @property
     def last_trimmed(self) -> Position | None:
-        return self.reading.topic.layout.trimmed_to  # of rows; `trimmed_log` may be a marker behind them
+        return self.reading.topic.layout.trimmed_to  # the last trimmed rows; `trimmed_log` may be a marker after them
 
 
 @dataclass(frozen=True, kw_only=True)
 class PersistentReading(Reading):
-    """The reading of a persistent topic's own log, which `found` is. Numbers are of that log, where they are ids of ledgers."""
+    """The reading `found` of a persistent topic's own log as a `Reading`. Numbers are ledger ids of that log."""
 
     found: TopicReading
 
@@ -73,7 +73,9 @@ class PersistentReading(Reading):
         self.found.topic.check_not_lost(number)
 
     def given(self, offset: AtLog) -> int:
-        """The ledger of a position, which is the last entry of an append, or `0:0`."""
+        """Return the ledger of an offset's position. The position must be the last entry of an append, or `0:0`. Raises
+        OffsetOutOfRange.
+        """
         place = offset.at(self.log)
         self.check_reached(place.ledger)
         last = self.found.last_entry(place.ledger)
@@ -84,13 +86,13 @@ class PersistentReading(Reading):
             )
         if place.entry > last and not 0 < place.ledger <= self.found.trimmed_to:
             raise OffsetOutOfRange(
-                f"The position {place} of {self.owner} is none: its last entry up to there is {place.ledger}:{last}.",
-                advice=f"Give {place.ledger}:{last}, or look where the position comes from: it may be one of another topic.",
+                f"The position {place} of {self.owner} does not exist: the last entry up to there is {place.ledger}:{last}.",
+                advice=f"Give {place.ledger}:{last}, or check where the position comes from: it may belong to another topic.",
             )
         return place.ledger
 
     def position(self, number: int) -> Place:
-        """The position of the last entry of an append."""
+        """Return the position of the last entry of an append."""
         return Place(number, self.found.last_entry(number))
 
     def shown(self, number: int) -> str:
@@ -101,9 +103,10 @@ class PersistentReading(Reading):
 
 
 def as_reading(found: TopicReading) -> PersistentReading:
-    """One segment of the whole ring that is named as the topic is; what is ongoing there is what is undecided.
+    """Return the reading of a persistent topic as a `Reading`. It has one segment over the whole ring, with the topic's name.
+    Ongoing transactions are its undecided ones.
 
-    Its selection is empty, so the reading has no guard of segments that left their layout: this topic cannot lose its only one.
+    The selection is empty, so there are no guards of segments that left the layout: the only segment cannot leave.
     """
     topic = Topic(found.topic.name, found.topic.layout, found.topic.record)
     sealed = found.sealed_at

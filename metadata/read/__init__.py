@@ -1,1 +1,1 @@
-"""What a reader may see."""
+"""The read path: the cut, and the visible rows below it."""

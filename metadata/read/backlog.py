@@ -1,4 +1,4 @@
-"""What a subscription has still to get of what a reading shows: the rows that are not acknowledged, and how far it lags behind."""
+"""The unacknowledged rows of a subscription in a reading, and the subscription's lag."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from metadata.rules.acks import Ack
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Committed rows that a subscription has not acknowledged, their bytes (about, in files), and for how many seconds the first
-    of them has been there. All zero: it has everything.
+    """Committed rows that a subscription has not acknowledged, their approximate bytes in files, and the age of the first of them
+    in seconds. All are zero if every row is acknowledged.
     """
 
     rows: int
@@ -28,7 +28,9 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Rows of one entry that are left: entry `entry` of the ledger's part `part`, rows `first` to before `stop` of its `of`."""
+    """Unacknowledged rows of one entry: rows `first` <= row < `stop` of the `of` rows of entry `entry` in the ledger's part
+    `part`.
+    """
 
     part: int
     entry: int
@@ -42,12 +44,12 @@ def extent(ledger: Ledger) -> Rows:
 
 
 def behind(done: Rows) -> int:
-    """The highest number at or below which every ledger is acknowledged whole."""
+    """Return the highest number at or below which every ledger is wholly acknowledged."""
     return max(0, done[0][1].ledger_id - 1) if done and done[0][0] == FIRST else 0
 
 
 def left_in(ledger: Ledger, done: Rows) -> list[Left]:
-    """What is left of a ledger, entry by entry, in order."""
+    """Return the unacknowledged rows of a ledger, in order. `done`: the acknowledged rows."""
     open_rows = minus(extent(ledger), done)
     found: list[Left] = []
     at = 0
@@ -63,7 +65,9 @@ Pending = Iterator[tuple[Ledger, list[Left] | None]]
 
 
 def pending(segment: SegmentView, done: Rows, after: int, through: int) -> Pending:
-    """The ledgers of a segment with rows that are left, and which; None: all of it. after < number <= through."""
+    """Yield the ledgers of a segment with unacknowledged rows, after < number <= through, and these rows; None: the
+    whole ledger.
+    """
     for ledger in segment.ledgers(max(after, segment.number(behind(done))), through):
         whole = extent(ledger)
         if not common(whole, done):
@@ -73,7 +77,7 @@ def pending(segment: SegmentView, done: Rows, after: int, through: int) -> Pendi
 
 
 def first_pending(reading: Reading, done: Mapping[str, Rows], through: int) -> int:
-    """The number before the first ledger with rows that are left, in any segment; `through` if there is none."""
+    """Return the number before the first ledger with unacknowledged rows in any segment; `through` if there is none."""
     found = [through]
     for segment in reading.segments:
         first = next(pending(segment, done.get(segment.name, NONE), 0, through), None)
@@ -83,7 +87,7 @@ def first_pending(reading: Reading, done: Mapping[str, Rows], through: int) -> i
 
 
 def lag(reading: Reading, segment: SegmentView, done: Rows, through: int) -> Lag:
-    """Of one segment. Reads the part of its snapshot that lies beyond the cursor."""
+    """Return the lag in one segment. Reads the part of its index snapshot that lies beyond the cursor."""
     count = size = 0
     since: int | None = None
     for ledger, left in pending(segment, done, 0, through):
@@ -95,21 +99,23 @@ def lag(reading: Reading, segment: SegmentView, done: Rows, through: int) -> Lag
 
 
 def total(lags: Mapping[str, Lag]) -> Lag:
-    """Of several segments together: the longest wait, the sums of the rest."""
+    """Return the lag over several segments: the sums of rows and bytes, the greatest age."""
     found = list(lags.values())
     return Lag(sum(one.rows for one in found), sum(one.bytes for one in found), max((one.seconds for one in found), default=0.0))
 
 
 def measure(topic: str, subscription: str, found: Lag) -> None:
-    """Show it as metrics."""
+    """Set the metrics of a subscription's lag."""
     metrics.SUBSCRIPTION_LAG_ROWS.labels(topic=topic, subscription=subscription).set(found.rows)
     metrics.SUBSCRIPTION_LAG_BYTES.labels(topic=topic, subscription=subscription).set(found.bytes)
     metrics.SUBSCRIPTION_LAG_SECONDS.labels(topic=topic, subscription=subscription).set(found.seconds)
 
 
 def taken(segment: str, subscription: str, done: Rows, ledgers: list[Ledger]) -> Ack | None:
-    """The ack of everything that `done` leaves of these ledgers (ascending, all that is visible beyond the cursor up to the last):
-    from the last row of the one before to the last row, so that what lies between, where nothing is visible, keeps no gap open.
+    """Return the ack of all rows of these ledgers that are not in `done`; None if there are none.
+
+    `ledgers`: all visible ledgers beyond the cursor up to the last one, ascending. The ack also covers the positions between them,
+    where nothing is visible. So no gap remains in the cursor.
     """
     if not ledgers:
         return None

@@ -1,4 +1,4 @@
-"""Reading one log: the cluster's (`ClusterLog`), or that of one persistent topic (`metadata.instream.topic_logs`)."""
+"""Readers of one log: the cluster's (`ClusterLog`), or one persistent topic's (`metadata.instream.topic_logs`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from metadata.store.contract import View
 
 
 class LogReader(ABC):
-    """What a read asks of one log."""
+    """A reader of one log."""
 
     @property
     @abstractmethod
@@ -29,7 +29,7 @@ class LogReader(ABC):
     @property
     @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """What is read of it: topics and segments by full name; none of a pattern."""
+        """The topics and segments that are read, by full name; empty for a pattern."""
 
     @property
     @abstractmethod
@@ -37,30 +37,32 @@ class LogReader(ABC):
 
     @abstractmethod
     def now(self, *, uncommitted: bool = False) -> Reading:
-        """One decision; `uncommitted`: with all rows up to the end of the log. Raises TopicNotFound."""
+        """Return a reading up to the cut of now. `uncommitted`: up to the end of the log. Raises TopicNotFound."""
 
     @abstractmethod
     def to(self, end: int) -> Reading:
-        """A decision whose cut reaches a GIVEN end. Raises OffsetOutOfRange rather than fewer rows, TopicNotFound."""
+        """Return a reading whose cut is at or above a GIVEN end. It never has fewer rows: otherwise raises OffsetOutOfRange. Raises
+        TopicNotFound.
+        """
 
     @abstractmethod
     def open_transactions(self) -> OpenTransactions:
-        """The transactions that may still append to the log. What is read after this call has all that the others appended."""
+        """Return the transactions that may still append to the log. A read after this call sees all appends of all others."""
 
     @abstractmethod
     def is_newest(self, view: View, reading: Reading) -> bool:
-        """Whether a reading made now would show nothing else."""
+        """Return whether a reading made now would show the same."""
 
     @abstractmethod
     def watched(self, reading: Reading) -> Mapping[str, Prefix]:
-        """By name, what wakes a follower who has this reading."""
+        """Return the prefixes whose changes wake a stream that has this reading, by name."""
 
 
 How = Callable[[LogReader], Reading]
 
 
 def rows_gone(topic: str, successor: str | None, after: int) -> DataLoss:
-    """The error for rows after a number that went with their topic; `successor`: what it was migrated to."""
+    """Return the error for the lost rows of a topic after a number. `successor`: the topic that it was migrated to, if any."""
     why = "was deleted" if successor is None else f"was migrated to {successor}, which was deleted or keeps them no longer"
     return DataLoss(
         f"The topic {topic} {why}: rows of it after {after}, which this read may need, are gone.",
@@ -69,13 +71,13 @@ def rows_gone(topic: str, successor: str | None, after: int) -> DataLoss:
 
 
 def now(log: LogReader) -> Reading:
-    """What is decided now."""
+    """Read the log up to its cut of now."""
     return log.now()
 
 
 @dataclass(frozen=True)
 class ClusterLog(LogReader):
-    """The log that orders the rows of all topic:// topics, read for some of them."""
+    """A reader of the cluster's log for some topics. The log orders the rows of all topic:// topics."""
 
     buffer: TransactionBuffer
     selection: LogSelection
@@ -102,10 +104,10 @@ class ClusterLog(LogReader):
         return self.buffer.open_transactions()
 
     def is_newest(self, view: View, reading: Reading) -> bool:
-        """Nothing was registered since, and nothing that could have been decided since was open.
+        """Return whether nothing was registered since the reading, and the reading had no undecided registration.
 
-        A layout changes only after its seal is in the log, and a new topic, schema or segment has no row before a registration that
-        came after it.
+        Layouts need no look. A layout changes only after its seal is in the log. A new topic, schema or segment has no row before a
+        later registration.
         """
         if reading.undecided:
             return False
@@ -113,8 +115,8 @@ class ClusterLog(LogReader):
         return reading.end_of_log == (paths.sequence_number(numbers[-1]) if numbers else 0)
 
     def watched(self, reading: Reading) -> Mapping[str, Prefix]:
-        """Registrations, and the events of this read's segments, which follow a decision. A sealed segment in which nothing is open
-        has none to come.
+        """Registrations, and the events of this read's segments, which follow each decision. A sealed segment gets no more events
+        once nothing in the read is undecided.
         """
         deciding = [s.name for s in reading.segments if s.sealed_at is None or reading.undecided]
         return {paths.LOG.path: paths.LOG} | {name: paths.segment_events(name) for name in deciding}

@@ -1,7 +1,8 @@
-"""What the rooms of `topic://` ask of the marker-based model, which serves `persistent://` topics.
+"""The interface of the marker-based model (`persistent://` topics) for the packages of `topic://`.
 
-A topic that was migrated has a segment whose rows lie in the log of the persistent topic that it was, and both kinds of topics
-share one ledger root. `metadata.instream.model` implements this; the rooms of `topic://` do not import it.
+The packages of `topic://` need it for two reasons. A migrated topic has a segment whose rows are in the log of the former
+persistent topic. And topics of both models share one ledger root. `metadata.instream.model` implements the interface; the packages
+of `topic://` do not import it.
 """
 
 from __future__ import annotations
@@ -17,38 +18,42 @@ from metadata.topics.topic import Topic
 
 
 class Taken(NamedTuple):
-    """What a trim took away: rows, and bytes as they were written."""
+    """The rows that a trim removed, and their bytes as written."""
 
     rows: int
     bytes: int
 
 
 class MigratedSegment(SegmentView):
-    """A segment that was a persistent topic: its rows lie in that topic's log, and retention takes them there."""
+    """A segment that was a persistent topic. Its rows are in that topic's log, and retention trims that log."""
 
     @abstractmethod
     def trim(self, through: int) -> Taken | None:
-        """Take what stands at or below the number `through` of the cluster's log, which splits no transaction, out of the topic's
-        log. None: there was nothing to take, or somebody else took it.
+        """Trim the topic's log up to the number `through` of the cluster's log, which must not split a transaction. Return None if
+        there was nothing to trim, or if another process trimmed it.
         """
 
     @abstractmethod
     def mark(self) -> Watermark:
-        """What the watermark record of another segment would say of this one, in numbers of its own log: all of it is decided."""
+        """Return a watermark over the whole segment, in numbers of its own log. (Everything in it is decided, and no record keeps
+        its watermark.)
+        """
 
     @abstractmethod
     def guard(self) -> Watermark:
-        """The same in numbers of the cluster's log: the guard of readers once the segment has left the layout."""
+        """As `mark`, in numbers of the cluster's log. The layout keeps it as `trimmed_to` when the segment has left the layout, so
+        that readers notice the trimmed rows.
+        """
 
 
 class MarkerModel(Protocol):
     """The marker-based model of one cluster."""
 
     def segment(self, topic: Topic, info: SegmentInfo, name: str, sealed_at: int | None) -> MigratedSegment:
-        """The segment of a migrated topic that was a persistent one. Raises CorruptRecord, StorageError."""
+        """Return the segment of a migrated topic that was the persistent topic. Raises CorruptRecord, StorageError."""
 
     def timeouts(self) -> int:
-        """End transactions of persistent topics that are past their deadline; how many."""
+        """Abort transactions of persistent topics that are past their deadline. Return how many."""
 
     def named_files(self, view: View) -> Iterator[str]:
-        """The files that records of persistent topics name: the orphan sweep keeps them."""
+        """Yield the files that records of persistent topics name. The orphan sweep keeps them."""

@@ -1,4 +1,4 @@
-"""What a read covers, and what one decision of a reader rests on (protocol.md section 6): seen once, it stays the same."""
+"""The selection of a read, and the reading: the immutable result of one read of the metadata (protocol.md section 6)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from metadata.topics.topics import Topic, compiled
 
 @dataclass(frozen=True)
 class Selection:
-    """What a read covers: topics or segments by full name, or a regular expression over full topic names.
+    """The topics of a read: topics or segments by full name, or a regular expression over full topic names.
 
-    `beside`: persistent topics that are read under their own names beside it: of those that were migrated only what goes on from
-    them is covered, or their rows would come twice. (Of a pattern: those that it matches.) `further`: topics that a pattern covers
-    though it does not match their names, since persistent ones that it matches go on in them.
+    `beside`: persistent topics that the same read takes from their own logs. If such a topic was migrated, its segment in the
+    successor is left out here, or its rows would be read twice. With a pattern, this holds for all persistent topics that it
+    matches. `further`: successors that a pattern covers although their names do not match, since it matches the persistent topics
+    that were migrated to them.
     """
 
     names: tuple[str, ...] = ()
@@ -35,7 +36,7 @@ class Selection:
     further: tuple[str, ...] = ()
 
     def leaves_out(self, info: SegmentInfo) -> bool:
-        """Whether a segment is a persistent topic that is read beside this."""
+        """Return whether a segment is a migrated persistent topic that the same read takes from its own log."""
         name = info.legacy_topic_name
         if name is None or name in self.beside or self.pattern is None:
             return name is not None and name in self.beside
@@ -43,7 +44,7 @@ class Selection:
         return expression is not None and expression.fullmatch(name) is not None
 
     def covers(self, segment: str) -> bool:
-        """Whether rows of this segment belong to the read (whether or not a layout shows the segment yet)."""
+        """Return whether rows of a segment belong to the read. The segment need not be in a layout yet."""
         topic = str(segment_name(segment).topic)
         if self.pattern is not None:
             expression = compiled(self.pattern)
@@ -52,16 +53,16 @@ class Selection:
 
 
 def _guard(topic: Topic) -> int:
-    """The number at or below which rows of segments that have left the topic's layout are gone (0: none)."""
+    """Return the number at or below which rows of segments that have left the topic's layout are gone (0: none)."""
     return 0 if topic.layout.trimmed_to is None else topic.layout.trimmed_to.ledger_id
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Everything that one decision of a reader of one log rests on. `cut`: all at or below it is decided, for ever.
+    """The result of one read of the metadata of one log. `cut`: everything at or below it is decided and never changes.
 
-    This is the reading of the cluster's log. That of a persistent topic's own log is a subclass (`metadata.instream.view`), so a
-    plan of a read does not depend on which log it is.
+    This class is the reading of the cluster's log. The reading of a persistent topic's own log is a subclass
+    (`metadata.instream.view`), so that plans of reads treat both logs alike.
     """
 
     cluster: Cluster
@@ -73,12 +74,12 @@ class Reading:
     undecided: tuple[tuple[int, str], ...]
     """Undecided registrations that touch this read: (number, txn id)."""
     gone: tuple[SegmentView, ...]
-    """Segments that a deletion took within the grace period: nothing of them is read, but what is lost there is known exactly."""
+    """Segments of topics that were deleted within the grace period. They are not read; they show exactly which rows are lost."""
     forgotten: tuple[tuple[str, int], ...]
-    """Topics with an earlier deletion, and the number of its seal: what lay below is not known any more."""
+    """Topics with an earlier deletion, and the number of its seal. Which rows lay below the seal is not known any more."""
     selection: Selection
     undecided_ms: tuple[tuple[int, int], ...] = ()
-    """The publish time of each of the undecided: (number, ms), ascending."""
+    """The publish time of each undecided registration: (number, ms), ascending."""
 
     # --- the log ----------------------------------------------------------------------------------------------------
 
@@ -89,16 +90,16 @@ class Reading:
 
     @property
     def owner(self) -> str:
-        """What the log belongs to, for messages: the cluster by its URL, or a topic."""
+        """The owner of the log, for messages: the URL of the cluster, or a topic."""
         return self.cluster.url
 
     @property
     def successor(self) -> str | None:
-        """The topic:// that the topic of this log was migrated to; None: the log goes on."""
+        """The topic:// that the topic of this log was migrated to; None if it was not migrated."""
         return None
 
     def before_lost(self, number: int) -> int:
-        """A number computed from what is there as a number that no restore lost."""
+        """Return a number computed from existing records, lowered to one that no restore lost."""
         return self.cluster.before_lost(number)
 
     def check_not_lost(self, number: int) -> None:
@@ -106,8 +107,8 @@ class Reading:
         self.cluster.check_not_lost(number)
 
     def check_reached(self, number: int) -> None:
-        """Raises OffsetOutOfRange for a number that the log has not reached, or that a restore lost: it comes from another cluster.
-        A read from there would pass over the rows that get the numbers in between.
+        """Raises OffsetOutOfRange for a number beyond the end of the log, or one that a restore lost: it comes from another
+        cluster. A read that starts there would miss the rows that later get lower numbers.
         """
         self.check_not_lost(number)
         if number > self.end_of_log:
@@ -117,26 +118,28 @@ class Reading:
             )
 
     def given(self, offset: AtLog) -> int:
-        """The number at which an offset stands in this log. Raises OffsetOutOfRange."""
+        """Return the number of an offset in this log. Raises OffsetOutOfRange."""
         self.check_not_lost(offset.log)
         return offset.log
 
     def position(self, number: int) -> Position:
-        """A number as a place of an offset."""
+        """Return a number as a position for an offset."""
         return Position(number, 0)
 
     def shown(self, number: int) -> str:
-        """A number, for messages."""
+        """Return a number as text for messages."""
         return f"{number}"
 
     def migrated(self, number: int) -> dict[str, int]:
-        """The persistent topics that are segments in this log since they were migrated, and the ledger of each at a number."""
+        """Return the migrated persistent topics among the segments, by name, each with the id of its last ledger at or below a
+        number.
+        """
         return {s.name: s.ledger_id(number) for s in self.segments if isinstance(s, MigratedSegment)}
 
     # --- what is visible --------------------------------------------------------------------------------------------
 
     def weights(self, after: int, through: int) -> Iterator[Weight]:
-        """Rows and bytes of each visible registration, summed over this read's segments, ascending; read lazily."""
+        """Yield rows and bytes of each visible registration, summed over this read's segments, ascending. Read lazily."""
         pending: Weight | None = None
         for found in heapq.merge(*(s.weights(after, through) for s in self.segments), key=lambda w: w.number):
             if pending is not None and pending.number == found.number:
@@ -148,9 +151,11 @@ class Reading:
             yield pending
 
     def published(self, after: int, through: int) -> Iterator[tuple[int, int]]:
-        """(number, publish time in ms) of each visible registration of this read, ascending. What retention has taken of a segment
-        counts as one, the last of them with the latest of their times: a timestamp among them is not taken for one behind them.
-        Another segment may still have that number, with its own time: the later one counts.
+        """Yield (number, publish time in ms) of each visible registration of this read, ascending.
+
+        The trimmed registrations of a segment count as one, with the last of their numbers and the latest of their times. So a
+        timestamp that lies among trimmed registrations is found there, not behind them. If another segment still has a registration
+        of that number, the later of the two times counts.
         """
         guards = [[(n, t.layout.trimmed_ms or 0)] for t in self._whole() if after < (n := _guard(t)) <= through]
         merged = heapq.merge(*(s.published(after, through) for s in self.segments), *guards)
@@ -158,33 +163,31 @@ class Reading:
             yield number, max(publish_ms for _, publish_ms in found)
 
     def above_cut(self) -> Iterator[Above]:
-        """The registrations of this read above the cut, visible or undecided, ascending: all that the log had."""
+        """Yield all registrations of this read above the cut, visible or undecided, ascending."""
         shown = (Above(number, ms, True) for number, ms in self.published(self.cut, self.end_of_log))
         return heapq.merge(shown, (Above(number, ms, False) for number, ms in self.undecided_ms))
 
     def seals(self, after: int, through: int) -> list[int]:
-        """Numbers of the seals of this read's segments with after < number <= through."""
+        """Return the numbers of the seals of this read's segments with after < number <= through."""
         return sorted({s.sealed_at for s in self.segments if s.sealed_at is not None and after < s.sealed_at <= through})
 
     def deletions(self) -> list[int]:
-        """Numbers of the seals that deleted a topic of this read, as far as they are known."""
+        """Return the numbers of the seals that deleted a topic of this read, as far as they are known."""
         return sorted({*(s.deleted_at for s in self.gone if s.deleted_at is not None), *(n for _, n in self.forgotten)})
 
     def trims(self) -> dict[str, int]:
-        """What retention has taken: of each segment, and of each topic for the segments that have left its layout, the number up to
-        which rows are gone.
-        """
+        """Return the number up to which retention has removed rows, by segment; by topic for segments that have left its layout."""
         return {s.name: s.trimmed_to for s in self.segments if s.trimmed_to} | self.guards()
 
     def guards(self) -> dict[str, int]:
-        """Of each topic that is read whole: the number up to which rows of segments that have left its layout are gone."""
+        """Return, for each topic that is read whole, the number up to which rows of segments that have left its layout are gone."""
         return {str(t.name): n for t in self._whole() if (n := _guard(t))}
 
     def whole_from(self) -> dict[str, int]:
-        """Of each topic read whole, else of each segment: the number above which no transaction has lost a row to retention.
+        """Return the number above which no transaction has lost a row to retention, by topic if it is read whole, else by segment.
 
-        It is the highest that was trimmed of any of the topic's segments that are read: a trim may be half done, and those of
-        earlier versions trimmed each segment for itself.
+        It is the highest trimmed number over all segments of the topic that are read. The segments may differ: a trim may be half
+        done, and earlier versions trimmed each segment separately.
         """
         found = self.guards()
         whole = {str(topic.name) for topic in self._whole()}
@@ -196,18 +199,18 @@ class Reading:
         return found
 
     def _whole(self) -> Iterator[Topic]:
-        """The topics of which not just some segments are read."""
+        """Return the topics that are read whole, not only some of their segments."""
         return (t for t in self.topics if self.selection.pattern is not None or str(t.name) in self.selection.names)
 
     def last_change(self, start: int) -> int:
-        """The highest number in (start, cut] that carries a visible row or a seal for this read, else `start`.
+        """Return the highest number in (start, cut] with a visible row, a seal or a trim of this read, else `start`.
 
-        Does not scan history: snapshot heads know their last committed ledger.
+        Independent of history: a snapshot's head names its last committed ledger.
         """
         found = [start, *self.seals(start, self.cut), *(n for n in self.deletions() if start < n <= self.cut)]
         for segment in self.segments:
             found.append(segment.newest(start, self.cut))
             if segment.trimmed_to <= self.cut:
-                found.append(segment.trimmed_to)  # a stream that needs what is gone has to hear of it
+                found.append(segment.trimmed_to)  # a stream that needs trimmed rows must notice the trim
         found += [n for n in self.guards().values() if n <= self.cut]
         return max(found)

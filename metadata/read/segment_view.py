@@ -1,7 +1,7 @@
-"""One segment as a reading sees it: what of it is visible, by numbers of the log that orders its rows (protocol.md section 6).
+"""One segment in a reading: its visible ledgers, by numbers of the log that orders its rows (protocol.md section 6).
 
-A segment of a topic:// is a `StoredSegment`. A persistent topic stands in for one in its own log (`metadata.instream.view`), or,
-once it was migrated, in that of the cluster (`metadata.instream.legacy`). Whoever works on readings need not know which it is.
+A segment of a topic:// is a `StoredSegment`. A persistent topic is the one segment of its own log (`metadata.instream.view`). A
+migrated persistent topic is a segment of the cluster's log (`metadata.instream.legacy`). Users of readings treat all three alike.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from metadata.topics.topic import Topic
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentView(ABC):
-    """One segment at one cut. Ranges are numbers of the log: after < number <= through; all is read as it is needed, but
-    for whole transactions of a migrated topic (`weights`, `kept`): its range is listed whole.
+    """One segment at one cut. Ranges are numbers of the log: after < number <= through. They are read lazily, except `weights` and
+    `kept` of a migrated topic: to find whole transactions they list the whole range.
 
-    What the metadata store has of it: `live`, visible registrations above its `watermark`, ascending, and `head`, which lists the
-    rest. Of a persistent topic there is nothing of the kind.
+    `live`: the visible registrations above the `watermark`, ascending. `head`: the head of the index snapshot, which lists the
+    ledgers at or below the watermark. A persistent topic has neither.
     """
 
     name: str
@@ -43,47 +43,51 @@ class SegmentView(ABC):
 
     @abstractmethod
     def ledgers(self, after: int, through: int) -> Iterator[Ledger]:
-        """The visible ledgers, ascending. Raises DataLoss, CorruptRecord, StorageError."""
+        """Yield the visible ledgers, ascending. Raises DataLoss, CorruptRecord, StorageError."""
 
     def stretches(self, after: int, through: int, *, marks: bool) -> Iterator[Stretch]:
-        """As `ledgers`, with the rows that lie together in a compacted file taken together; `marks`: with each one's position."""
+        """As `ledgers`, but adjacent rows of one compacted file are joined to one extent. `marks`: with the position of each
+        ledger.
+        """
         return stretches.of_ledgers(self.ledgers(after, through), marks=marks)
 
     @abstractmethod
     def weights(self, after: int, through: int) -> Iterator[Weight]:
-        """Rows and bytes of each transaction, ascending."""
+        """Yield rows and bytes of each transaction, ascending."""
 
     def kept(self, cut: int) -> Iterator[Kept]:
-        """What retention may take, all of one number or nothing, up to the cut, ascending."""
+        """Yield the units of retention up to the cut, ascending: each is removed as a whole or not at all."""
         return (Kept(found.id, found.publish_ms, found.bytes) for found in self.ledgers(0, cut))
 
     def free_to(self, needed: Row, through: int) -> int:
-        """The number, at most `through`, up to which nobody needs a row: `needed` is the first that somebody needs."""
+        """Return the number, at most `through`, up to which no row is needed. `needed`: the first row that is needed."""
         first = next((one for one in self.ledgers(0, through) if not is_done(one.id, one.last_entry, needed)), None)
         return through if first is None else self.number(first.id) - 1
 
     def size(self, cut: int) -> int:
-        """Bytes of all that is kept, as it was written."""
+        """Return the bytes, as written, of all kept rows up to the cut."""
         return sum(weight.bytes for weight in self.weights(0, cut))
 
     @abstractmethod
     def published(self, after: int, through: int) -> Iterator[tuple[int, int]]:
-        """(number, publish time in ms) of each ledger, ascending. What retention has taken counts as one, the last of it."""
+        """Yield (number, publish time in ms) of each ledger, ascending. All trimmed ledgers count as one, with the last number."""
 
     @abstractmethod
     def newest(self, start: int, cut: int) -> int:
-        """The highest number in (start, cut] that carries a visible row, else one at or below `start`. Scans no history."""
+        """Return the highest number in (start, cut] with a visible row, else a number at or below `start`. Independent of
+        history.
+        """
 
     @abstractmethod
     def last(self, cut: int) -> tuple[int, int] | None:
-        """maxReadPosition: the position of the last entry that a reader may see, at or below the cut; None while there is none."""
+        """Return maxReadPosition: the position of the last visible entry at or below the cut; None if there is none."""
 
     def number(self, ledger_id: int) -> int:
-        """Where a ledger stands in the log (0: before the first)."""
+        """Return the log number of a ledger (0: before the first)."""
         return ledger_id
 
     def ledger_id(self, number: int) -> int:
-        """The id of the last ledger that can stand at or below a number of the log."""
+        """Return the highest ledger id that is possible at or below a log number."""
         return number
 
     @property
@@ -98,7 +102,7 @@ class SegmentView(ABC):
 
     @property
     def last_trimmed(self) -> Position | None:
-        """The position of the last rows that retention has taken."""
+        """The position of the last trimmed rows."""
         return None if self.watermark is None else self.watermark.trimmed_to
 
     @property
@@ -107,14 +111,14 @@ class SegmentView(ABC):
         return 0 if self.last_trimmed is None else self.number(self.last_trimmed.ledger_id)
 
     def trimmed(self, after: int = 0) -> Rows:
-        """The rows of ledgers above the number `after` that may be gone."""
+        """Return the range of rows above the number `after` that may be gone."""
         first, last = self.ledger_id(after), self.last_trimmed
         return NONE if last is None else row_ranges([(end_of(first) if first else FIRST, end_of(last.ledger_id, last.entry_id))])
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredSegment(SegmentView):
-    """A segment of a topic://: its ledgers are registrations of the cluster's log, under their numbers."""
+    """A segment of a topic://. Its ledgers are registrations of the cluster's log; a ledger's id is the registration's number."""
 
     storage: LedgerStorage
 
@@ -154,11 +158,11 @@ class StoredSegment(SegmentView):
         return max((found.id for found in self._folded_ledgers(start, cut)), default=start)  # folded after the log was listed
 
     def last(self, cut: int) -> tuple[int, int] | None:
-        """Of visible ledgers only: a watermark may also lie over a VOID one; who reads with a cut below it could not tell which."""
+        """As above. The watermark's position is not used: its ledger may be void."""
         live = [(n, r.segments[self.name].entries - 1) for n, r in self.live if n <= cut]
         if live or self.head is None:
             return live[-1] if live else None
-        # The head knows its last ledger; one that was folded after the log was listed may lie beyond our cut.
+        # The head names its last ledger. If that ledger was folded after the log was listed, it may lie beyond the cut.
         last = self.head.last_ledger
         shown = [(found.id, found.last_entry) for found in self.ledgers(last - 1 if last <= cut else 0, cut)]
         return shown[-1] if shown else None

@@ -1,7 +1,7 @@
-"""What a read selects, and from where to where (protocol.md section 6). PURE: no I/O, no clock.
+"""The topics of a read, and its start and end (protocol.md section 6). PURE: no I/O, no clock.
 
 A selection is read from one or more logs. The cluster's log orders the rows of all topic:// topics; each persistent:// topic has a
-log of its own. An offset gives the place in each log under the name of the log.
+log of its own. An offset holds a position for each log, by the log's name.
 """
 
 from __future__ import annotations
@@ -23,47 +23,47 @@ LOG = "log"
 
 @dataclass(frozen=True)
 class Topics:
-    """Topics, and single segments, by name: no name twice, no segment of a topic that is read whole, in the order given."""
+    """Topics and single segments by name, in the order given. No name occurs twice, and no segment of a topic that is named too."""
 
     names: tuple[TopicName | SegmentName, ...]
 
     @property
     def topics(self) -> tuple[TopicName, ...]:
-        """The topics that are touched, each once."""
+        """The named topics and the topics of the named segments, each once."""
         return tuple(dict.fromkeys(n.topic if isinstance(n, SegmentName) else n for n in self.names))
 
     @property
     def persistent(self) -> tuple[PersistentName, ...]:
-        """The topics of the older model among them."""
+        """The marker-based topics among the names."""
         return tuple(n for n in self.names if isinstance(n, PersistentName))
 
     @property
     def scalable(self) -> tuple[TopicName | SegmentName, ...]:
-        """All others: topics and segments whose order is the one log of the cluster."""
+        """All other names: topics and segments that the cluster's log orders."""
         return tuple(n for n in self.names if not isinstance(n, PersistentName))
 
     @property
     def logs(self) -> tuple[str, ...]:
-        """The names of the logs in which the rows of the named topics stand while no persistent topic of them is migrated."""
+        """The names of the logs that hold the rows of the named topics, as long as none of them is migrated."""
         return (*((LOG,) if self.scalable else ()), *map(str, self.persistent))
 
     def reads_own_log(self, name: TopicName) -> bool:
-        """Whether the log of this persistent topic is read."""
+        """Return whether the own log of a persistent topic is read."""
         return name in self.names
 
     def segments(self, topic: TopicName) -> tuple[SegmentName, ...] | None:
-        """The segments of a topic that were named, or None: all of them."""
+        """Return the named segments of a topic; None if the whole topic is named."""
         if topic in self.names:
             return None
         return tuple(n for n in self.names if isinstance(n, SegmentName) and n.topic == topic)
 
     def covers(self, segment: str, topic: TopicName) -> bool:
-        """Whether a segment of a topic is read: by its own name, or with its topic."""
+        """Return whether a segment is read: its topic is named, or the segment itself."""
         return topic in self.names or segment in map(str, self.names)
 
     @property
     def key(self) -> list[str]:
-        """The `read` field of a stream's offset: the same for the same names in another order."""
+        """The `read` field of a stream's offset. It does not depend on the order of the names."""
         return sorted(str(n) for n in self.names)
 
 
@@ -80,7 +80,7 @@ class Pattern:
         return patterns.compiled(self.regex)
 
     logs = (LOG,)
-    """A pattern always reads the cluster's log. Topics with a log of their own that it matches are known when they are listed."""
+    """The logs that are known without a listing. Persistent topics that the pattern matches are found by listing."""
 
     def matches(self, topic: TopicName) -> bool:
         return self.compiled.fullmatch(str(topic)) is not None
@@ -88,7 +88,7 @@ class Pattern:
     reads_own_log = matches
 
     def covers(self, segment: str, topic: TopicName) -> bool:
-        """Whether a segment of a topic is read."""
+        """Return whether the segments of a topic are read."""
         return self.matches(topic)
 
     @property
@@ -101,7 +101,9 @@ Selection = Topics | Pattern
 
 
 def selection_of(key: object) -> Selection | None:
-    """The selection whose `key` this is, as an offset keeps it; None: it is none. Raises OptionError: a bad name or pattern."""
+    """Return the selection for a `key` that an offset holds; None if it has not the form of a key. Raises OptionError for a bad
+    name or pattern.
+    """
     match key:
         case {"pattern": str(regex)}:
             patterns.compiled(regex)
@@ -123,15 +125,15 @@ class Earliest:
 
 @dataclass(frozen=True)
 class Latest:
-    """The cut of now."""
+    """The cut at the time of the read."""
 
 
 _POSITION = re.compile(r"([0-9]{1,19}):([0-9]{1,19})", re.ASCII)
 
 
 class Position(NamedTuple):
-    """A place in a log: `ledger:entry` is the last entry that was read; `0:0`, none. In the cluster's log `ledger` is the number,
-    and `entry` is 0.
+    """A position in a log: `ledger:entry` is the last entry that was read; `0:0` means that none was. In the cluster's log `ledger`
+    is the log number, and `entry` is 0.
     """
 
     ledger: int
@@ -142,15 +144,15 @@ class Position(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Position | None:
-        """None for what is no position."""
+        """Return the position; None if the text is not one."""
         found = _POSITION.fullmatch(text)
         return None if found is None else cls(*map(int, found.groups()))
 
 
 @dataclass(frozen=True)
 class AtLog:
-    """A number of the log, and a position in the log of each persistent topic. As a start: what lies after it; as an end: up to and
-    with it. `names_log`: whether the number was given, which a read of persistent topics alone has no use for.
+    """A number of the cluster's log, and a position in the log of each persistent topic. As a start it is exclusive, as an end
+    inclusive. `names_log`: whether the number was given; a read of persistent topics alone does not use it.
     """
 
     log: int
@@ -158,15 +160,17 @@ class AtLog:
     names_log: bool = True
 
     def at(self, log: str) -> Position:
-        """The place in a log by its name. A topic that the offset does not name was made later: nothing of its log was read."""
+        """Return the position in a log by the log's name. A topic that the offset does not name was created later, so its position
+        is `0:0`: nothing was read.
+        """
         return Position(self.log, 0) if log == LOG else dict(self.places()).get(log, Position(0, 0))
 
     def places(self) -> list[tuple[str, Position]]:
-        """The positions by the name of the log."""
+        """Return the positions of the persistent topics, each with the name of its log."""
         return [(str(name), place) for name, place in self.positions]
 
     def of(self, name: PersistentName) -> Position | None:
-        """The position that was given of this topic."""
+        """Return the position that was given for a topic; None if none was."""
         return dict(self.positions).get(name)
 
 
@@ -184,6 +188,6 @@ End = Latest | AtLog | AtTime
 
 
 def offset_json(places: Mapping[str, Position]) -> dict[str, int | str]:
-    """An offset with a place in each of these logs: `{"log": N, "persistent://..": "ledger:entry"}`."""
+    """Return an offset with a position in each of these logs: `{"log": N, "persistent://..": "ledger:entry"}`."""
     log = {LOG: places[LOG].ledger} if LOG in places else {}
     return log | {name: str(place) for name, place in places.items() if name != LOG}

@@ -1,4 +1,4 @@
-"""The snapshot heads that a process keeps in memory: of each segment the one that it read last, within a bound in bytes."""
+"""A process's cache of snapshot heads: the last head that was read of each segment, bounded in bytes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ledgers.snapshots import SnapshotHead
 from ledgers.storage import LedgerStorage
 
 MOST_BYTES: Final = 16 * 2**20
-"""Of the files whose heads are kept. In memory a head takes up to ten times what its file does (`make longevity`)."""
+"""The bound on the sum of the sizes of the heads' files. In memory a head takes up to ten times its file size (`make longevity`).
+"""
 
 
 @dataclass
 class SnapshotHeads:
-    """Heads never change, so they are read once. A segment's watermark moves on: the head before it is not asked for again.
-
-    Safe for several threads.
+    """A cache of heads. A head never changes, so it is read once. When a segment's watermark advances, a new head replaces the old
+    one. Safe for several threads.
     """
 
     storage: LedgerStorage
@@ -34,11 +34,11 @@ class SnapshotHeads:
 
     @property
     def bytes(self) -> int:
-        """Of the files of those that are kept."""
+        """The sum of the sizes of the kept heads' files."""
         return self._bytes
 
     def get(self, path: str) -> SnapshotHead:
-        """The head whose file is `path`, relative to the ledger root. Raises CorruptSnapshot, StorageError."""
+        """Return the head in the file `path`, relative to the ledger root. Raises CorruptSnapshot, StorageError."""
         segment = path.rpartition("/")[0]
         with self._lock:
             known = self._kept.get(segment)

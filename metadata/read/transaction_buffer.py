@@ -1,7 +1,8 @@
-"""What a reader may see: the live log with its verdicts, the cut, and each segment's maxReadPosition (protocol.md section 6).
+"""Compute what a reader may see: the verdict on each registration of the live log, the cut, and each segment's maxReadPosition
+(protocol.md section 6).
 
-Read in this order: sync, the live log, the headers, topic names and layouts, watermarks and snapshots. Any other order loses
-what is folded (A28, A29), created or split (A32) in between.
+The reading order is: sync, the live log, the headers, topic names and layouts, watermarks and snapshots. Any other order loses
+rows of transactions that are folded (A28, A29) and of segments that are created or split (A32) between two of the reads.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ T = TypeVar("T")
 
 
 class _LookAgain(Exception):
-    """Something was settled, folded or decided between two reads: start over from a fresh view."""
+    """A transaction was settled, folded or decided between two reads. The decision starts over from a fresh view."""
 
 
 @dataclass
 class TransactionBuffer:
-    """The reader's memory of one cluster: the live log, verdicts that are final, snapshot heads. Safe for several threads."""
+    """A reader of one cluster. It caches the live log, final verdicts and snapshot heads. Safe for several threads."""
 
     cluster: Cluster
     markers: MarkerModel
@@ -53,15 +54,18 @@ class TransactionBuffer:
         return SnapshotHeads(self.cluster.storage)
 
     def read(self, selection: Selection, *, uncommitted: bool = False) -> Reading:
-        """One decision. Raises TopicNotFound for a name that does not exist.
+        """Return a reading up to the cut of now. Raises TopicNotFound.
 
-        `uncommitted` (isolationLevel read_uncommitted): every registration above the watermarks, decided or not, up to the end.
+        `uncommitted` (isolationLevel read_uncommitted): every registration above the watermarks is visible, also undecided and void
+        ones, up to the end of the log.
         """
         return self.deciding(lambda view: self._read(view, selection, uncommitted))
 
     def read_to(self, selection: Selection, end: int, *, attempts: int = 5) -> Reading:
-        """A decision whose cut reaches a GIVEN end (a replay, an offset of the user). Never fewer rows: raises OffsetOutOfRange
-        if the log does not reach `end`, or something at or below it is undecided, after looking again (A31), or a restore lost it.
+        """Return a reading whose cut is at or above a GIVEN end (of a replay, or from the user). It never has fewer rows.
+
+        Raises OffsetOutOfRange if the log ends before `end`, if a transaction at or below it is still undecided after several
+        attempts (A31), or if a restore lost it.
         """
         self.cluster.check_not_lost(end)
         for _ in range(attempts):
@@ -77,7 +81,7 @@ class TransactionBuffer:
         )
 
     def verdicts(self, view: View, listing: Listing) -> dict[int, Verdict]:
-        """What each entry of a listing means (seals apart). Decided ones are remembered: they never change."""
+        """Return the verdict on each registration of a listing (seals have none). Final verdicts are cached: they never change."""
         with self._lock:
             live = {e.number for e in listing.entries}
             for number in [n for n in self._final if n not in live]:
@@ -128,10 +132,10 @@ class TransactionBuffer:
         header = Header.of(record)
         if not transitions.expired(header, view.now_ms(), self.cluster.settings.deadline_allowance_ms):
             return
-        ending.end(self.cluster.store, record, State.ABORTED, now_ms=view.now_ms())  # lost the race? the caller looks again
+        ending.end(self.cluster.store, record, State.ABORTED, now_ms=view.now_ms())  # the caller reads again
 
     def deciding(self, body: Callable[[View], T]) -> T:
-        """Run a decision that uses `verdicts`; over a fresh view whenever it must look again."""
+        """Run a decision that uses `verdicts`. It starts over with a fresh view whenever it raises _LookAgain."""
         while True:
             try:
                 return decide(self.cluster.store, body)
@@ -147,7 +151,7 @@ class TransactionBuffer:
         sealed = {name: transitions.sealed_at(info.segment_id, name, topic.layout, seals) for topic, info, name in names}
         for topic, info, name in names:
             if info.legacy_topic_name is not None and sealed[name] is None and info.deleted_at_log is None:
-                Topics(self.cluster).complete(topic.name)  # a migration that nobody has finished
+                Topics(self.cluster).complete(topic.name)  # finish an unfinished migration
                 raise _LookAgain
         undecided = [
             e
@@ -176,12 +180,12 @@ class TransactionBuffer:
         )
 
     def open_transactions(self) -> OpenTransactions:
-        """The transactions of topic:// that may still register rows, of all topics. Those past their deadline are aborted, as a
-        reader does with each that it meets (8.10). What is read of the log after this call has all that the others registered.
+        """Return the transactions over topic:// topics that may still register rows. Those past their deadline are aborted (8.10).
+        A read of the log after this call sees all registrations of all other transactions.
         """
 
         def body(view: View) -> OpenTransactions:
-            now_ms = view.now_ms()  # before the headers: one that is missing among them is written after this time
+            now_ms = view.now_ms()  # read before the headers: a header that this read does not see is created after now_ms
             found = []
             for record in view.scan_index(paths.TXN_BY_DEADLINE, paths.pad20(0), "9" * 20):
                 header, txn_id = Header.of(record), record.key.partition
@@ -198,12 +202,12 @@ class TransactionBuffer:
         return transitions.in_grace(topic.layout, view.now_ms(), self.cluster.settings.grace_period_ms)
 
     def _forgotten_to(self, view: View, topic: Topic) -> int | None:
-        """As the layout says, or will say once an orphan sweep has seen that the grace period is over."""
+        """Return the layout's `deleted_to_log`, also if the grace period is over but no orphan sweep has updated the layout yet."""
         grace_ms = self.cluster.settings.grace_period_ms
         return transitions.without_gone(topic.layout, now_ms=view.now_ms(), grace_ms=grace_ms).deleted_to_log
 
     def still_open(self, entry: Entry) -> bool:
-        """Whether a known entry must be read again: it is not settled and nobody has found out yet what became of it."""
+        """Return whether a cached entry must be read again: it is not settled, and this process does not know its outcome."""
         return entry.registration.state is None and entry.registration.txn is not None and entry.number not in self._final
 
     def _topics(self, view: View, selection: Selection) -> tuple[list[Topic], list[tuple[Topic, SegmentInfo, str]]]:
@@ -235,7 +239,9 @@ class TransactionBuffer:
 
     @staticmethod
     def _topic_of(view: View, name: str) -> TopicName:
-        """The topic that a name of a selection belongs to; of a persistent topic the one that it was migrated to."""
+        """Return the topic of a name in a selection. For a persistent topic it is the successor. Raises OptionError if the
+        persistent topic is not migrated.
+        """
         if not is_persistent(name):
             return segment_name(name).topic if name.startswith("segment://") else topic_name(name)
         persistent = persistent_name(name)
@@ -243,7 +249,7 @@ class TransactionBuffer:
         to = None if record is None else PersistentLayout.of(record).migrated_to
         if to is None:
             raise OptionError(
-                f"{name} is no segment of a topic:// topic.", advice="It would be once it was migrated (txnsegment topics migrate)."
+                f"{name} is no segment of a topic:// topic.", advice="A migrated topic is one (txnsegment topics migrate)."
             )
         return topic_name(to)
 
@@ -279,12 +285,12 @@ class TransactionBuffer:
         )
 
     def head(self, path: str) -> SnapshotHead:
-        """A snapshot's head. Raises CorruptSnapshot, StorageError."""
+        """Return the head of an index snapshot. Raises CorruptSnapshot, StorageError."""
         return self.heads.get(path)
 
 
 def _above(number: int, seal: int | None) -> bool:
-    """Whether a registration lies above the seal of a segment: it is void there, and whatever becomes of it holds nobody up."""
+    """Return whether a registration lies above a segment's seal. It is void in this segment, so readers do not wait for it."""
     return seal is not None and number > seal
 
 
