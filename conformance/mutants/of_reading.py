@@ -276,7 +276,7 @@ def first_batch_starts_anew(real: Real, self: StreamOffset, start: StreamOffset)
     "A stream acknowledges no row of a subscription that was moved back, or made again: it does not give it out again.",
     at="spark_txn_source.cursors:StreamCursors._check_not_moved_back",
     by="tests/spark_txn_source/test_streams_of_moved_subscriptions.py::"
-    "test_what_others_acknowledged_before_the_stream_began_stays_left",
+    "test_rows_acked_by_others_before_the_start_stay_unacknowledged_after_a_move_back",
 )
 def stream_acknowledges_what_was_moved_back(real: Real, *arguments: Any, **options: Any) -> None:
     return
@@ -347,7 +347,7 @@ def stale_watch_is_trusted(real: Real, self: Following[Any], seen: Any) -> bool:
     "What comes between the first reading and its watches wakes whoever waits for the next one.",
     at="spark_txn_source.following:Following.wake",
     within="spark_txn_source.following:Following._watch",
-    by="tests/metadata/read/test_following.py::test_a_commit_between_a_reading_and_its_watches_is_not_slept_through",
+    by="tests/metadata/read/test_following.py::test_a_commit_between_a_reading_and_its_watches_wakes_the_reader",
 )
 def watched_too_late(real: Real, self: Following[Any]) -> None:
     return
@@ -360,7 +360,7 @@ def watched_too_late(real: Real, self: Following[Any]) -> None:
     "6, 8.5",
     "An end by publish time is not final while a transaction is open that may have taken a publish time before it.",
     at=f"{_OPEN}.holding",
-    by=f"{_TIMES}test_what_is_closed",
+    by=f"{_TIMES}test_a_timestamp_closes_beyond_the_clock_allowance",
 )
 def open_transactions_hold_no_timestamp(real: Real, self: OpenTransactions, timestamp_ms: int) -> list[Any]:
     return []
@@ -370,7 +370,7 @@ def open_transactions_hold_no_timestamp(real: Real, self: OpenTransactions, time
     "6, 8.5",
     "Clocks differ: an end by publish time is final once no clock shows it any more.",
     at=f"{_OPEN}.passes_in",
-    by=f"{_TIMES}test_what_is_closed",
+    by=f"{_TIMES}test_a_timestamp_closes_beyond_the_clock_allowance",
 )
 def timestamp_without_allowance(real: Real, self: OpenTransactions, timestamp_ms: int) -> int:
     return max(0, timestamp_ms - self.now_ms)
@@ -380,7 +380,7 @@ def timestamp_without_allowance(real: Real, self: OpenTransactions, timestamp_ms
     "6, 8.5",
     "An end by publish time is not final while a registration above the cut may belong before it.",
     at="metadata.rules.timestamps:end",
-    by=f"{_TIMES}test_an_end_is_final_once_nothing_that_may_come_belongs_to_it",
+    by=f"{_TIMES}test_an_end_is_final_once_no_earlier_row_can_still_come",
 )
 def undecided_rows_hold_no_timestamp(
     real: Real, published: Iterable[tuple[int, int]], timestamp_ms: int, cut: int, above: Iterable[Above], *, closed: bool
@@ -392,7 +392,7 @@ def undecided_rows_hold_no_timestamp(
     "6, 8.5",
     "The open transactions are read before the log: one that has ended meanwhile is in the log.",
     at="spark_txn_source.timestamps:final",
-    by=f"{_TIMES}test_a_batch_during_which_a_transaction_goes_on_is_final_or_an_error",
+    by=f"{_TIMES}test_a_batch_beside_a_running_transaction_is_final_or_an_error",
 )
 def log_before_open_transactions(real: Real, log: LogReader, ms: int, timeout_ms: int | None) -> Any:
     return real(_LogFirst(log), ms, timeout_ms)
