@@ -1,4 +1,4 @@
-"""Histories: what an outside observer of a deployment recorded (`format`, in `files`), and what is wrong with it (`checker`).
+"""Recorded histories of a deployment (`format`, in `files`), and the checker that finds violations in them (`checker`).
 
-Nothing here knows the code that it judges: it imports no other room.
+No module here imports the code that it judges, or any other package of the project.
 """

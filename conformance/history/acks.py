@@ -1,4 +1,6 @@
-"""Acks, row by row: one transaction holds a row, committed acks stay, released ones come again (invariant 11)."""
+"""Judges acknowledgements row by row: one transaction at a time holds a row; acked rows stay acked; released rows are delivered
+again (invariant 11).
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,14 @@ LAST = 1 << 62
 
 
 class Acks:
-    """Follows the claims and the cursor of each (segment, subscription), in the order of the events."""
+    """Follows the pending acks and the cursor of each (segment, subscription), in the order of the events."""
 
     def __init__(self, truth: Truth, found: Findings) -> None:
         self._truth, self._found = truth, found
         self._pending: dict[tuple[str, str], list[tuple[Range, Ack]]] = defaultdict(list)
         self._acked: dict[tuple[str, str], list[tuple[Range, Ack]]] = defaultdict(list)
         self._past: dict[tuple[str, str], list[tuple[Range, Ack, Time, Time]]] = defaultdict(list)
-        """What was acked until the subscription was moved or deleted: since when, until when."""
+        """Rows that were acked until the subscription was moved or deleted, with the beginning and the end of that time."""
         self._moved: dict[tuple[str, str], list[Time]] = defaultdict(list)
         self._released: list[tuple[Range, Ack]] = []
         self._polls: dict[str, list[Poll]] = defaultdict(list)
@@ -41,7 +43,7 @@ class Acks:
         pending = self._pending[name]
         if event.state == "released":
             self._pending[name] = [(r, a) for r, a in pending if a.txn != event.txn or not any(_meet(r, each) for each in ranges)]
-            behind = [held for held, ack in self._acked[name] if ack.state == "moved"]  # a seek put them there: they come no more
+            behind = [held for held, ack in self._acked[name] if ack.state == "moved"]  # put behind the cursor by a seek
             self._released += [(each, event) for each in exact if not any(_meet(each, held) for held in behind)]
             if self._state(event.txn, event.at) == "COMMITTED":
                 self._found.note("committed ack lost", f"{_what(event)} of {event.txn}, COMMITTED, was released", event)
@@ -58,26 +60,28 @@ class Acks:
         self._acked[name] += [(each, event) for each in ranges]
 
     def _move(self, event: Ack, exact: list[Range]) -> None:
-        """What was acked is acked no more, but for what it was moved over; claims go with the subscription only."""
+        """Drop the acks of the subscription, except those of the rows that a move puts behind the cursor. Pending acks stay until a
+        deletion.
+        """
         name, at = (event.segment, event.subscription), event.at
         self._past[name] += [(each, ack, self._since(ack), at) for each, ack in self._acked[name]]
         self._acked[name] = [(each, event) for each in exact]
         self._moved[name].append(at)
         if event.state == "deleted":
-            # One that is decided behind the deletion counts for who had looked at the cursor before it, at the decision afterwards.
+            # A decision after the deletion counts for processes that read the cursor before the deletion.
             claimed = [(each, ack, max(ack.at, self._decided(ack)), at) for each, ack in self._pending.pop(name, ())]
             self._past[name] += [held for held in claimed if held[2] < NEVER]
 
     def moved(self, segment: str, subscription: str, after: Time, before: Time) -> bool:
-        """Whether it was moved, deleted or made again between the two."""
+        """Whether the subscription was moved, deleted or created again between the two moments."""
         return any(after < at < before for at in self._moved.get((segment, subscription), ()))
 
     def any_moved(self, subscription: str, after: Time, before: Time) -> bool:
-        """The same on any segment."""
+        """Whether the subscription was moved, deleted or created again on any segment between the two moments."""
         return any(self.moved(*name, after, before) for name in self._moved if name[1] == subscription)
 
     def _free(self, wanted: Range, event: Ack, name: tuple[str, str]) -> None:
-        """Nobody else holds it; and it is not acked (a cumulative ack may cover what is)."""
+        """No other transaction holds the row, and the row is not acked (a cumulative ack may cover acked rows)."""
         for held, ack in self._pending[name]:
             if ack.txn != event.txn and _meet(held, wanted) and self._state(ack.txn, event.at) != "ABORTED":
                 text = f"{_what(event)} by {event.txn or 'a plain ack'} although {ack.txn} claims it"
@@ -93,7 +97,7 @@ class Acks:
                 self._found.note("acked twice", f"{_what(event)} lies below the cursor {_text(*held)}", ack, event)
 
     def _claimed_before(self, wanted: Range, event: Ack, moved: Ack) -> bool:
-        """A seek leaves claims as they are, also of rows that it puts behind the cursor."""
+        """A seek leaves pending acks unchanged, also those of rows that it puts behind the cursor."""
         claims = self._pending[event.segment, event.subscription]
         return any(claim.txn == event.txn and claim.at < moved.at and _meet(held, wanted) for held, claim in claims)
 
@@ -112,8 +116,9 @@ class Acks:
                 self._found.note("redelivered after ack", text, ack, event)
 
     def covering(self, segment: str, subscription: str, row: Row, at: Time, until: Time) -> Ack | None:
-        """What had acknowledged the row before `at`, and still did at `until`: what a transaction claims counts from its decision
-        on, settled or not. To know whether it was acked at any moment of a span, ask with its end before its beginning.
+        """The ack that covered the row before `at` and still covered it at `until`. A pending ack covers its rows from the decision
+        of its transaction on, before and after settling. To ask about any moment of a span, pass the end of the span as `at` and
+        its beginning as `until`.
         """
         name = (segment, subscription)
         for (first, last), ack in self._acked.get(name, ()):
@@ -131,13 +136,13 @@ class Acks:
         return min(ack.at, self._decided(ack))
 
     def _decided(self, ack: Ack) -> Time:
-        """When its transaction committed; NEVER if it did not, or there is none."""
+        """The time at which the transaction of the ack committed; NEVER without a transaction or a commit."""
         known = self._truth.txns.get(ack.txn or "")
         return NEVER if known is None or known.state != "COMMITTED" else known.decided_at
 
     def end(self, settled: Time, placed: Mapping[tuple[int, str], SeenRow]) -> None:
-        """When everything is over. `settled`: when the last read of a settled world began; NEVER: there was none. `placed`: each
-        row (its number, its id) that anybody has seen.
+        """Judge the complete history. `settled`: the beginning of the last read after everything was settled; NEVER without such a
+        read. `placed`: each row (number, id) that any reader has seen.
         """
         for (segment, subscription), claims in self._pending.items():
             for _, ack in claims:
@@ -153,7 +158,7 @@ class Acks:
                 self._redelivered(first, last, ack)
 
     def _hold_any(self, segment: str, first: Row, last: Row, placed: Mapping[tuple[int, str], SeenRow]) -> bool:
-        """Whether a committed row lies there, as far as it is known where rows lie."""
+        """Whether the ranges hold a committed row, among the rows whose place is known."""
         if not self._truth.store:
             return True
         for number, batch in self._truth.committed.items():
@@ -164,8 +169,8 @@ class Acks:
         return False
 
     def _redelivered(self, first: Row, last: Row, released: Ack) -> None:
-        """Unless somebody else, who had been given it before, has acknowledged some of it: that `Deliveries` judges row by row.
-        What retention has taken in the meantime cannot come again.
+        """Released rows are delivered again. Two exceptions: rows acknowledged by another consumer that had received them before
+        (`Deliveries` judges these row by row), and rows trimmed by retention meanwhile.
         """
         if self.moved(released.segment, released.subscription, released.at, NEVER):
             return

@@ -1,4 +1,4 @@
-"""The events that say how records of the store were seen to change (`conformance.history.format`)."""
+"""The events of observed changes to store records (`conformance.history.format`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from conformance.history.words import Place, Position, Time, Written
 
 
 class Header(NamedTuple):
-    """The header of `txn` was seen to change. `state`: OPEN, COMMITTED, ABORTED, or `gone` when it was deleted.
+    """A change of the header of `txn`. `state`: OPEN, COMMITTED, ABORTED, or `gone` for a deletion.
 
     commit    registration that a COMMITTED header names; None: it committed acks only
     deadline  store time in ms after which an OPEN one must be aborted, the clock allowance included
@@ -28,8 +28,8 @@ class Header(NamedTuple):
 
 
 class Registration(NamedTuple):
-    """A registration of the log was seen to change. `state`: None when it appears, COMMITTED or VOID once settled, `gone` when
-    the record was dropped. `txn` None: a plain write. `rows` (with their segments) only when it appears.
+    """A change of a registration in the log. `state`: None when it appears, COMMITTED or VOID once settled, `gone` when the record
+    was deleted. `txn` None: a plain write. `rows` (with their segments) only when it appears.
     """
 
     at: Time
@@ -40,7 +40,7 @@ class Registration(NamedTuple):
 
 
 class Application(NamedTuple):
-    """The application record (`app`, `topic`) was seen to change. `last_committed` None: it was deleted."""
+    """A change of the application record (`app`, `topic`). `last_committed` None: a deletion."""
 
     at: Time
     app: str
@@ -50,7 +50,7 @@ class Application(NamedTuple):
 
 
 class Watermark(NamedTuple):
-    """The watermark of a segment was seen to change. `position` None: it was deleted."""
+    """A change of the watermark of a segment. `position` None: a deletion."""
 
     at: Time
     segment: str
@@ -58,8 +58,8 @@ class Watermark(NamedTuple):
 
 
 class Trim(NamedTuple):
-    """Retention has taken the rows of `segment` up to ledger `through`, all of them. Reads that begin after `at` do not show them
-    any more, nor do those miss them that return after `began`. Where the store is watched the two are the same moment.
+    """Retention has trimmed all rows of `segment` up to ledger `through`. A read that begins after `at` does not return them; a
+    read that returns after `began` may lack them. Where the store is watched the two are the same moment.
     """
 
     at: Time
@@ -92,7 +92,7 @@ class Segment(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The topic record was seen to change. `deleted`: it is a tombstone now."""
+    """A change of the topic record. `deleted`: the record is a tombstone from now on."""
 
     at: Time
     topic: str
@@ -102,13 +102,13 @@ class Layout(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """What became of an acknowledgement of `subscription` on `segment`.
+    """A change of an acknowledgement of `subscription` on `segment`.
 
-    state      pending   claimed by `txn`
-               acked     in the cursor, for ever (`txn` None: a plain ack)
-               released  the claim is dropped, its transaction was aborted: to be delivered again
-               moved     by a seek, or the subscription was made there: exactly `ranges` are acked now; claims stay
-               deleted   the subscription was deleted, with all claims
+    state      pending   a pending ack of `txn`
+               acked     recorded in the cursor (`txn` None: a plain ack)
+               released  the pending ack is dropped after the abort of its transaction: rows are delivered again
+               moved     by a seek or by creation: exactly `ranges` are acked now; pending acks stay
+               deleted   the subscription was deleted, with all pending acks
     ranges     entries or single rows, both ends inclusive; of `moved` perhaps none, of `deleted` none
     cumulative all positions up to the end of the (only) range
     """
@@ -123,12 +123,12 @@ class Ack(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry was seen to be appended to a log of the older model: of a persistent topic, or of a coordinator.
+    """An entry was appended to a log of the marker-based model: of a persistent topic, or of a coordinator.
 
-    log      the topic; a coordinator's log is `persistent://pulsar/system/__transaction_log_<n>`
+    log      the persistent topic; a coordinator's log is `persistent://pulsar/system/__transaction_log_<n>`
     number   counts in this log alone
     kind     of a topic DATA, COMMIT or ABORT (markers), SEAL; of a coordinator NEW, ADD (participants), STATUS
-    id       unique to the append: a second one with it, of the same transaction, counts for nothing
+    id       unique to the append: a second append with the same id and transaction is void
     txn      `<most>_<least>`; None: a plain message, or a seal
     rows     of DATA
     low_water  of a marker: all transactions of its coordinator up to this sequence number have ended everywhere

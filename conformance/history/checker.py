@@ -1,6 +1,7 @@
-"""The checker: takes a recorded history and says what is wrong with it. Pure; knows nothing but the events.
+"""The history checker: finds violations in a recorded history. It is pure and uses the events alone.
 
-It goes over the events twice: first who decided what, in their order, which gives the truth; then each reader's view against it.
+It passes over the events twice. The first pass follows the decisions in order and builds the truth. The second pass compares the
+view of each reader with the truth.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from conformance.history.truth import NEVER, Batch, Truth
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the checker says. `findings`: empty if nothing is wrong; the counts are of what it had to judge by."""
+    """The result of a check. `findings`: empty for a correct history; the counts tell how many events of each kind were judged."""
 
     findings: list[Finding]
     events: int
@@ -68,12 +69,12 @@ class Verdict:
 
 
 def check(events: Iterable[Event]) -> list[Finding]:
-    """Everything that is wrong with a history; empty if nothing is."""
+    """All violations of a history; empty for a correct one."""
     return verdict(events).findings
 
 
 def verdict(events: Iterable[Event]) -> Verdict:
-    """`check`, with the counts of what was judged."""
+    """`check`, with the counts of the judged events."""
     history = sorted(events, key=attrgetter("at"))
     kinds = {type(event) for event in history}
     found = Findings()
@@ -84,7 +85,7 @@ def verdict(events: Iterable[Event]) -> Verdict:
 
 
 def _by_the_store(history: list[Event], found: Findings) -> tuple[int, int]:
-    """How many commits and reads were judged by the records of the store."""
+    """The number of commits and reads that were judged by recorded store records."""
     topics = logs.persistent(history)
     if not topics:
         truth, reads = _judged(history, found, acks=True, stored=True)
@@ -102,7 +103,7 @@ def _by_the_store(history: list[Event], found: Findings) -> tuple[int, int]:
 
 
 def _by_clients(history: list[Event], found: Findings, *, acks: bool) -> tuple[int, int]:
-    """The same by what clients were told and saw alone: each log by itself, then what spans several."""
+    """The same from the answers and reads of clients alone: first each log by itself, then writes over several logs."""
     migrated = successors.pairs(history)
     rest = successors.without(history, migrated) if migrated else history
     persistent = sorted(logs.persistent(rest))
@@ -120,7 +121,7 @@ def _by_clients(history: list[Event], found: Findings, *, acks: bool) -> tuple[i
 
 
 def _whole_commits(truths: list[Truth], found: Findings) -> None:
-    """What wrote to several logs is in all of them in the end, or in none; what somebody was told of is missed in its own log."""
+    """A commit over several logs ends in all of them or in none. Its own log reports a missing acknowledged commit."""
     seen: dict[str, list[Batch]] = defaultdict(list)
     for truth in truths:
         for batch in (batch for batches in truth.batches.values() for batch in batches if batch.rows):
@@ -134,14 +135,14 @@ def _whole_commits(truths: list[Truth], found: Findings) -> None:
 
 
 def _by_its_log(part: list[Event], in_stream: InStream, topic: str, common: Truth, found: Findings) -> tuple[Truth, int]:
-    """The truth of a persistent topic whose log was recorded, and how many reads were judged by it."""
+    """The truth of a persistent topic whose log was recorded, and the number of reads judged by it."""
     own = in_stream.topics.get(topic, TopicLog(topic))
     for event in part:
         if isinstance(event, Trim):
             own.truth.trims.trim(event)
         elif isinstance(event, (Plan, Poll)):
             own.truth.trims.began(event)
-    if own.sealed and own.ongoing:  # it was terminated while they were open, and stalls: no read shows everything
+    if own.sealed and own.ongoing:  # a stalled transaction in a terminated log: no read shows everything
         part = [event._replace(final=False) if isinstance(event, Read) else event for event in part]
     txns = by_markers(part, common, in_stream.txns, found)
     acking = Truth(store=True, txns=txns, committed=own.truth.committed, trims=own.truth.trims)
@@ -160,8 +161,8 @@ def _judged(
     onward: Callable[[Truth], None] = lambda truth: None,
     unkeyed: frozenset[str] = frozenset(),
 ) -> tuple[Truth, int]:
-    """The truth of one log, or of a history that knows one alone, and how many reads were judged by it. `onward`: adds what other
-    logs committed that went on in this one. `unkeyed`: topics without a key.
+    """The truth of one log, or of a history with a single log, and the number of reads judged by it. `onward`: adds the commits of
+    other logs that were migrated into this one. `unkeyed`: topics without a key.
     """
     truth = Truth(store=stored, unkeyed=unkeyed)
     _first_pass(history, truth, found)
@@ -199,7 +200,7 @@ def _first_pass(history: list[Event], truth: Truth, found: Findings) -> None:
 
 
 def _second_pass(history: list[Event], truth: Truth, found: Findings, *, acks: bool, acking: Truth | None = None) -> int:
-    """`acking`: by which acknowledgements are judged, where it is not the same."""
+    """Judge the readers. `acking`: the acknowledgements to judge by, if they differ from those of the first pass."""
     ranges = Ranges(truth)
     reading, horizons = Reading(truth, ranges, found), Horizons(truth, ranges, found)
     streams, cursors = Streams(truth, ranges, reading, found), Acks(acking or truth, found)
@@ -244,7 +245,9 @@ def _second_pass(history: list[Event], truth: Truth, found: Findings, *, acks: b
 
 
 def _whole(history: list[Event]) -> Iterator[tuple[Event, tuple[Row, ...] | None]]:
-    """Reads that were recorded as additions to an earlier one (`Read.more`) with all their rows; and which are new (None: all)."""
+    """Restores all rows of reads that were recorded as additions to an earlier read (`Read.more`), with the rows that are new in
+    each (None: all).
+    """
     before: dict[str, Read] = {}
     for event in history:
         new = None

@@ -1,4 +1,4 @@
-"""Who decided what: headers, registrations, applications, answers, seals (invariants 1 to 3, 8, 10, 12, and settling)."""
+"""Follows decisions: headers, registrations, applications, answers, seals (invariants 1 to 3, 8, 10, 12, and settling)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from conformance.history.words import topic_of
 
 
 class Deciding:
-    """Follows the events in their order, completes the truth, and notes what may not be."""
+    """Follows the events in order, builds the truth, and records violations."""
 
     def __init__(self, truth: Truth, found: Findings) -> None:
         self.truth, self.found = truth, found
@@ -33,7 +33,7 @@ class Deciding:
         self._ended: dict[str, tuple[str, Told]] = {}
         self._open: dict[str, Txn] = {}
         self._empty: set[Version] = set()
-        """Versions that somebody was to commit without rows."""
+        """Versions that a caller asked to commit without rows."""
         self._ended_epochs: set[tuple[str, int]] = set()
 
     # --- the store ------------------------------------------------------------------------------------------------
@@ -98,7 +98,9 @@ class Deciding:
                 found.note("written after the seal", text, event)
 
     def _as_asked(self, event: Header, batch: Batch) -> None:
-        """What is committed are the rows of the attempt that opened, no more and no less: not those of one that failed before."""
+        """The committed rows are exactly those of the attempt that opened the transaction, and not those of an earlier failed
+        attempt.
+        """
         asked = self.truth.attempts.get(event.attempt or "")
         if asked is None or not asked.rows or not batch.rows:
             return
@@ -181,7 +183,7 @@ class Deciding:
     def seal(self, event: Seal) -> None:
         self._appeared(event.number, event)
         if (event.topic, event.epoch) in self._ended_epochs:
-            return  # made from a layout that an earlier seal has ended: void everywhere
+            return  # made from a layout that an earlier seal has ended: void in every segment
         self._ended_epochs.add((event.topic, event.epoch))
         for segment in event.segments:
             self.truth.seals.setdefault(segment, event.number)
@@ -232,13 +234,13 @@ class Deciding:
             self.found.note("wrong answer", f"an answer to {event.call}, which nobody asked", event)
 
     def _judge(self, call: Commit, told: Told) -> None:
-        """Who was told "committed" or "skipped" had its version committed; who was told that nothing counts, did not commit."""
+        """The version of a call answered "committed" or "skipped" is committed; the version of a call answered "failed" is not."""
         truth, found, said = self.truth, self.found, told.said
         version = (call.app, call.topic, call.version)
         batch = truth.decided.get(version)
         which = f"{call.who} was told {said} for version {call.version} of {call.app}"
         if call.random and not call.rows and not told.txn:
-            return  # nobody can fence it, and there is nothing to lose
+            return  # no other attempt can fence this application, and no row can be lost
         if said in ("committed", "skipped") and batch is None:
             found.note("lost write", f"{which}, which nobody committed", call, told)
         elif said in ("committed", "skipped") and call.rows and batch is not None and self._raised_alone(batch, version):
@@ -261,7 +263,9 @@ class Deciding:
             batch.told_at = min(batch.told_at, told.at)
 
     def _raised_alone(self, batch: Batch, version: Version) -> bool:
-        """Whether the application record alone says that the version is committed, and nobody was to commit it without rows."""
+        """Whether the application record is the only evidence of the commit, although no caller asked to commit the version without
+        rows.
+        """
         return batch.txn is None and batch.number is None and version not in self._empty
 
     def _foreign(self, call: Commit, txn: str) -> bool:
@@ -283,7 +287,7 @@ class Deciding:
             self.found.note("stalled by a seal", text, call, told)
 
     def _believe(self, call: Commit, told: Told) -> None:
-        """Without the store: the committer's answer is what we know."""
+        """Without a recorded store the answer to the committer is the evidence."""
         truth, found = self.truth, self.found
         version = (call.app, call.topic, call.version)
         batch = truth.batch_of_call(call)
@@ -312,7 +316,7 @@ class Deciding:
             batch.committed_at = min(batch.committed_at, told.at)
 
     def _in_doubt(self, refused: Commit) -> bool:
-        """Whether another call of its application, for this version or a higher one, may have committed and not said so."""
+        """Whether another call of the application, for this version or a higher one, may have committed without an answer."""
         return any(
             other.call != refused.call
             and (other.app, other.topic) == (refused.app, refused.topic)
@@ -321,7 +325,7 @@ class Deciding:
         )
 
     def _ended_by_name(self, asked: End, told: Told) -> None:
-        """Ending again the same way succeeds, the other way is an error, an unknown transaction is an error."""
+        """Ending a transaction again the same way succeeds; the other way is an error; an unknown transaction is an error."""
         truth, found = self.truth, self.found
         known = truth.txns.get(asked.txn)
         before = self._ended.get(asked.txn)
@@ -341,7 +345,7 @@ class Deciding:
 
 
 def _by_key(rows: Iterable[Written]) -> dict[str, list[str]]:
-    """The ids of each key's rows, in their order."""
+    """The ids of the rows of each key, in order."""
     found: dict[str, list[str]] = {}
     for row in rows:
         if row.key is not None:

@@ -1,5 +1,6 @@
-"""What a subscription was given: each row committed and at its place, once in the life of a consumer, and none passed over that
-nobody had acknowledged (invariants 4, 5 and 11). How much a consumer asks for is its own affair, so no range says what it must get.
+"""Judges deliveries to a subscription: each delivered row is committed and at its place, comes once in the life of a consumer, and
+no unacknowledged row is skipped (invariants 4, 5 and 11). The consumer decides how many rows it requests, so a poll has no range
+of rows that it must return.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ class Deliveries:
         self._truth, self._reading, self._acks, self._found = truth, reading, acks, found
         self._given: dict[str, set[Name]] = defaultdict(set)
         self._began: dict[str, Time] = {}
-        """When the last poll of each stream began."""
+        """Stream -> beginning of its last poll."""
         self._polls: list[Poll] = []
         self._first: dict[str, Keys] = {}
-        """Of each subscription, the keys of the rows that were given to it for the first time."""
+        """Subscription -> keys of the rows that were delivered to it for the first time."""
         self._known: dict[str, set[Name]] = defaultdict(set)
 
     def poll(self, event: Poll) -> None:
@@ -44,7 +45,7 @@ class Deliveries:
         self._polls.append(event)
 
     def _in_order(self, event: Poll) -> None:
-        """The rows of a key are given for the first time in written order, unless the subscription was moved between."""
+        """The first deliveries of the rows of a key come in written order, unless the subscription was moved between them."""
         assert event.subscription is not None
         known = self._known[event.subscription]
         new = tuple(row for row in event.rows if (row.position[0], row.id) not in known)
@@ -53,17 +54,17 @@ class Deliveries:
         keys.more(event._replace(rows=new), event.stream)
 
     def end(self, settled: Time) -> None:
-        """Once all places and acks are known: below what a consumer has been given, what had it not been given? `settled` as in
+        """Find the rows below the delivered ones that were never delivered. All places and acks are known by now. `settled` as in
         `Acks.end`.
         """
         self._acks.end(settled, self._reading.placed)
         if not self._truth.store:
-            return  # nobody says when which row was committed
+            return  # no event tells when each row was committed
         places, given = self._places(), defaultdict[str, set[Name]](set)
         tops: dict[tuple[str, str], Row] = {}
         before: dict[str, Time] = {}
         for poll in self._polls:
-            if self._moved(poll, before.get(poll.stream, poll.began), poll.began):  # another life: what was given comes again
+            if self._moved(poll, before.get(poll.stream, poll.began), poll.began):  # delivered rows come again
                 given.pop(poll.stream, None)
                 tops = {where: top for where, top in tops.items() if where[0] != poll.stream}
             before[poll.stream] = poll.began
@@ -77,7 +78,7 @@ class Deliveries:
                     self._passed_over(poll, segment, places[segment], top, mine)
 
     def _moved(self, poll: Poll, after: Time, before: Time) -> bool:
-        """Whether the subscription of a poll was moved between the two, on any segment."""
+        """Whether the subscription of a poll was moved between the two moments, on any segment."""
         assert poll.subscription is not None
         return self._acks.any_moved(poll.subscription, after, before)
 
@@ -95,7 +96,7 @@ class Deliveries:
                 return
 
     def _places(self) -> dict[str, list[tuple[Row, str]]]:
-        """By segment, in order: the committed rows whose place some reader has seen."""
+        """The committed rows with a known place, by segment, in order."""
         found: dict[str, list[tuple[Row, str]]] = defaultdict(list)
         for (number, name), row in self._reading.placed.items():
             if number in self._truth.committed:

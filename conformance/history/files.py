@@ -1,4 +1,4 @@
-"""Histories in files: events as lines and back, whole files, a writer that survives a SIGKILL, several recorders' events in one."""
+"""Histories in files: events as lines and back, whole files, a writer that survives a SIGKILL, a merge of several recorders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from conformance.history.format import FORMAT, Event, Read, Start
 
 
 class FormatError(ValueError):
-    """A line is not an event of this format; says which line and why."""
+    """A line is not an event of this format. The message names the line and the reason."""
 
 
 def _word(kind: type) -> str:
@@ -37,7 +37,7 @@ def line(event: Event) -> str:
 
 
 def parse(text: str, where: str = "line") -> Event:
-    """The event of one line. Raises FormatError, with `where`."""
+    """The event of one line. Raises FormatError, with `where` in the message."""
     try:
         fields = json.loads(text)
         word = fields.pop("event")
@@ -58,9 +58,9 @@ def parse(text: str, where: str = "line") -> Event:
 
 
 def read(path: Path) -> list[Event]:
-    """The events of a file, in its order. Raises FormatError (with the line), also for a line that was cut off or a missing start.
+    """The events of a file, in order. Raises FormatError with the line number, also for a truncated line or a missing start.
 
-    A recorder that was killed may leave half a line at the end: `repair` takes it away, if that is what happened.
+    A killed recorder may leave a partial last line: `repair` removes it.
     """
     with path.open(encoding="utf-8") as lines:
         events = [parse(text, f"{path}, line {number}") for number, text in enumerate(lines, 1)]
@@ -70,7 +70,7 @@ def read(path: Path) -> list[Event]:
 
 
 def repair(path: Path) -> bool:
-    """Cut off an unfinished last line; whether there was one. Only for a file whose recorder was killed."""
+    """Remove a partial last line; returns whether there was one. Only for a file whose recorder was killed."""
     data = path.read_bytes()
     whole = data[: data.rfind(b"\n") + 1]
     if whole == data:
@@ -80,7 +80,7 @@ def repair(path: Path) -> bool:
 
 
 def merge(histories: Iterable[Iterable[Event]]) -> list[Event]:
-    """One history of several recorders on one clock: ordered by `at`, the first start in front."""
+    """One history from several recorders on one clock, ordered by `at`, with the earliest start in front."""
     events = [event for history in histories for event in history]
     starts = sorted((e for e in events if isinstance(e, Start)), key=lambda e: e.at)
     return [*starts[:1], *sorted((e for e in events if not isinstance(e, Start)), key=lambda e: e.at)]
@@ -93,7 +93,7 @@ def write(path: Path, events: Iterable[Event]) -> None:
 
 
 def shortened(before: Read | None, event: Read) -> Read:
-    """The read with its new rows only, if all of `before` came again: the previous read of the same reader, in full."""
+    """The read with its new rows only, if it repeats all rows of `before`, the complete previous read of the same reader."""
     if before is None or before.topics != event.topics:
         return event
     rows = set(event.rows)
@@ -104,7 +104,7 @@ def shortened(before: Read | None, event: Read) -> Read:
 
 
 class Writer:
-    """Appends to one file, each event flushed to the operating system at once: what was recorded survives a SIGKILL.
+    """Appends to one file and flushes each event to the operating system at once: recorded events survive a SIGKILL.
 
     For one process and one thread at a time; several processes record into files of their own (`merge`).
     """
@@ -129,7 +129,7 @@ class Writer:
 
 
 class Resumed(Writer):
-    """Goes on in the file of a process that was killed, without the half line that it left. `before`: its events."""
+    """Continues the file of a killed process, without its partial last line. `before`: the events of that process."""
 
     def __init__(self, path: Path, start: Start) -> None:
         if path.exists():

@@ -1,4 +1,4 @@
-"""What the checker can find, in Jepsen's words where they fit and in ours where not."""
+"""The kinds of findings of the checker, named as in Jepsen where Jepsen has a name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from conformance.history.format import Event
 
 WORDS = {
-    # Jepsen's Kafka checker
+    # names of Jepsen's Kafka checker
     "aborted read": (4, "a committed read returned a row of a transaction that was aborted, or of a void registration"),
     "precommitted read": (4, "a committed read returned a row before its transaction was committed"),
     "unwritten read": (4, "a committed read returned a row that nobody wrote"),
@@ -17,7 +17,7 @@ WORDS = {
     "internal reorder": (13, "one read or stream returned rows of a segment or a key against their order"),
     "poll skip": (5, "a stream went on beyond rows that it never returned"),
     "nonmonotonic poll": (5, "a stream's micro-batch begins, or ends, below what it had finished"),
-    # ours
+    # names of this project
     "wrong transaction": (4, "a row was delivered as one of another transaction than the one that registered it"),
     "ended twice": (1, "a header changed after its end, was not born OPEN, or was deleted while OPEN"),
     "ended both ways": (2, "a transaction's end was confirmed as commit and as abort"),
@@ -61,7 +61,7 @@ WORDS = {
     "key in several segments": (13, "rows of one key lie in segments that no split or merge connects"),
     "parent with child": (13, "a micro-batch passes a seal of one of its segments"),
     "unbounded": (14, "more is at rest than what is in flight, retention and the applications explain"),
-    # of the older model (persistent://)
+    # names for the marker-based model (persistent://)
     "marker without a decision": (4, "a topic got a marker that the log of the transaction's coordinator does not bear out"),
     "participant left out": (
         9,
@@ -76,7 +76,7 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong. `invariant`: number in protocol.md section 8; 0: none. `events`: those that show it."""
+    """One violation. `invariant`: its number in protocol.md section 8; 0: none. `events`: the events that show it."""
 
     invariant: int
     anomaly: str
@@ -88,7 +88,7 @@ class Finding:
 
 
 class Findings(list[Finding]):
-    """Found so far."""
+    """The violations found so far."""
 
     def note(self, anomaly: str, text: str, *events: Event, invariant: int | None = None) -> None:
         self.append(Finding(WORDS[anomaly][0] if invariant is None else invariant, anomaly, text, events))

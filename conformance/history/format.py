@@ -1,35 +1,35 @@
-"""The recorded history: what an outside observer of a deployment saw, event by event, as JSON lines.
+"""The recorded history: the events of a deployment, seen from outside, as JSON lines.
 
-A recorder notes what clients asked for and were told (`Commit`, `Abort`, `Told`), what readers got (`Read`, `Plan`, `Poll`,
-`Horizon`, `ReadFailed`, `Drained`), and, where it can watch the store, what records were seen to change (`Header`, `Registration`,
-`Application`, `Watermark`, `Trim`, `Seal`, `Layout`, `Ack`, and for the older model `Entry`), besides sweeps, counts of what is at
-rest, and faults. Every recorder gives what it has: the checker decides as much as that allows. In memory an event is a named
-tuple; in a file it is one line,
+A recorder notes the requests of clients and their answers (`Commit`, `Abort`, `Told`) and the results of readers (`Read`, `Plan`,
+`Poll`, `Horizon`, `ReadFailed`, `Drained`). If it can watch the store, it notes the changes of records (`Header`, `Registration`,
+`Application`, `Watermark`, `Trim`, `Seal`, `Layout`, `Ack`, and for the marker-based model `Entry`). It also notes sweeps, the
+steady-state footprint, and faults. The checker judges as much as the recorded events allow. In memory an event is a named tuple; in
+a file it is one line,
 
     {"event":"told","at":1712.5,"call":"c7","said":"committed","txn":"0_12","number":977}
 
-with the fields of its class (below, in `changes` and in `words`); those at their defaults are left out, nested tuples are arrays.
-The first line is the `Start` with the format's number. A reader (`conformance.history.files`) refuses what it does not know: a
+with the fields of its class (below, in `changes` and in `words`). Fields at their defaults are omitted; nested tuples are arrays.
+The first line is the `Start` with the format's number. A reader (`conformance.history.files`) refuses unknown events and fields: a
 skipped event could hide a violation.
 
-**Time.** `at` is when the recorder saw it, on ONE clock that never goes back (all recorders of one machine: `time.monotonic()`
-in ms; a simulator: a count of steps). It is compared only with `<`: what carries the same `at` counts as concurrent. A
-completion's `at` is taken after the reply, an invocation's (and `began`) before the request: so "a was over before b began" is
-never claimed wrongly. A change of the store carries the moment at which it took effect, or is left out. Lines may come in any
-order in several files: `files.merge` orders them. `*_ms` are milliseconds of the STORE's clock, by which deadlines are judged.
+**Time.** `at` is the time of the event on ONE clock that never goes back (all recorders of one machine: `time.monotonic()` in ms; a
+simulator: a count of steps). It is compared only with `<`: events with the same `at` count as concurrent. A completion's `at` is
+taken after the reply, an invocation's (and `began`) before the request. So "a ended before b began" is never claimed wrongly. A
+change of the store carries the moment at which it took effect, or is not recorded. Several files are merged and ordered by
+`files.merge`. `*_ms` are milliseconds of the STORE's clock, by which deadlines are judged.
 
 **Names.** Topics and segments as the protocol writes them (`topic://tenant/namespace/name`, `segment://.../<start>-<end>-<id>`),
-transactions `<most>_<least>`. An application is the pair (`app`, `topic`); for one explicit transaction over several topics
-`topic` is "". `call` is unique in the history.
+transactions `<most>_<least>`. An application is the pair (`app`, `topic`); for one explicit transaction over several topics `topic`
+is "". `call` is unique in the history.
 
-**The older model.** `persistent://tenant/namespace/name` stands where topic:// has a topic or a segment. Each such topic has a log
-of its own: what a reader of it records names it in `log`, and all numbers are of that log then. With `log` absent they are of the
-common log, and say nothing of persistent topics that the event names besides. Where clients alone are recorded, a topic that was
-migrated needs a `Successor`; it is named by its old name in commits, and its rows come from both.
+**The marker-based model.** `persistent://tenant/namespace/name` is the name of both the topic and its only segment. Each such topic
+has a log of its own. The events of its readers name it in `log`, and all numbers in them are of that log. Without `log` the numbers
+are of the common log, and say nothing about persistent topics named in the same event. In a history of clients alone a migrated
+topic needs a `Successor`. Commits name it by its old name, and its rows come from both topics.
 
-What to record, at the least (a suite that sees clients only): a `Commit` before each commit with its rows, its `Told` after it
-(none if the client died: the outcome is then open), `Read`s with their rows, `Poll`s of each stream, and a `Read` with
-`final=True` at the end, when everything is decided. The simulator records all of it.
+The least to record (for a suite that sees clients only): a `Commit` before each commit with its rows; its `Told` after it (none if
+the client died: the outcome is then unknown); `Read`s with their rows; `Poll`s of each stream; and a `Read` with `final=True` at
+the end, when everything is decided. The simulator records all events.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FORMAT = 1
 
 
 class Start(NamedTuple):
-    """The first line: who recorded, what clock, and the seed that makes it again."""
+    """The first line: the recorder, its clock, and the seed that repeats the run."""
 
     at: Time
     recorder: str
@@ -58,11 +58,11 @@ class Start(NamedTuple):
 class Commit(NamedTuple):
     """Invocation: `who` is about to commit `version` of (`app`, `topic`) with these rows, as one transaction.
 
-    query     id of the streaming query that replays (`by` in the application record); None for a batch write
+    query     id of the streaming query (`by` in the application record); None for a batch write
     attempt   the token of this attempt (header's `attempt`), where the recorder knows it
     replays   the version is a checkpoint's: the same version by the same query may come again and is then skipped
-    random    the application is this write's own, nobody can fence it
-    rows      what it writes; empty: an empty batch
+    random    the application belongs to this write alone: no other attempt can fence it
+    rows      the rows to write; none for an empty batch
     """
 
     at: Time
@@ -79,7 +79,7 @@ class Commit(NamedTuple):
 
 
 class Abort(NamedTuple):
-    """Invocation: `who` asks that this attempt (or transaction) be aborted, perhaps long after others took over."""
+    """Invocation: `who` requests the abort of this attempt (or transaction), possibly long after a successor took over."""
 
     at: Time
     call: str
@@ -92,7 +92,7 @@ class Abort(NamedTuple):
 
 
 class End(NamedTuple):
-    """Invocation: `who` ends the transaction `txn`, by name; `action` is `commit` or `abort`. For explicit transactions."""
+    """Invocation: `who` ends the transaction `txn` by name; `action` is `commit` or `abort`. For explicit transactions."""
 
     at: Time
     call: str
@@ -102,14 +102,14 @@ class End(NamedTuple):
 
 
 class Told(NamedTuple):
-    """Completion of a `Commit`, `Abort` or `End`: what its caller was told.
+    """Completion of a `Commit`, `Abort` or `End`: the answer to its caller.
 
-    said    committed  it counts, now or since an earlier `End` of the same kind
+    said    committed  the transaction is committed, now or by an earlier `End` of the same kind
             skipped    the version was committed before, by the same query (or batch with the same version): nothing written
             conflict   refused: this version or a higher one is committed already (VersionConflict)
-            aborted    an `Abort` or `End` that did its work
-            failed     nothing of this call counts, now or ever
-            unknown    anything else: it may have happened, or may still
+            aborted    an `Abort` or `End` that succeeded
+            failed     no row or ack of this call is committed, now or later
+            unknown    any other answer: the call may have taken effect, or may still
     number  the registration's number, where the caller learns it; None for an empty batch
     error   class name of what was raised
     """
@@ -126,15 +126,15 @@ class Told(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A batch read has returned. It was asked for at `began`. Ranges are log numbers: start < number <= end.
+    """A batch read has returned. Its request was made at `began`. Ranges are log numbers: start < number <= end.
 
     start, end, cut  None where the recorder does not know them (a DataFrame); a batch read is then one from the start
-    segments         the segments that it knew, where the recorder has that
-    final            everything that was begun is decided, and a sweep has run: it must show every committed row
+    segments         the segments known to the read, where the recorder knows them
+    final            every transaction is decided, and a sweep has run: the read must return every committed row
     rows             in the order in which they were returned, segment by segment
-    ordered          whether that order means anything (a collected DataFrame's order over tasks does not)
-    more             `rows` are only what is new since the previous `Read` of `who`: all of that came again, once, as it was
-                     (`files.shortened` finds out), so that reading all again and again makes no history that grows with its square
+    ordered          whether that order is meaningful (the order of a collected DataFrame over tasks is not)
+    more             `rows` are only the new rows since the previous `Read` of `who`, whose rows all came again, once and unchanged
+                     (see `files.shortened`): the size of a history of repeated full reads stays linear
     """
 
     at: Time
@@ -153,7 +153,7 @@ class Read(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A stream was told where its next micro-batch ends: `latestOffset` from `start`, decided by `cut`.
+    """The planned end of a stream's next micro-batch: `latestOffset` from `start`, decided by `cut`.
 
     `cut` None: not known, a limit of rows or bytes may have lowered `end`.
     """
@@ -172,8 +172,8 @@ class Poll(NamedTuple):
     """A micro-batch of `stream` was returned: start < number <= end. A replay has the `batch` (and range) of an earlier one.
 
     start, end     None where the recorder does not know them
-    subscription   it was delivered to this subscription: what is acked there must not come. If acks are recorded, `stream` is one
-                   life of a consumer: rows come once in it, and again to the next one as long as they are not acked
+    subscription   the subscription of the delivery: its acked rows must not come. If acks are recorded, `stream` is one life of a
+                   consumer: a row comes once in it, and again in the next life as long as it is not acked
     """
 
     at: Time
@@ -204,7 +204,9 @@ class Horizon(NamedTuple):
 
 
 class ReadFailed(NamedTuple):
-    """A read, plan or poll raised. `transient`: the store did not answer, the reader may ask again; else what it needed is gone."""
+    """A read, plan or poll raised. `transient`: the store did not answer and the reader may retry; else the rows it needed are
+    gone.
+    """
 
     at: Time
     who: str
@@ -214,9 +216,9 @@ class ReadFailed(NamedTuple):
 
 
 class Drained(NamedTuple):
-    """A subscription was said to have nothing left of these topics: its lag is 0, and nobody writes to them any more.
+    """A subscription reported no lag on these topics, and no writer uses them any more.
 
-    into   what it was given was written there in the transactions that acknowledged it; each row has there the id that it had
+    into   the topic to which the delivered rows were copied in the transactions that acknowledged them; rows keep their ids
     """
 
     at: Time
@@ -230,8 +232,8 @@ class Drained(NamedTuple):
 
 
 class Successor(NamedTuple):
-    """The persistent topic was migrated: it goes on as `successor`, which has no key, as it had none. For a recorder of clients:
-    the store shows a `Layout`.
+    """The persistent topic was migrated to `successor`, which has no key, as the persistent topic had none. Only for a recorder of
+    clients: a recorder of the store shows a `Layout`.
     """
 
     at: Time
@@ -240,8 +242,8 @@ class Successor(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """A sweep that ends all that is past its deadline is over, without an error. `now_ms`: store time when it began. `who` as with
-    readers.
+    """A sweep that ends all transactions past their deadline has finished without an error. `now_ms`: store time at its beginning.
+    `who` as with readers.
     """
 
     at: Time
@@ -251,7 +253,7 @@ class Sweep(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What is at rest: kind of record (or file) -> how many, and how many there may be. `when`: after what."""
+    """The steady-state footprint: kind of record (or file) -> its count and its limit. `when`: the point of the run."""
 
     at: Time
     when: str
@@ -260,14 +262,14 @@ class Counts(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """A fault, for whoever reads the history: a kill, a cut connection, a jump of the clock."""
+    """An injected fault, for readers of the history: a kill, a cut connection, a jump of the clock."""
 
     at: Time
     what: str
 
 
 class Complaint(NamedTuple):
-    """Something that the recorder itself saw to be wrong, under this invariant (None: under none)."""
+    """A violation that the recorder itself saw, under this invariant (None: under none)."""
 
     at: Time
     what: str

@@ -1,4 +1,6 @@
-"""Cuts, maxReadPositions and watermarks: before everything undecided, never back, never behind by choice (invariants 6, 7, 9)."""
+"""Judges cuts, maxReadPositions and watermarks: each lies before everything undecided, never moves back, and never lags needlessly
+(invariants 6, 7, 9).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from conformance.history.words import topic_of
 
 
 class Horizons:
-    """Judges every cut that a reader had, in the order in which they had it."""
+    """Judges every cut of a reader, in the order in which the reader computed them."""
 
     def __init__(self, truth: Truth, ranges: Ranges, found: Findings) -> None:
         self._truth, self._ranges, self._found = truth, ranges, found

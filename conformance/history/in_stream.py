@@ -1,8 +1,10 @@
-"""The older model by its logs: what each topic's entries and markers say, and whether they are as the coordinators' logs decide.
+"""The marker-based model, judged by its logs: the entries and markers of each topic agree with the decisions in the coordinators'
+logs.
 
-Of a topic's log DATA counts unless it stands behind its transaction's own marker, at or below a low-water mark told before it,
-behind the seal, or a second time; a marker decides what counts and was not decided before. Of a coordinator's log the first
-transition that is allowed takes effect, and COMMITTING only if its application has not committed this version or a higher one.
+An entry DATA of a topic's log is void in four places: after its transaction's own marker, at or below a low-water mark announced
+before it, after the seal, or as a second append of the same id. A marker decides the undecided DATA of its transaction. In a
+coordinator's log the first allowed transition takes effect. COMMITTING takes effect only if the application has not committed this
+version or a higher one.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ ENDED = {"COMMIT": ("COMMITTING", "COMMITTED"), "ABORT": ("ABORTING", "ABORTED")
 
 @dataclass(slots=True)
 class Logged:
-    """A transaction as its coordinator's log tells it."""
+    """A transaction as its coordinator's log records it."""
 
     new: Entry
     state: str = "OPEN"
@@ -36,13 +38,15 @@ class Logged:
     """Topics of which it acknowledges rows."""
 
     def is_in_the_way_of(self, migrated: set[str]) -> bool:
-        """Whether it writes to one of these topics, commits a version of an application of it, or holds a claim there."""
+        """Whether the transaction writes to one of these topics, commits a version of an application of one, or has a pending ack
+        on one.
+        """
         return not migrated.isdisjoint((*self.topics, *self.claimed, self.new.topic))
 
 
 @dataclass(slots=True)
 class TopicLog:
-    """One topic's log so far. `truth`: by its own numbers, what a reader of it may see."""
+    """The state of one topic's log. `truth`: the data visible to readers, by the numbers of this log."""
 
     name: str
     truth: Truth = field(default_factory=lambda: Truth(store=True))
@@ -80,12 +84,12 @@ class InStream:
         self.txns: dict[str, Logged] = {}
         self._seen: dict[str, int] = {}
         self._migrated: set[str] = set()
-        """Topics that were sealed to go on elsewhere: whoever meets the SEAL ends what is in the way there."""
+        """Topics sealed by a migration: any process that meets the SEAL ends the transactions that block it."""
         self._versions: dict[tuple[str, str], tuple[int, str]] = {}
-        """Application -> the highest version that was committed, and by which transaction."""
+        """Application -> the highest committed version, with its transaction."""
 
     def entry(self, event: Entry) -> Iterator[Header]:
-        """Take the next entry; what it does to the state of a transaction, as a header would show it."""
+        """Take the next entry. Returns its effect on the state of a transaction, in the form of a header change."""
         if event.number <= self._seen.get(event.log, 0):
             text = f"entry {event.number} of {event.log} appeared after {self._seen[event.log]}"
             self._found.note("late registration", text, event)
@@ -104,12 +108,12 @@ class InStream:
                 self._of_topic(event)
 
     def trim(self, event: Trim) -> None:
-        """Retention has taken what is there of a persistent topic's log."""
+        """Retention has trimmed the log of a persistent topic."""
         if (topic := self.topics.get(event.segment)) is not None:
             topic.trimmed = max(topic.trimmed, event.through)
 
     def ack(self, event: Ack) -> None:
-        """Rows of a persistent topic were acknowledged, or claimed by a transaction."""
+        """Rows of a persistent topic were acknowledged, or a transaction took them as pending acks."""
         if event.state == "pending" and (known := self.txns.get(event.txn or "")) is not None:
             known.claimed.add(event.segment)
 
@@ -150,7 +154,9 @@ class InStream:
             self._found.note("ended before its markers", text, known.new, event)
 
     def _lacks(self, name: str, txn: str) -> bool:
-        """Whether a topic has still to get the marker. A seal takes none, and none is missed where nothing of it stands below."""
+        """Whether a topic still needs the marker. A sealed log takes no marker, and needs none without data of the transaction
+        below the seal.
+        """
         topic = self.topics.get(name)
         if topic is None:
             return True
@@ -233,7 +239,7 @@ class InStream:
     # --- when all is over ---------------------------------------------------------------------------------------------
 
     def end(self, topic: TopicLog, at: Time) -> None:
-        """`at`: when a read of the topic began before which everything was to be decided."""
+        """Judge the complete logs. `at`: the beginning of a read of the topic before which everything had to be decided."""
         for txn, entries in topic.ongoing.items():
             if entries[0].at < at:
                 known = self.txns.get(txn)
@@ -267,9 +273,9 @@ def _is_below(new: Entry, most: str, least: int) -> bool:
 
 
 def by_markers(part: Iterable[Event], common: Truth, older: Container[str], found: Findings) -> dict[str, Txn]:
-    """What became of the transactions that acknowledged rows of one topic, when the marker stood in the pending-ack log: only then
-    are they decided there. `common`: how their coordinators decided them. `older`: those that have markers; others acknowledge
-    since the topic was migrated.
+    """The outcomes of the transactions that acknowledged rows of one topic, at the times of their markers in the pending-ack log:
+    the marker decides an ack there. `common`: the outcomes in the coordinators' logs. `older`: transactions with markers; the
+    others acknowledged after the migration of the topic.
     """
     made: dict[str, Txn] = {}
     held: dict[str, Ack] = {}

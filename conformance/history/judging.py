@@ -1,4 +1,4 @@
-"""What the checker found, in words, with the events that show it."""
+"""Findings as text, with the events that show them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EVENT_CHARACTERS = 300
 
 
 def described(finding: Finding) -> str:
-    """The finding, and below it the events that show it, each as its line in the file."""
+    """The finding, followed by the events that show it, each as its line in the file."""
     return "\n".join([str(finding), *(f"    {_short(event)}" for event in finding.events)])
 
 

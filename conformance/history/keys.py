@@ -1,4 +1,4 @@
-"""Per-key order: rows of a key come in written order, also over splits and merges, parents before children (invariant 13)."""
+"""Per-key order: the rows of a key come in written order, also over splits and merges, parents before children (invariant 13)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Keys:
         self._index: dict[int, dict[str, int]] = {}
 
     def more(self, event: Read | Poll, who: str) -> None:
-        """The next rows. What is known is their place: the order of tasks does not count."""
+        """Take the next rows. Their places are compared: the order of tasks does not count."""
         last, found = self._last, self._found
         for row in sorted(event.rows, key=lambda r: r.position):
             if row.key is None:
@@ -53,7 +53,7 @@ class Keys:
 
 @lru_cache(maxsize=4096)
 def follows(parent: str, child: str) -> bool:
-    """Whether a key may go on in `child` after `parent`: their ranges meet, and the child is younger."""
+    """Whether a key may continue in `child` after `parent`: their hash ranges overlap, and the child is younger."""
     first, second = _SEGMENT.fullmatch(parent), _SEGMENT.fullmatch(child)
     if first is None or second is None:
         return False

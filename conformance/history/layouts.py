@@ -63,5 +63,5 @@ class Layouts:
 
 
 def _shape(event: Layout) -> tuple[bool, tuple[str, ...]]:
-    """What an epoch fixes. A sealed segment may leave a layout at any time."""
+    """The fields that are fixed for an epoch. A sealed segment may leave a layout within an epoch."""
     return event.deleted, tuple(sorted(s.name for s in event.segments if s.active))

@@ -1,4 +1,4 @@
-"""A history of several logs, divided: the common log of topic://, and each persistent topic's own, whose numbers count in it alone.
+"""Divides a history of several logs: the common log of topic://, and the log of each persistent topic with its own numbers.
 
 Transactions, applications and answers are common to all: they go with the common log.
 """
@@ -31,7 +31,7 @@ Seen = Read | Plan | Poll | Horizon
 
 
 def persistent(history: Iterable[Event]) -> set[str]:
-    """The persistent topics that a history tells of."""
+    """The persistent topics named in a history."""
     found: set[str] = set()
     places: set[str] = set()
     for event in history:
@@ -46,7 +46,7 @@ def persistent(history: Iterable[Event]) -> set[str]:
 
 
 def with_headers(history: Iterable[Event], in_stream: InStream) -> list[Event]:
-    """With the states of transactions of the older model, as its coordinators' logs tell them in their order."""
+    """The events with the states of marker-based transactions as header changes, in the order of the coordinators' logs."""
     found: list[Event] = []
     for event in history:
         found.append(event)
@@ -60,7 +60,7 @@ def with_headers(history: Iterable[Event], in_stream: InStream) -> list[Event]:
 
 
 def common(history: Iterable[Event]) -> list[Event]:
-    """Without what is of persistent topics alone."""
+    """The events without those of persistent topics alone."""
     found: list[Event] = []
     for event in history:
         if isinstance(event, (Read, Plan, Poll, Horizon)):
@@ -89,7 +89,7 @@ def _less(event: Seen) -> Seen | None:
 
 
 def of_topic(history: Iterable[Event], topic: str) -> list[Event]:
-    """What is of one persistent topic, by the numbers of its log; of calls their rows in it."""
+    """The events of one persistent topic, by the numbers of its log; calls with their rows in this topic only."""
     found: list[Event] = []
     calls: set[str] = set()
     for event in history:
@@ -110,7 +110,7 @@ def of_topic(history: Iterable[Event], topic: str) -> list[Event]:
 
 
 def _of(event: Seen, topic: str) -> Seen | None:
-    """A plan or a horizon of the common log says nothing of the topic; of a read it is not known how far it went."""
+    """A plan or a horizon of the common log says nothing about the topic. The range of a read over several logs is unknown here."""
     if isinstance(event, (Read, Poll)):
         rows = tuple(row for row in event.rows if row.segment == topic)
         one = event._replace(topics=(topic,), rows=rows, segments=None)

@@ -1,8 +1,9 @@
-"""A persistent topic that went on as topic://: what was recorded of it, in the words of the common log.
+"""A persistent topic that was migrated to a topic://, with its recorded events renumbered for the common log.
 
-There it is the first segment of the new topic. Its ledger `n` stands at `n + shift`, its own SEAL just below the seal that ends the
-segment. So whoever reads the new topic is judged by what was committed in the old one, and a stream that began with the old name
-is one stream, up to its end: nothing between the last row of the one and the first row of the other is lost or doubled.
+In the common log the persistent topic is the first segment of the new topic. Its ledger `n` gets the number `n + shift`, and its
+own SEAL comes just below the seal that ends the segment. So readers of the new topic are judged by the commits in the old one. A
+stream that began under the old name is one stream up to its end: no row between the last of the old topic and the first of the new
+one is lost or doubled.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ PERSISTENT = "persistent://"
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """`old` went on as `new`. `segment`: its name in the common log. `seal`: its own last word; `sealed_at`: the common seal."""
+    """`old` was migrated to `new`. `segment`: the name of the old log in the common log. `seal`: the number of its own SEAL;
+    `sealed_at`: the number of the common seal.
+    """
 
     old: str
     new: str
@@ -62,7 +65,7 @@ class Migration:
         return cast(int, self.sealed_at - 1 - self.seal - self.apart)
 
     def number(self, number: int) -> int:
-        """The place of a ledger in the common log. Between the two seals there is nothing: who is at the one is at the other."""
+        """The number of a ledger in the common log. There is nothing between the two seals: both have the same position."""
         return self.sealed_at if number >= self.seal else number + self.sealed_at - 1 - self.seal if number else 0
 
     def row(self, row: Row) -> Row:
@@ -75,7 +78,7 @@ class Migration:
 
 
 class Migrations:
-    """Those of one history, whose logs `in_stream` has followed."""
+    """The migrations of one history, whose logs `in_stream` has followed."""
 
     def __init__(self, history: Iterable[Event], in_stream: InStream, found: Findings) -> None:
         self._in_stream, self._found = in_stream, found
@@ -114,7 +117,7 @@ class Migrations:
     # --- the events of the common log -----------------------------------------------------------------------------------
 
     def common(self, history: Iterable[Event]) -> Iterator[Event]:
-        """All events, those of migrated topics in the words of the common log (what is of their own logs alone stays besides)."""
+        """All events, with those of migrated topics renumbered for the common log. Events of the old logs alone are kept."""
         return (self._onward(event) for event in history) if self else iter(history)
 
     def _onward(self, event: Event) -> Event:
@@ -176,7 +179,7 @@ class Migrations:
     # --- what was committed ---------------------------------------------------------------------------------------------
 
     def into(self, truth: Truth) -> None:
-        """What the old logs committed is committed in the common one, each ledger at its place, and in nobody else's."""
+        """Adds the commits of the old logs to the common truth, each ledger at its own number."""
         for one in self._by_old.values():
             own = self._in_stream.topics[one.old].truth
             for number, registered in own.registered.items():
@@ -197,6 +200,6 @@ class Migrations:
 
 
 def _between(which: int) -> float:
-    """1/2, 1/4, 3/4, 1/8, 3/8, ...: each of them, and the sum of it and a number, is exact, and compared as quickly as a number."""
+    """1/2, 1/4, 3/4, 1/8, 3/8, ...: each is exact, also as a sum with a whole number, and compares as fast as a number."""
     bits = (which + 1).bit_length()
     return (2 * (which + 1) + 1) / (1 << bits) - 1

@@ -1,4 +1,4 @@
-"""What a read had to show: for each read, the rows of its range, and the number that it could not miss."""
+"""The rows that each read had to return: the rows of its range, and the highest number that it could not miss."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Cell = tuple[int, str | None, str]
 
 
 class Expected(NamedTuple):
-    """Rows of a range, and when the last of them was committed."""
+    """The rows of a range, and the time at which the last of them was committed."""
 
     cells: frozenset[Cell]
     latest: Time
 
 
 class Touching(NamedTuple):
-    """A registration that touches the topics of a read: when it appeared, and when it was decided."""
+    """A registration that touches the topics of a read: the times at which it appeared and was decided."""
 
     number: int
     at: Time
@@ -34,7 +34,7 @@ class Touching(NamedTuple):
 
 
 class Ranges:
-    """Answers about a complete truth."""
+    """Answers questions about a complete truth."""
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
@@ -50,8 +50,8 @@ class Ranges:
         self._doubts: list[tuple[Time, Time]] | None = None
 
     def expected(self, topics: tuple[str, ...], start: float, end: float, at: Time, segments: Iterable[str] | None) -> Expected:
-        """The committed rows with start < number <= end. Of a topic whose deletion began before `at`, those that lie in the
-        segments that the read knew.
+        """The committed rows with start < number <= end. If the deletion of the topic began before `at`, only rows in the segments
+        known to the read.
         """
         gone = frozenset(t for t in topics if self._truth.deleted.get(t, NEVER) < at) if self._truth.deleted else frozenset()
         kept = frozenset(segments) if gone and segments is not None else None
@@ -74,8 +74,8 @@ class Ranges:
         return known
 
     def any_visible(self, topics: tuple[str, ...], start: int, end: int, began: Time, at: Time) -> int | None:
-        """The first number with start < number <= end that was committed before `at` with rows in the topics, but for what
-        retention has taken meanwhile (`Trims.ahead`).
+        """The first number with start < number <= end that was committed before `at` with rows in the topics and not trimmed
+        meanwhile (`Trims.ahead`).
         """
         ahead = partial(self._truth.trims.ahead, cut=end, began=began, at=at)
         for number, batch, found in self._cells:
@@ -84,7 +84,7 @@ class Ranges:
         return None
 
     def touching(self, topics: tuple[str, ...]) -> list[Touching]:
-        """The registrations that touch the topics, by number; of segments that were sealed below them nothing counts."""
+        """The registrations that touch the topics, by number; without those above the seal of their segment."""
         known = self._touching.get(topics)
         if known is None:
             truth = self._truth
@@ -101,7 +101,7 @@ class Ranges:
         return known
 
     def floor(self, topics: tuple[str, ...], began: Time) -> int:
-        """The highest number that a read which began then could not miss: it, and all below it, decided before. -1: none."""
+        """The highest number that a read beginning then could not miss: all numbers up to it were decided before. -1: none."""
         if not self._truth.store:
             if topics not in self._floors:
                 self._floors[topics] = self._claimed(topics)
@@ -115,7 +115,7 @@ class Ranges:
         return best
 
     def unseen(self, topics: tuple[str, ...], began: Time, final: bool) -> list[Batch]:
-        """Without the store: batches that a read which began then could not miss, and that nobody ever saw at any number."""
+        """Without a recorded store: batches that a read beginning then could not miss, and that no read ever returned."""
         if not self._nowhere:
             return []
         self.floor(topics, began)
@@ -123,7 +123,7 @@ class Ranges:
         return [b for b in self._nowhere if b.told_at < limit and any(topic_of(b.place(row)) in topics for row in b.rows)]
 
     def _claimed(self, topics: tuple[str, ...]) -> _Floors:
-        """Without the store: what was told before began, unless a call of before that answer was still in doubt at `began`."""
+        """Without a recorded store: commits acknowledged before `began`, unless an earlier call was still in doubt at `began`."""
         if self._doubts is None:
             self._doubts = _doubts(self._truth)
         told = [
@@ -135,7 +135,7 @@ class Ranges:
 
 
 class _Floors:
-    """`at(began)`: the highest number told before the first call that was in doubt at `began`."""
+    """`at(began)`: the highest number acknowledged before the first call in doubt at `began`."""
 
     def __init__(self, doubts: list[tuple[Time, Time]], told: list[tuple[Time, int]]) -> None:
         self._told = [at for at, _ in told]
@@ -145,7 +145,7 @@ class _Floors:
         open_: list[tuple[Time, Time]] = []
         moments = sorted({moment for interval in doubts for moment in interval if moment < NEVER})
         begun = 0
-        for moment in moments:  # from just after this moment on, up to the next one
+        for moment in moments:  # valid from just after this moment up to the next one
             while begun < len(doubts) and doubts[begun][0] <= moment:
                 heapq.heappush(open_, doubts[begun])
                 begun += 1
@@ -159,14 +159,14 @@ class _Floors:
         return self._numbers[told - 1] if told else -1
 
     def limit(self, began: Time) -> Time:
-        """What was told before this moment, a read that began at `began` could not miss."""
+        """Commits acknowledged before this moment could not be missed by a read that began at `began`."""
         change = bisect_left(self._changes, began) - 1
         return min(began, self._first[change]) if change >= 0 else began
 
 
 def _doubts(truth: Truth) -> list[tuple[Time, Time]]:
-    """For each call the time from its invocation until its fate was certain: its own answer, or a later one for its version or a
-    higher one of its application (which could only be given once this call was fenced).
+    """For each call the time from its invocation until its outcome was certain: by its own answer, or by a later answer for its
+    version or a higher one of its application (given only after this call was fenced).
     """
     last: dict[tuple[str, str], list[tuple[int, Time]]] = {}
     for name, told in truth.told.items():

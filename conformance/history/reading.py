@@ -1,4 +1,4 @@
-"""What readers got: nothing aborted, lost, doubled, torn, moved or out of order (invariants 4, 5, 9, 13)."""
+"""Judges reads: no row is aborted, lost, doubled, torn, moved or out of order (invariants 4, 5, 9, 13)."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Reading:
     def __init__(self, truth: Truth, ranges: Ranges, found: Findings) -> None:
         self._truth, self._ranges, self._found = truth, ranges, found
         self.placed: dict[tuple[int, str], Row] = {}
-        """Each row (its number, its id) as some reader first got it."""
+        """Row (number, id) -> its place in the first read that returned it."""
         self._held: dict[tuple[str, tuple[int, int, int]], str] = {}
-        """What lies at each position of a segment, as it was first seen."""
+        """Place in a segment -> the row that was first seen there."""
         self._shown: dict[tuple[str, ...], tuple[list[Time], list[int]]] = {}
-        """For each selection of topics: when reads returned, and the highest number that any had shown by then."""
+        """Selection of topics -> the times at which its reads returned, with the highest number returned by then."""
         self._keys: dict[str, Keys] = {}
-        """Of each reader, as far as its last read went on from those before it."""
+        """Reader -> the state of its chain of incremental reads."""
 
     def read(self, event: Read, new: tuple[Row, ...] | None = None) -> None:
-        """`new`: the rows that the read before it of the same reader did not have; all of that one came again as it was. None: the
-        read stands for itself.
+        """Judge one read. `new`: the rows that the previous read of the same reader lacked, where this read repeats all rows of the
+        previous one unchanged. None: the read is judged alone.
         """
         top = max((row[2][0] for row in event.rows), default=-1)
         start: float = -1 if event.start is None else event.start
@@ -49,7 +49,7 @@ class Reading:
         self._keys[event.who].more(event if new is None else event._replace(rows=new), event.who)
 
     def _shown_before(self, event: Read) -> int:
-        """The highest number that a read of these topics had shown before this one began: all below it was decided then."""
+        """The highest number returned by a read of these topics before this read began: everything below it was decided then."""
         best = -1
         for topics, (ats, tops) in self._shown.items():
             if topics == event.topics or set(topics) >= set(event.topics):
@@ -58,7 +58,9 @@ class Reading:
         return best
 
     def compare(self, event: Read | Poll, start: float, end: float, new: tuple[Row, ...] | None = None) -> None:
-        """The rows are exactly those of the range, each at its place, in order; of those that are not new the place is known."""
+        """The rows are exactly the rows of the range, in order and each at its place. The places of repeated rows are known
+        already.
+        """
         rows = event.rows
         if event.end is None and rows:
             ats, tops_shown = self._shown.setdefault(event.topics, ([], []))
@@ -78,7 +80,7 @@ class Reading:
         self._at_their_places(event if new is None else event._replace(rows=new))
 
     def _less_trimmed(self, event: Read | Poll, cells: frozenset[Cell], got: list[Cell]) -> frozenset[Cell]:
-        """Without what retention has taken in time, as far as the read did not get it."""
+        """The expected rows without trimmed rows that the read did not return."""
         back = self._truth.trims.gone(event.began, event.rows)
         if back:
             text = f"{_who(event)}: {len(back)} rows, e.g. {back[0].position} of {back[0].segment}"
@@ -86,7 +88,7 @@ class Reading:
         return cells - self._truth.trims.may_miss(event, cells.difference(got), got)
 
     def delivered(self, event: Poll) -> None:
-        """Rows given to a subscription: no range says which they must be, but each is committed, and at its place."""
+        """Judges rows delivered to a subscription: each is committed and at its place. A delivery has no range of expected rows."""
         expected = self._ranges.expected(event.topics, -1, NEVER, event.at, event.segments)
         got = Counter(self._cell(row) for row in event.rows)
         missing = expected.cells.difference(got)
@@ -117,12 +119,12 @@ class Reading:
                 tops[segment] = position
 
     def _of_its_transaction(self, row: Row, event: Read | Poll) -> None:
-        """The transaction that the row says it is of is the one that registered it (without the store: that committed it)."""
+        """The transaction named by the row is the one that registered it (without a recorded store: that committed it)."""
         truth, number = self._truth, row.position[0]
         if truth.store:
             known = truth.registered.get(number)
             if known is None:
-                return  # an unwritten read, or worse: that is found already
+                return  # an unwritten read or a worse anomaly: already reported
             txn = known.first.txn
         else:
             batch = truth.committed.get(number)
@@ -177,7 +179,7 @@ class Reading:
 
 
 def learn(truth: Truth, found: Findings, reads: Iterable[Read | Poll]) -> None:
-    """Without the store: which number each version has, from the rows that readers saw. What was seen once is committed."""
+    """Without a recorded store: derives the number of each version from the rows of reads. A row returned once is committed."""
     twice: set[tuple[str, int]] = set()
     of_txn: dict[str, Batch] = {}
     for event in reads:
@@ -207,7 +209,7 @@ def learn(truth: Truth, found: Findings, reads: Iterable[Read | Poll]) -> None:
 
 
 def versions_in_order(truth: Truth, found: Findings) -> None:
-    """Without the store: a higher version of an application lies at a higher number."""
+    """Without a recorded store: a higher version of an application lies at a higher number."""
     by_application: dict[tuple[str, str], list[Batch]] = defaultdict(list)
     for (app, topic, _), batch in truth.decided.items():
         if batch.number is not None:
@@ -221,7 +223,7 @@ def versions_in_order(truth: Truth, found: Findings) -> None:
 
 
 def _doomed(batch: Batch, truth: Truth) -> bool:
-    """Whether every call that was to write it was told that nothing of it counts."""
+    """Whether every call that was to write the row was answered "failed"."""
     return all(
         (told := truth.told.get(call.call)) is not None and told.said in ("failed", "conflict", "aborted") for call in batch.calls
     )

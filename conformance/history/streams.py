@@ -1,4 +1,4 @@
-"""Streams: micro-batches that follow each other without a gap or an overlap, replays that are the same, plans that move."""
+"""Judges streams: micro-batches adjoin without gap or overlap, replays return the same rows, plans advance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from conformance.history.words import topic_of
 
 @dataclass
 class Followed:
-    """One stream so far."""
+    """The state of one stream."""
 
     keys: Keys
     batches: dict[int, tuple[Poll, int, int]] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Streams:
             waiting = self._ranges.any_visible(event.topics, event.start, cut, event.began, event.at)
             floor = self._ranges.floor(event.topics, event.began)
             if self._truth.store and floor <= cut:
-                floor = event.start  # what is waiting says it, too, and knows what retention took meanwhile
+                floor = event.start  # the waiting row is reported instead, with regard to retention
             if waiting is not None or floor > event.start:
                 text = f"{event.stream} stands still at {event.start} although {waiting or floor} is visible (cut {event.cut})"
                 self._found.note("stands still", text, event)

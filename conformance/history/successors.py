@@ -1,7 +1,7 @@
-"""A persistent topic and its successor, a topic://, as clients alone saw them: one log of their own.
+"""A persistent topic and its successor, a topic://, as one log. This view is for histories recorded by clients alone.
 
-Where the store is recorded `migrations` knows how the two numbers go together. Here the numbers of the successor are put behind all
-of the old log, and each pair is judged by itself: nothing of it is lost or doubled from the one to the other.
+With a recorded store `migrations` relates the numbers of the two logs. Here the numbers of the successor are placed after all
+numbers of the old log. Each pair is judged by itself: no row is lost or doubled between the two topics.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from conformance.history.words import topic_of
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """`old` goes on as `new`. `behind`: what is added to a number of the successor."""
+    """`old` was migrated to `new`. `behind`: the amount added to each number of the successor."""
 
     old: str
     new: str
     behind: int
 
     def has(self, place: str) -> bool:
-        """Whether a topic or segment is one of the pair's."""
+        """Whether a topic or segment belongs to the pair."""
         return place == self.old or topic_of(place) == self.new
 
     def row(self, row: Row) -> Row:
@@ -34,7 +34,7 @@ class Pair:
 
     @property
     def segment(self) -> str:
-        """The old log in the words of the new topic: its first segment."""
+        """The name of the old log as the first segment of the new topic."""
         return f"{self.new.replace('topic://', 'segment://')}/0000-ffff-0"
 
     def place(self, place: Place, segment: str) -> Place:
@@ -43,7 +43,7 @@ class Pair:
 
 
 def pairs(history: Iterable[Event]) -> list[Pair]:
-    """The pairs that a history tells of."""
+    """The pairs named in a history."""
     successors: dict[str, str] = {}
     tops: dict[str, int] = {}
     for event in history:
@@ -56,7 +56,7 @@ def pairs(history: Iterable[Event]) -> list[Pair]:
 
 
 def without(history: Iterable[Event], found: Sequence[Pair]) -> list[Event]:
-    """What is of other topics."""
+    """The events of topics outside all pairs."""
     rest: list[Event] = []
     for event in history:
         if isinstance(event, (Read, Plan, Poll, Horizon)):
@@ -77,7 +77,7 @@ def _less(event: Read | Plan | Poll | Horizon, found: Sequence[Pair]) -> Event:
 
 
 def of_pair(history: Iterable[Event], pair: Pair, found: Findings) -> list[Event]:
-    """What is of one pair, in the words of its successor. A micro-batch over both is noted."""
+    """The events of one pair, with the names of the successor. Marks a micro-batch that covers both topics."""
     part: list[Event] = []
     calls: set[str] = set()
     for event in history:
@@ -116,7 +116,7 @@ def _is_in(row: Written, call: Commit, pair: Pair) -> bool:
 
 
 def left_undone(history: Sequence[Event], found: Findings) -> None:
-    """A subscription that has nothing left was given every row of the last read of its topics, and what it moved is there."""
+    """A subscription with no lag has received every row of the last read of its topics, and its cursors have reached the end."""
     of = {event.successor: event.topic for event in history if isinstance(event, Successor)}
     final: dict[str, dict[str, None]] = {}
     given: dict[str, set[str]] = {}

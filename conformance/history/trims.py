@@ -1,4 +1,4 @@
-"""What retention has taken: rows that a read may be without, and those that it must be without (protocol.md section 7, trim)."""
+"""Rows taken by retention: the rows that a read may lack, and the rows that it must lack (protocol.md section 7, trim)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Cell = TypeVar("Cell", bound=tuple[int, str | None, str])
 
 
 def _topic(segment: str | None, topics: tuple[str, ...]) -> str | None:
-    """The topic of a row that a read of these topics got; None: nobody knows."""
+    """The topic of a row that a read of these topics returned; None: unknown."""
     if segment is not None:
         return topic_of(segment)
     return topics[0] if len(topics) == 1 else None
 
 
 class Trims:
-    """All trims of a history, and since when each stream has been one: what was gone by then it never misses."""
+    """All trims of a history, and the start of each stream: a stream never misses rows that were trimmed before its start."""
 
     def __init__(self) -> None:
         self._of: dict[str, list[Trim]] = defaultdict(list)
@@ -33,15 +33,15 @@ class Trims:
         self._of[event.segment].append(event)
 
     def began(self, event: Plan | Poll) -> None:
-        """In the order of the events: the first one of a stream says when its first plan was known."""
+        """Called in the order of the events. The first event of a stream fixes the time at which its first plan was known."""
         self._streams.setdefault(event.stream, event.at if isinstance(event, Plan) else event.began)
 
     def may_miss(self, event: Read | Poll, cells: Iterable[Cell], got: Iterable[Cell]) -> set[Cell]:
-        """Of these rows: those that a read may be without. A stream that needs what goes later hears of it instead.
+        """The rows among these that a read may lack. A stream that needs rows trimmed later gets an error instead.
 
-        Retention takes a transaction from all segments of a topic: a read that got some of its rows there lacks the rest.
-        So a row may also be missing because retention takes others of its transaction (a trim that is half done).
-        Where nobody knows the segment of a row (the store was not recorded), any one of the read's topics may have been its own.
+        Retention trims a transaction in all segments of a topic. A read that returned some of its rows may not lack the others.
+        A read may lack all of its rows, also during a trim that has reached only some segments.
+        If the segment of a row is unknown (no recorded store), the row may belong to any topic of the read.
         """
         until = event.at if isinstance(event, Read) else self._streams.get(event.stream, event.began)
         shown = {(number, _topic(segment, event.topics)) for number, segment, _ in got}
@@ -53,16 +53,16 @@ class Trims:
         }
 
     def gone(self, began: Time, rows: Iterable[Row]) -> list[Row]:
-        """Of these rows: those that nobody gets any more who asks at this moment."""
+        """The rows among these that no read beginning at this moment returns any more."""
         return [row for row in rows if any(t.through >= row.position[0] and t.at < began for t in self._of.get(row.segment, ()))]
 
     def is_gone(self, segment: str, number: int, before: Time) -> bool:
-        """Whether a row may have been taken before this moment."""
+        """Whether a row may have been trimmed before this moment."""
         return segment in self._of and self._had_begun(segment, number, before)
 
     def ahead(self, segment: str, cut: int, began: Time, at: Time) -> bool:
-        """Whether retention has gone beyond this cut while somebody looked. That he hears of when he looks again: the guard that he
-        saw lies where his log did not reach.
+        """Whether retention trimmed rows above this cut while the reader was planning. The reader meets the trim at its next plan:
+        the trim guard that it read lies above the end of its log.
         """
         return any(trim.through > cut and began < trim.at and trim.began < at for trim in self._of.get(segment, ()))
 

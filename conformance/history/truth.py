@@ -1,7 +1,7 @@
-"""What was committed, as far as a history tells: from the store's records where they were recorded, else from clients and readers.
+"""The committed data, as far as a history shows it: from store records where they were recorded, else from clients and readers.
 
-A recorder that watches the store gives headers and registrations: then they are the truth, and clients' answers are judged by it.
-Without them a write counts from the moment at which its committer was told so, or any reader saw it.
+A recorder that watches the store provides headers and registrations. They are then the truth, and the answers of clients are judged
+by them. Without them a write is committed from the moment at which its committer was answered or a reader returned it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Version = tuple[str, str, int]
 
 @dataclass(slots=True)
 class Batch:
-    """What one transaction wrote, as the checker knows it. `number`: of its registration, once known.
+    """The write of one transaction. `number`: of its registration, once known.
 
-    committed_at  when it was seen to be committed (the header's change; else the first answer or read that shows it)
-    told_at       when a committer was first told that it counts
+    committed_at  time of the commit (the header's change; else the first answer or read that shows it)
+    told_at       time of the first answer "committed" to a committer
     """
 
     label: str
@@ -37,13 +37,13 @@ class Batch:
     calls: list[Commit] = field(default_factory=list)
 
     def place(self, row: Written) -> str:
-        """The segment or topic of one of its rows."""
+        """The segment or topic of a row of the batch."""
         return row.segment or self.topic
 
 
 @dataclass(slots=True)
 class Txn:
-    """What became of a transaction's header."""
+    """The states of a transaction's header."""
 
     header: Header
     opened_at: Time
@@ -54,7 +54,7 @@ class Txn:
 
 @dataclass(slots=True)
 class Registered:
-    """A registration (of a persistent topic: an entry with data) as it appeared, and how it was settled. `gone`: it was dropped."""
+    """A registration (in a persistent topic: an entry with data) as it appeared, and its outcome. `gone`: it was deleted."""
 
     first: Registration | Entry
     state: str | None = None
@@ -64,7 +64,7 @@ class Registered:
 
 @dataclass(slots=True)
 class Truth:
-    """What the events so far say."""
+    """The state derived from the events so far."""
 
     store: bool = False
     """Whether headers and registrations were recorded."""
@@ -96,13 +96,15 @@ class Truth:
     """Topics without a key: rows of one key may lie in any segment, in the order of their numbers."""
 
     def decided_at(self, number: int) -> Time:
-        """When the registration's fate was sealed; NEVER while its transaction is OPEN, 0 if nobody ever opened it."""
+        """The time at which the registration was decided; NEVER while its transaction is OPEN; 0 if the transaction was never
+        opened.
+        """
         txn = self.registered[number].first.txn
         found = self.txns.get(txn) if txn is not None else None
         return 0 if found is None else found.decided_at
 
     def batch_of_call(self, call: Commit) -> Batch:
-        """What the call wants to write; calls of one version with the same rows are one batch."""
+        """The write that the call asks for; calls of one version with the same rows share one batch."""
         version = (call.app, call.topic, call.version)
         known = self.batches.setdefault(version, [])
         for batch in known:

@@ -1,4 +1,4 @@
-"""The words that all events of a recorded history share: times, positions, rows (`conformance.history.format`)."""
+"""The value types of all events of a recorded history: times, positions, rows (`conformance.history.format`)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Written(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One row (or part) as a reader got it. `position`: ledgerId, entryId, batchIndex. `txn`: the transaction that it said the row
-    is of; None: of none, or not recorded.
+    """One row (or part) as a reader received it. `position`: ledgerId, entryId, batchIndex. `txn`: the transaction named by the
+    row's metadata; None: no transaction, or not recorded.
     """
 
     id: str
@@ -39,7 +39,7 @@ class Row(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def topic_of(place: str) -> str:
-    """The topic of a segment (or of a topic, also a persistent one)."""
+    """The topic of a segment. A topic, also a persistent one, is returned as it is."""
     return (
         place
         if place.startswith(("topic://", "persistent://"))

@@ -1,1 +1,1 @@
-"""Power loss: what a cluster is after the power has failed at any moment (docs/conformance.md, Power cuts)."""
+"""Power loss: the state of a cluster after a power failure at any moment (docs/conformance.md, Power cuts)."""

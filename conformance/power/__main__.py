@@ -1,4 +1,4 @@
-"""`make power`: the power fails at every crash point of everything that writes files. Exits with 1 if anything at all was wrong.
+"""`make power`: the power fails at every crash point of all work that writes files. Exits with 1 after any violation.
 
 python -m conformance.power [--seed S] [--cuts N] [--points N] [--only founding|embedded|transactions|..]
 """

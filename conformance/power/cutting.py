@@ -1,4 +1,4 @@
-"""Plays a scenario, cuts the power at each of its crash points in several ways, and judges what is left."""
+"""Plays a scenario, cuts the power at each of its crash points in several ways, and judges the resulting states."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXHAUSTIVE = 16
 
 @dataclass(frozen=True)
 class Wrong:
-    """One power cut after which something was wrong."""
+    """A power cut with a wrong state after it."""
 
     scenario: str
     point: int
@@ -34,7 +34,7 @@ class Wrong:
 
 @dataclass
 class Cuts:
-    """`points`: crash points that were met. `cuts`: power cuts that were judged; those that leave the same are judged once."""
+    """`points`: the crash points met. `cuts`: the power cuts judged; cuts with the same resulting state are judged once."""
 
     points: int = 0
     cuts: int = 0
@@ -89,7 +89,7 @@ class _Run:
             yield from self._judged(point, moment, pick, moment.after)
 
     def killed(self, point: int, moment: Moment, again: Callable[[World], None]) -> Iterator[Wrong]:
-        """The process is killed at this moment, another one finishes its work, and then the power fails."""
+        """The process is killed at this moment, another process finishes its work, and then the power fails."""
         world = World.after_a_kill(moment, folder=self.folder, name=f"k{point}x")
         world.moments = []
         after = f"{moment.after}, a kill"
@@ -108,7 +108,7 @@ class _Run:
         if same in self.judged:
             return
         self.judged.add(same)
-        self.kept.append(moment)  # what is told apart by its id must not be forgotten
+        self.kept.append(moment)  # moments are told apart by id(), so they must stay alive
         self.done.cuts += 1
         with world.running():
             for said in _said(self.scenario, world):
@@ -117,7 +117,7 @@ class _Run:
 
 
 def _said(scenario: Scenario, world: World) -> Iterator[str]:
-    """Foreign errors are wrong, too."""
+    """The violations found by the scenario's judge; any exception is a violation, too."""
     try:
         yield from scenario.judge(world)
     except Exception as error:
@@ -125,7 +125,7 @@ def _said(scenario: Scenario, world: World) -> Iterator[str]:
 
 
 def _picks(moment: Moment, rng: random.Random, cuts: int) -> Iterator[Pick]:
-    """What power cuts at this moment leave: everything that one can, if that is not much."""
+    """The states that power cuts at this moment leave: all of them, if they are few."""
     outcomes = sum(1 for _ in (_outcome(moment, picker()) for picker in all_picks(EXHAUSTIVE + 1)))
     if outcomes <= min(EXHAUSTIVE, cuts + 2):
         yield from (picker() for picker in all_picks(EXHAUSTIVE))
@@ -148,7 +148,7 @@ def _biased(rng: random.Random, bias: float, of: int) -> int:
 
 @contextmanager
 def _without_log() -> Iterator[None]:
-    """What sweeps say of transactions that they time out is no news here."""
+    """Without the log lines of sweeps about transactions that they time out."""
     logger = logging.getLogger("txnsegment")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -35,8 +35,9 @@ class _File:
 
 @dataclass(eq=False)
 class _Folder:
-    """`entries`: what is visible. `durable`: as of the last sync. `pending`: changes since, each of one call: names to what they
-    became (None: removed)."""
+    """`entries`: the visible entries. `durable`: the entries at the last sync. `pending`: the changes since, one dict for each
+    call: name to new entry (None: removed).
+    """
 
     entries: dict[str, _File | _Folder] = field(default_factory=dict)
     durable: dict[str, _File | _Folder] = field(default_factory=dict)
@@ -52,7 +53,7 @@ class FrozenFile:
 
 @dataclass(frozen=True, eq=False)
 class FrozenFolder:
-    """A folder at one moment. `durable` and `pending` are filled while it is made."""
+    """A folder at one moment. `durable` and `pending` are filled during its construction."""
 
     durable: dict[str, Frozen] = field(default_factory=dict)
     pending: list[dict[str, Frozen | None]] = field(default_factory=list)
@@ -63,7 +64,7 @@ Frozen = FrozenFile | FrozenFolder
 
 @dataclass
 class _Stream:
-    """What pyarrow writes to."""
+    """The output stream for pyarrow."""
 
     disk: SimulatedDisk
     file: _File
@@ -81,16 +82,16 @@ class _Stream:
         return self.position
 
     def flush(self) -> None:
-        """Nothing is kept back."""
+        """Does nothing: the stream has no buffer."""
 
     def close(self) -> None:
         self.closed = True
 
 
 class SimulatedDisk:
-    """Implements `ledgers.disk.Disk`. `told` hears of each call once it has changed something: what it did to which path.
+    """Implements `ledgers.disk.Disk`. `told` is called after each change, with the kind of the change and its path.
 
-    `mirrored`: folders in this one are made on the real disk too, for what lies there in files of its own (SQLite).
+    `mirrored`: folders below this one are created on the real disk too, for files written past this class (SQLite).
     """
 
     def __init__(self, now_ms: Callable[[], int], *, mirrored: Path | None = None) -> None:
@@ -110,7 +111,7 @@ class SimulatedDisk:
         return pa.PythonFile(_Stream(self, file, path), mode="w")
 
     def append(self, file: _File, data: bytes, path: Path) -> None:
-        """What a stream writes."""
+        """Bytes written to a stream."""
         with self._lock:
             file.content += data
             file.mtime_ms = self._now_ms()
@@ -213,19 +214,19 @@ class SimulatedDisk:
     # --- power cuts ------------------------------------------------------------------------------------------------
 
     def settle(self, folder: Path) -> None:
-        """Make a folder and those above it, durably: what was there before the world began."""
+        """Create a folder and its parents durably, as if they existed before the world began."""
         for path in (*reversed(folder.parents), folder):
             if not self.is_folder(path):
                 self._add(path, _Folder())
                 self.sync_folder(path.parent)
 
     def is_there(self, path: Path) -> bool:
-        """Whether there is a file or folder of this name."""
+        """Whether a file or folder of this name exists."""
         with self._lock:
             return self._find(path) is not None
 
     def freeze(self) -> FrozenFolder:
-        """Everything that a power cut at this moment can leave."""
+        """All states that a power cut at this moment can leave."""
         with self._lock:
             return _frozen(self._root)
 
@@ -233,7 +234,7 @@ class SimulatedDisk:
     def after_a_cut(
         cls, frozen: FrozenFolder, pick: Pick, now_ms: Callable[[], int], *, mirrored: Path | None = None
     ) -> SimulatedDisk:
-        """The disk as one power cut left it: all that is there is durable."""
+        """The disk in the state left by one power cut: everything on it is durable."""
         disk = cls(now_ms, mirrored=mirrored)
         root = _left(frozen, pick, {})
         assert isinstance(root, _Folder)
@@ -242,7 +243,7 @@ class SimulatedDisk:
 
     @classmethod
     def after_a_kill(cls, frozen: FrozenFolder, now_ms: Callable[[], int], *, mirrored: Path | None = None) -> SimulatedDisk:
-        """The disk as it was: its process is gone, all that was visible is, and no more of it is durable than was."""
+        """The disk after its process was killed: everything visible stays, and the durable part is unchanged."""
         disk = cls(now_ms, mirrored=mirrored)
         root = _kept(frozen, {})
         assert isinstance(root, _Folder)
@@ -250,7 +251,7 @@ class SimulatedDisk:
         return disk
 
     def fingerprint(self) -> tuple[Any, ...]:
-        """Of what is visible. Two disks with one fingerprint hold the same files."""
+        """A digest of the visible content. Two disks with the same fingerprint hold the same files."""
         return _printed(self._root)
 
 
@@ -274,7 +275,7 @@ def _frozen(root: _Folder) -> FrozenFolder:
 
 
 def _kept(what: Frozen, seen: dict[int, _File | _Folder]) -> _File | _Folder:
-    """A file or folder as it was when it was frozen."""
+    """A file or folder in its state at the freeze."""
     if id(what) not in seen:
         if isinstance(what, FrozenFile):
             seen[id(what)] = _File(what.content, what.synced, what.mtime_ms)
@@ -289,7 +290,7 @@ def _kept(what: Frozen, seen: dict[int, _File | _Folder]) -> _File | _Folder:
 
 
 def _left(what: Frozen, pick: Pick, seen: dict[int, _File | _Folder]) -> _File | _Folder:
-    """What is left of a file or folder. A file of two names has one content."""
+    """The remainder of a file or folder after the cut. A file with two names has one content."""
     if id(what) not in seen:
         if isinstance(what, FrozenFile):
             content = _content(what, pick)
@@ -320,7 +321,7 @@ def _printed(what: _File | _Folder) -> tuple[Any, ...]:
 
 
 def all_picks(limit: int) -> Iterator[Callable[[], Pick]]:
-    """Every sequence of choices, one after the other; ends after `limit` of them. Each is to be used before the next is taken."""
+    """Every sequence of choices, one after the other, at most `limit`. Each one is to be used before the next is requested."""
     chosen: list[tuple[int, int]] = []  # (choice, of how many)
 
     def picker() -> Pick:

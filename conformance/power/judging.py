@@ -1,4 +1,4 @@
-"""What must be true of a cluster after a power cut, whatever was lost."""
+"""The conditions that must hold for a cluster after any power cut."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from txnsegment import Cluster
 
 
 def judged(world: World, url: str | None = None) -> Iterator[str]:
-    """Everything that is wrong. The cluster is opened, written to, read, swept beyond all ages, written to and compacted, read."""
+    """All violations. The cluster is opened, written to, read, swept past all age limits, written to and compacted, and read."""
     try:
         with world.connected(url) as cluster:
             settings = cluster.settings
             _write(world, cluster)
-        world.pass_time(settings.max_txn_timeout_ms + settings.deadline_allowance_ms)  # what was left open holds nobody up now
+        world.pass_time(settings.max_txn_timeout_ms + settings.deadline_allowance_ms)  # open transactions block nothing now
         with world.connected(url) as cluster:
             yield from _whole(world, cluster, "after the power cut")
         for passed in (settings.orphan_age_ms, settings.grace_period_ms, settings.grace_period_ms):
@@ -44,7 +44,7 @@ def _topics(cluster: Cluster) -> list[str]:
 
 
 def _write(world: World, cluster: Cluster) -> None:
-    """One transaction to every topic of a kind."""
+    """One transaction to every topic of one transaction model."""
     topics = _topics(cluster)
     for kind in ("topic:", "persistent:"):
         mine = {topic: 2 for topic in topics if topic.startswith(kind)}
@@ -53,8 +53,9 @@ def _write(world: World, cluster: Cluster) -> None:
 
 
 def _whole(world: World, cluster: Cluster, when: str) -> Iterator[str]:
-    """Each transaction is there as a whole or not at all, if its commit has returned it is, and nothing else is there; nothing that
-    a record names is missing."""
+    """Each transaction is there as a whole or not at all; a transaction whose commit has returned is there; no other row is there;
+    no file named by a record is missing.
+    """
     there = _topics(cluster)
     found = {topic: Counter(rows(cluster, topic)) for topic in there}
     wanted: dict[str, Counter[int]] = {topic: Counter() for topic in there}
@@ -81,7 +82,7 @@ def _whole(world: World, cluster: Cluster, when: str) -> Iterator[str]:
 
 
 def rows(cluster: Cluster, topic: str) -> Iterator[int]:
-    """The numbers of all rows that a reader sees, read from the files."""
+    """The numbers of all visible rows, read from the files."""
     storage = cluster.client.cluster.storage
     reading = log_of(cluster.client, topic).now()
     for segment in reading.segments:

@@ -1,4 +1,4 @@
-"""What a cluster does while its power may fail: each scenario cuts through one kind of work."""
+"""The work of a cluster while its power may fail: each scenario covers one kind of work."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ Judge = Callable[[World], Iterator[str]]
 class Scenario:
     """One kind of work.
 
-    play      does it
-    judge     what must be true after a power cut at any moment of it
-    again     what is done by whoever finishes the work after it was killed; what that one promises must outlive a power cut, too
-    small     limits of the real code that are lowered, so that little work meets them
+    play      does the work
+    judge     checks the conditions after a power cut at any moment of the work
+    again     the work of a process that finishes it after a kill; promises of that process must survive a power cut, too
+    small     lowered limits of the real code, so that little work reaches them
     embedded  the store is SQLite, in a folder that the cluster makes
     """
 
@@ -68,7 +68,7 @@ class Scenario:
 
 
 def founding(world: World) -> None:
-    """A cluster is made, with a topic and one transaction."""
+    """Bootstrap: a cluster is created, with a topic and one transaction."""
     with world.connected() as cluster:
         cluster.topics.create(T, segments=2)
         world.commit(cluster, {T: 4})
@@ -94,7 +94,7 @@ def transactions(world: World) -> None:
 
 
 def sink(world: World) -> None:
-    """What Spark's sink does: tasks stage parts, one of them twice, then the driver commits."""
+    """The work of Spark's sink: tasks stage parts, one of them twice, then the driver commits."""
     with world.connected() as cluster:
         _topics(cluster)
         client = cluster.client
@@ -109,7 +109,7 @@ def sink(world: World) -> None:
 
 
 def together(world: World) -> None:
-    """One transaction over several writes of Spark, which leave staging manifests."""
+    """One transaction over several writes of Spark, which publish staging manifests."""
     with world.connected() as cluster:
         _topics(cluster)
         client = cluster.client
@@ -128,7 +128,7 @@ def together(world: World) -> None:
 
 
 def sweeping(world: World) -> None:
-    """Transactions are folded into index snapshots; the orphan sweep takes what is superseded, in several passes."""
+    """Transactions are folded into index snapshots; several passes of the orphan sweep delete superseded files."""
     with world.connected() as cluster:
         _topics(cluster)
         for _ in range(4):
@@ -141,7 +141,7 @@ def sweeping(world: World) -> None:
 
 
 def compacting(world: World) -> None:
-    """Folded parts are put together; the old ones are taken away after the grace period."""
+    """Folded parts are joined; the old parts are deleted after the grace period."""
     with world.connected() as cluster:
         _topics(cluster)
         for _ in range(3):
@@ -158,7 +158,7 @@ def compacting(world: World) -> None:
 
 
 def trimming(world: World) -> None:
-    """Retention takes the older transactions of a topic."""
+    """Retention trims the older transactions of a topic."""
     with world.connected() as cluster:
         _topics(cluster)
         for _ in range(3):
@@ -193,7 +193,7 @@ def persistent(world: World) -> None:
 
 
 def backing_up(world: World) -> None:
-    """A backup into a file, beside transactions."""
+    """A backup is written into a file, beside transactions."""
     with world.connected() as cluster:
         _topics(cluster)
         world.commit(cluster, {T: 4, U: 2})
@@ -205,7 +205,7 @@ def backing_up(world: World) -> None:
 
 
 def judged_backup(world: World) -> Iterator[str]:
-    """A backup that was written is there and whole; one that was not can be written under the same name."""
+    """A finished backup exists and is whole; an unfinished one can be written under the same name."""
     try:
         backup_file.read(BACKUP)
     except TxnSegmentError as error:
@@ -246,7 +246,7 @@ def restore_again(world: World) -> None:
 
 
 def judged_restore(world: World) -> Iterator[str]:
-    """What was restored is as it was; a restore that was not finished can be run again."""
+    """The restored content equals the backup; an unfinished restore can be run again."""
     if "a backup was written" not in world.facts:
         yield from judged(world)
         return

@@ -1,4 +1,4 @@
-"""A cluster whose files lie on a simulated disk, and every moment at which its power can fail."""
+"""A cluster with its files on a simulated disk, and every moment at which the power can fail."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ State = MemoryState | bytes
 
 @dataclass(frozen=True)
 class Txn:
-    """What one transaction wrote: rows by topic, numbers that no other transaction writes. `promised`: its commit has returned.
-    `leaving`: topics of which retention may have taken it.
+    """The rows of one transaction by topic: numbers that no other transaction writes. `promised`: its commit has returned.
+    `leaving`: topics whose retention may have trimmed it.
     """
 
     rows: Mapping[str, tuple[int, ...]]
@@ -51,10 +51,10 @@ class Txn:
 
 @dataclass(frozen=True)
 class Moment:
-    """A crash point: all that is durable then, all that may be, and what was promised. `after`: the call before it.
+    """A crash point: the durable state, the possible states, and the promises at this moment. `after`: the call before it.
 
-    `stores`: by URL or path the states that a power cut may leave, oldest first. Writes that are not durable (`Put.durable`) may be
-    undone back to the last one that is.
+    `stores`: by URL or path, the states that a power cut may leave, oldest first. A power cut may undo writes that are not durable
+    (`Put.durable`), back to the last durable one.
     """
 
     after: str
@@ -68,7 +68,7 @@ class Moment:
 
 @dataclass
 class World:
-    """Runs a scenario, or what is done after a power cut. `folder`: a real folder for SQLite; without it stores are in memory."""
+    """Runs a scenario, or the work after a power cut. `folder`: a real folder for SQLite; without it stores are in memory."""
 
     folder: Path | None = None
     clock: SimulatedClock = field(default_factory=SimulatedClock)
@@ -83,7 +83,7 @@ class World:
 
     @classmethod
     def new(cls, folder: Path | None = None) -> World:
-        """An empty one."""
+        """An empty world."""
         world = cls(folder)
         for made in (world.ledgers.parent.parent, BACKUPS):
             world.disk.settle(made)
@@ -101,7 +101,7 @@ class World:
 
     @contextmanager
     def running(self) -> Iterator[World]:
-        """All local files lie on its disk; every call to disk and store is a crash point."""
+        """Within the block all local files lie on the simulated disk; every call to disk and store is a crash point."""
         self.disk.told = self.note
         with in_place_of_the_disk(self.disk), _told_of_writes(self):
             yield self
@@ -119,7 +119,7 @@ class World:
 
     @contextmanager
     def connected(self, url: str | None = None) -> Iterator[Cluster]:
-        """A process of its own on the cluster, which is made if there is none."""
+        """A separate process on the cluster, which is created if missing."""
         ledgers = f"file://{self.ledgers}" if self.folder is None else None
         opened = open_cluster(url or self.url, ledgers=ledgers, settings=SETTINGS, clock=self.clock)
         opened.unique = self.unique
@@ -129,7 +129,7 @@ class World:
             opened.close()
 
     def begin(self, rows: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        """Say that a transaction is tried now; the rows that it is to write by topic, given how many."""
+        """Record that a transaction is tried now; returns its rows by topic, for the given counts."""
         number = len(self.txns) + 1
         written = {topic: tuple(number * 1000 + i for i in range(count)) for topic, count in rows.items()}
         self.txns = {**self.txns, number: Txn(written, leaving=self.leaving & rows.keys())}
@@ -137,18 +137,18 @@ class World:
         return written
 
     def promise(self, written: Mapping[str, tuple[int, ...]]) -> None:
-        """Say that its commit has returned."""
+        """Record that the commit of the transaction has returned."""
         number, txn = next((number, txn) for number, txn in self.txns.items() if txn.rows == written)
         self.txns = {**self.txns, number: replace(txn, promised=True)}
         self.note("commit has returned")
 
     def leave(self, topic: str) -> None:
-        """Say that from now on retention may take every transaction of a topic."""
+        """Record that retention may trim every transaction of a topic from now on."""
         self.leaving |= {topic}
         self.txns = {n: replace(txn, leaving=txn.leaving | ({topic} & txn.rows.keys())) for n, txn in self.txns.items()}
 
     def commit(self, cluster: Cluster, rows: Mapping[str, int], *, calls: int = 1) -> None:
-        """One transaction, whose rows are appended in so many calls for each topic."""
+        """One transaction; its rows are appended in the given number of calls for each topic."""
         written = self.begin(rows)
         txn = cluster.begin()
         self.append(txn, written, calls)
@@ -163,12 +163,12 @@ class World:
                     txn.append(topic, table(numbers[i::calls]))
 
     def state(self, fact: str) -> None:
-        """From now on this is so, whatever happens."""
+        """Record a condition that must hold from now on, also after any power cut."""
         self.facts.add(fact)
         self.note(fact)
 
     def pass_time(self, ms: int) -> None:
-        """Long enough for everything that was written to have reached the store's disk."""
+        """Let enough time pass for every write to reach the store's disk."""
         self.clock.now += ms
         self._undone.clear()
 
@@ -185,7 +185,7 @@ class World:
             self.moments.append(moment)
 
     def written(self, store: MetadataStore, before: MemoryState | None, *, durable: bool) -> None:
-        """A write is done: the state before it may be what a power cut leaves, unless the write is durable."""
+        """A write is done: a power cut may leave the state before it, unless the write is durable."""
         for url in (STORE, RESTORED):
             if before is not None and isinstance(store, MemoryStore) and store.shared is _shared(url):
                 if durable:
@@ -200,7 +200,7 @@ class World:
 
     @classmethod
     def after_a_cut(cls, moment: Moment, pick: Pick, *, folder: Path | None, name: str) -> World:
-        """What a power cut left of disk and stores; whoever was at work is gone, with the sessions of all."""
+        """The state of disk and stores left by a power cut: all processes are gone, with their sessions."""
         left = {url: one_of(states, pick) for url, states in moment.stores.items()}
         world = cls._from(moment, folder, name)
         world.left = tuple(state if isinstance(state, bytes) else id(state) for state in left.values())
@@ -210,7 +210,7 @@ class World:
 
     @classmethod
     def after_a_kill(cls, moment: Moment, *, folder: Path | None, name: str) -> World:
-        """Whoever was at work is gone, and the power has not failed yet."""
+        """The state after a kill of all processes, before the power fails."""
         left = {url: states[-1] for url, states in moment.stores.items()}
         world = cls._from(moment, folder, name)
         world._undone = {url: [s for s in states[:-1] if isinstance(s, MemoryState)] for url, states in moment.stores.items()}
@@ -225,7 +225,7 @@ class World:
         return world
 
     def _put_back(self, left: Mapping[str, State]) -> None:
-        """The stores as they were. Of a real folder that is not on the disk any more nothing is left."""
+        """The stores as they were. A real folder that is missing on the simulated disk is emptied."""
         if self.folder is not None:
             for gone in self.folder.iterdir():
                 shutil.rmtree(gone)
@@ -246,12 +246,12 @@ def one_of(states: Sequence[State], pick: Pick) -> State:
 
 
 def _shared(url: str) -> Shared:
-    """What all stores in memory of one name share."""
+    """The state shared by all memory stores of one name."""
     return MemoryStore(url.removeprefix("memory://")).shared
 
 
 def _databases(folder: Path) -> dict[str, tuple[State, ...]]:
-    """The committed content of each SQLite store under a folder, which outlives a power cut (synchronous=FULL)."""
+    """The committed content of each SQLite store under a folder. It survives a power cut (synchronous=FULL)."""
     found: dict[str, tuple[State, ...]] = {}
     for path in sorted(folder.glob(f"*/{FILE}")):
         with closing(sqlite3.connect(path)) as connection:
@@ -261,7 +261,7 @@ def _databases(folder: Path) -> dict[str, tuple[State, ...]]:
 
 @contextmanager
 def _told_of_writes(world: World) -> Iterator[None]:
-    """The world hears of each write to a store before it and once it is done."""
+    """A store that reports each write to the world, before and after it."""
     kinds: tuple[Any, ...] = (MemoryStore, SqliteStore)
     before = [(kind, kind.write) for kind in kinds]
 

@@ -1,4 +1,4 @@
-"""What one case gets: an empty part of the store, sessions on it, threads, other processes, seeded randomness, sizes."""
+"""The area of one case: an empty part of the store, sessions on it, threads, child processes, seeded randomness, sizes."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much a case does. `records`: in the case with many; `large_seconds`: how long each of its steps may take. `actors`:
-    threads, or processes, at once; `operations`: of each of them in a recorded history; `rounds`: kills of a process, and
-    random states in cases that compare with a model. `patience`: seconds until something that must happen counts as missing;
-    `wake_patience`: the same for a wake-up, which a store gives within milliseconds or, having lost it, not at all.
+    """The amount of work of a case. `records`: in the case with many; `large_seconds`: the limit for each of its steps. `actors`:
+    concurrent threads or processes; `operations`: of each actor in a recorded history; `rounds`: kills of a process, and random
+    states in cases that compare with a model. `patience`: seconds until a required event counts as missing; `wake_patience`: the
+    same for a wake-up, which a store delivers within milliseconds or, if it is lost, never.
     """
 
     records: int = 100_000
@@ -41,7 +41,7 @@ class Sizes:
 
 
 class Area:
-    """A context manager: everything that was opened or started through it ends with it."""
+    """A context manager: at its end it closes every session and ends every process opened through it."""
 
     def __init__(self, site: Site, *, seed: int, name: str, sizes: Sizes, clock: Clock | None = None) -> None:
         """`seed` and `name` decide everything random in the case `name`, so that one case can be run again alone."""
@@ -60,7 +60,7 @@ class Area:
 
     @cached_property
     def store(self) -> MetadataStore:
-        """One session, opened when it is first used."""
+        """A session, opened at its first use."""
         return self.open()
 
     # --- at once ---
@@ -81,7 +81,7 @@ class Area:
 
     @contextmanager
     def meanwhile(self, look: Callable[[MetadataStore], None], readers: int = 1) -> Iterator[None]:
-        """Run `look` again and again on sessions of their own, from before the block until after it. Its errors end the block."""
+        """Run `look` repeatedly on sessions of their own, from before the block until after it. Its error ends the block."""
         stop = threading.Event()
         looked = [threading.Event() for _ in range(readers)]
 
@@ -110,7 +110,7 @@ class Area:
                 each.result()
 
     def until(self, true: Callable[[], bool], what: str) -> float:
-        """Look until it is so; seconds it took. Raises ContractBroken when it is not so within `sizes.patience`."""
+        """Wait until `look` returns true; returns the seconds it took. Raises ContractBroken after `sizes.patience`."""
         began = self.clock.monotonic()
         while not true():
             holds(self.clock.monotonic() - began < self.sizes.patience, f"{what} (within {self.sizes.patience:g} s)")
@@ -120,21 +120,21 @@ class Area:
     # --- processes and connections ---
 
     def child(self, job: str, **arguments: Any) -> Child:
-        """A process that has opened this area and waits to be told to go on. Raises NotApplicable."""
+        """A process that has opened this area and waits for the word to start. Raises NotApplicable."""
         if not self.site.traits.processes:
             raise NotApplicable("This store lives in one process; no other process can open it.")
         opener = self.site.elsewhere or self.site.opener
         return self._ends.enter_context(Child(self.place, opener, job, arguments, patience=self.sizes.patience))
 
     def far(self) -> tuple[MetadataStore, TcpProxy]:
-        """A session on this area whose connection goes through a proxy that fails on command. Raises NotApplicable."""
+        """A session on this area whose connection passes a proxy that fails on command. Raises NotApplicable."""
         if self.site.scheme != "zk":
             raise NotApplicable(
                 "No connection stands between store and caller whose reply could be lost; cases that kill a process show what can."
                 if self.site.scheme in ("file", "memory")
                 else "The suite can stand between client and servers only for zk:// URLs."
             )
-        self.store.view()  # the area exists, and it was not made through the proxy
+        self.store.view()  # the area exists before the proxy does
         hosts, root = hosts_and_root(self.place.url)
         host, _, port = hosts.split(",")[0].rpartition(":")
         proxy = self._ends.enter_context(TcpProxy(host.strip("[]"), int(port)))

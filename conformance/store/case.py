@@ -1,4 +1,4 @@
-"""What a case is, and the few words in which cases say what they expect. No test framework is needed to run them."""
+"""The type of a case, and the helpers by which cases state their expectations. Cases run without a test framework."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ContractBroken(TxnSegmentError):
-    """The store did something that the contract excludes. `history`: what happened, if a timeline helps to see it."""
+    """The store broke the contract. `history`: the operations around the failure, where a timeline helps."""
 
     def __init__(self, message: str, *, advice: str = "", history: Sequence[Span] = ()) -> None:
         super().__init__(message, advice=advice)
@@ -23,12 +23,12 @@ class ContractBroken(TxnSegmentError):
 
 
 class NotApplicable(TxnSegmentError):
-    """This backend cannot show what the case is about. The message is the reason, for the report."""
+    """This backend cannot run the case. The message is the reason, for the report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`name`: `group/what-it-shows`. `section`: where the rule stands. `says`: the promise, one sentence."""
+    """`name`: `group/promise`. `section`: the section of protocol.md with the rule. `says`: the promise, one sentence."""
 
     name: str
     section: str
@@ -37,7 +37,7 @@ class Case:
 
 
 class Cases:
-    """The cases of one group: `@cases.add` makes the function below it one of them."""
+    """The cases of one group: `@cases.add` registers the function below it as a case."""
 
     def __init__(self, group: str, capability: str) -> None:
         """`capability`: the row of the table in protocol.md section 3."""
@@ -61,7 +61,7 @@ def equal(found: object, expected: object, what: str) -> None:
 
 
 def holds(condition: bool, what: str) -> None:
-    """Raises ContractBroken, which says `what` is not so."""
+    """Raises ContractBroken with `what` as the text if the condition is false."""
     if not condition:
         raise ContractBroken(f"This does not hold: {what}.")
 

@@ -1,6 +1,6 @@
-"""The other process of a case: `python -m conformance.store.child TASK`. See `processes`, which starts it and may kill it.
+"""The child process of a case: `python -m conformance.store.child TASK`. `processes` starts it and may kill it.
 
-It opens the store, says "ready", waits for a line, does its job, and says what it did, one line of JSON for each thing.
+It opens the store, prints "ready", waits for a line, does its job, and prints one line of JSON for each result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VALUES = "/crash"
 
 
 def say(what: Any) -> None:
-    """One write of one line: whoever kills this process finds it whole or not at all."""
+    """Print one line in one write: after a kill the line is whole or absent."""
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 
@@ -34,14 +34,14 @@ def record_history(store: MetadataStore, actor: str, seed: str, count: int) -> N
 
 
 def append(store: MetadataStore, actor: str, count: int) -> None:
-    """Append to the log, every seventh time with an index entry; says each number."""
+    """Append to the log, every seventh time with an index entry; prints each number."""
     for n in range(count):
         entries = (IndexEntry(INDEX, f"{actor}.{n}"),) if n % 7 == 6 else ()
         say(store.append(LOG, f"{actor}.{n}".encode(), indexes=entries).number)
 
 
 def change_indexes(store: MetadataStore, actor: str, seed: str, count: int) -> None:
-    """Put, replace, delete and append records whose index entries say what they hold; says each write once it is acknowledged."""
+    """Put, replace, delete and append records whose index entries repeat their content; prints each acknowledged write."""
     random = Random(seed)
     mine: dict[int, Record] = {}
     for n in range(count):
@@ -66,7 +66,7 @@ def change_indexes(store: MetadataStore, actor: str, seed: str, count: int) -> N
 
 
 def hold(store: MetadataStore, path: str) -> None:
-    """Make an ephemeral record, say so, and keep it until this process ends."""
+    """Create an ephemeral record, print that, and keep the record until this process ends."""
     store.put(Key(path, ""), b"held", expect=ABSENT, indexes=(IndexEntry(INDEX, "held"),), ephemeral=True)
     say("held")
     sys.stdin.readline()

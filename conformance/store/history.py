@@ -1,4 +1,4 @@
-"""Recorded operations on one key, and recording them: what the linearizability checker judges."""
+"""Operations on one key and their recorder: the input of the linearizability checker."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ KEYS = [Key("/history/a", ""), Key("/history/b", "b"), Key("/history/0_1", "b")]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`expect`: ANY (None), ABSENT (-1) or a version. `began`, `ended`: seconds of a clock that all actors share; an operation
-    whose answer never came has `ended` = inf and answer "unknown": it may have happened at any time since, or never.
-    `value`: what was put, or what a get saw (None: no record). `version`: what the answer says (None: no record, or none said).
+    """`expect`: ANY (None), ABSENT (-1) or a version. `began`, `ended`: seconds of a clock shared by all actors. An operation
+    without an answer has `ended` = inf and answer "unknown": it may take effect at any time after its beginning, or never.
+    `value`: the value put, or the value read (None: no record). `version`: the version in the answer (None: no record, or none
+    given).
     """
 
     actor: str
@@ -38,7 +39,7 @@ class Operation:
     version: int | None = None
 
     def label(self) -> str:
-        """As a person writes it: `put 'x' if version 3 -> version 4`."""
+        """The operation in words: `put 'x' if version 3 -> version 4`."""
         condition = "" if self.expect is ANY else " if absent" if self.expect == ABSENT else f" if version {self.expect}"
         what = f"put {self.value!r}{condition}" if self.kind == "put" else f"{self.kind}{condition}"
         if self.answer != "done":
@@ -61,12 +62,12 @@ Step = Literal["begun", "ended", "void"]
 def random_operations(
     store: MetadataStore, actor: str, random: Random, clock: Clock, count: int
 ) -> Iterator[tuple[Step, Operation]]:
-    """Do `count` random operations on KEYS and say of each: "begun" before it, then "ended" with its answer (or with answer
-    "unknown": its reply was lost), or "void": it is known not to have been done (Unavailable), or was a get without an answer.
+    """Do `count` random operations on KEYS. For each one yield "begun" before it; then "ended" with its answer (answer "unknown"
+    for a lost reply), or "void" for an operation known not to have been done (Unavailable) or a get without an answer.
     """
     versions: dict[Key, int] = {}
     for n in range(count):
-        clock.sleep(random.uniform(0, 0.0005))  # a store that answers in microseconds would serve one actor after the other
+        clock.sleep(random.uniform(0, 0.0005))  # a store that answers in microseconds would serve the actors one after the other
         key = random.choice(KEYS)
         kind: Kind = random.choice(["get", "get", "put", "put", "delete"])
         seen = versions.get(key, ABSENT)
@@ -83,7 +84,7 @@ def random_operations(
 
 
 def recorded(steps: Iterable[tuple[Step, Operation]]) -> list[Operation]:
-    """The history that an actor's steps tell: what was begun and not ended has an unknown answer."""
+    """The history made from an actor's steps: an operation begun and not ended has an unknown answer."""
     found: list[Operation] = []
     for step, operation in steps:
         if step == "begun":
@@ -96,7 +97,7 @@ def recorded(steps: Iterable[tuple[Step, Operation]]) -> list[Operation]:
 
 
 def _do(store: MetadataStore, key: Key, begun: Operation, clock: Clock) -> Operation | None:
-    """The operation with its answer; None if it counts for nothing."""
+    """The operation with its answer; None for a void operation."""
     try:
         if begun.kind == "get":
             found = store.view().get(key)

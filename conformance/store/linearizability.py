@@ -1,10 +1,11 @@
-"""Is a recorded history of one key linearizable? A register with versions: get, put and delete, the latter two by expected version.
+"""Is a recorded history of one key linearizable? The object is a register with versions: get, put and delete, with expected
+versions.
 
-The search is that of Wing and Gong with Lowe's memory of what was tried: take any operation that began before every open one
-ended, see whether its answer fits the state, go on; a state reached with the same operations done is not tried again. Two facts
-keep it short: an operation that changes nothing and fits now can be taken at once, and an operation whose answer never came may be
-taken at any time or never. See Wing and Gong, "Testing and verifying concurrent objects" (1993), and Lowe, "Testing for
-linearizability" (2017).
+The search is Wing and Gong's with Lowe's cache of visited states. It takes any operation that began before every open one ended,
+checks whether its answer fits the state, and goes on; a state reached with the same set of operations is not tried again. Two facts
+shorten the search. An operation that changes nothing and fits now can be taken at once. An operation without an answer may be taken
+at any time or never. See Wing and Gong, "Testing and verifying concurrent objects" (1993), and Lowe, "Testing for linearizability"
+(2017).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ BUDGET = 1_000_000
 
 
 class State(NamedTuple):
-    """What the register holds. The version counts the puts of one life of the key, from 0."""
+    """The content of the register. The version counts the puts of one life of the key, from 0."""
 
     version: int
     value: str | None
@@ -34,8 +35,8 @@ NOTHING = State(ABSENT, None)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`linearizable` None: not decided within the budget. `explained`: how many operations the best attempt could take, in which
-    order `order`; `stuck`: those of which one had to come next and none could, in the state `state`.
+    """`linearizable` None: not decided within the budget. `explained`: the number of operations in the best attempt, in the order
+    `order`. `stuck`: the operations of which one had to come next and none fitted the state `state`.
     """
 
     linearizable: bool | None
@@ -45,7 +46,7 @@ class Verdict:
     stuck: tuple[Operation, ...]
 
     def story(self, history: Sequence[Operation], *, last: int = 8) -> str:
-        """What a person needs to see: the end of the best attempt, and what did not fit."""
+        """The explanation for a person: the end of the best attempt, and the operations that did not fit."""
         if self.linearizable:
             return f"{len(history)} operations fit one order."
         known = "no record" if self.state == NOTHING else f"{self.state.value!r} with version {self.state.version}"
@@ -98,7 +99,9 @@ Taken = tuple[int, "Taken"] | None
 
 
 class _Configuration(NamedTuple):
-    """Which operations are done (a bit each), what the register holds then, and in which order (a list, the last one first)."""
+    """The set of taken operations (one bit each), the resulting content of the register, and their order (a list, the last one
+    first).
+    """
 
     done: int
     state: State
@@ -106,7 +109,7 @@ class _Configuration(NamedTuple):
 
 
 def after(state: State, operation: Operation) -> State | None:
-    """The state after the operation, or None if it could not have got this answer in this state."""
+    """The state after the operation, or None if its answer is impossible in this state."""
     expected = operation.expect is None or operation.expect == state.version
     if operation.answer == "lost race":
         return None if expected else state
@@ -124,7 +127,7 @@ def after(state: State, operation: Operation) -> State | None:
 
 
 def _settled(operations: Sequence[Operation], done: int, state: State, taken: Taken) -> _Configuration:
-    """With all operations taken that come next, fit, and change nothing: if any order works, one that takes them now works."""
+    """Takes all next operations that fit and change nothing: if any order exists, one that takes them now exists."""
     found = True
     while found:
         found = False
@@ -141,10 +144,10 @@ def _changes_nothing(operation: Operation) -> bool:
 
 
 def _next(operations: Sequence[Operation], done: int) -> list[int]:
-    """Those not done that began before every other one not done had ended."""
+    """The operations not yet taken that began before every other operation not yet taken had ended."""
     found: list[int] = []
     first_end = math.inf
-    n = (~done & (done + 1)).bit_length() - 1  # the lowest that is not done
+    n = (~done & (done + 1)).bit_length() - 1  # the lowest operation not yet taken
     while n < len(operations) and operations[n].began <= first_end:
         if not done >> n & 1:
             found.append(n)

@@ -1,6 +1,6 @@
-"""What a store holds, in the plainest possible words: what the cases with random calls compare a real store with.
+"""A plain model of a store's content. Cases with random calls compare a real store with it.
 
-It knows nothing of sessions, threads and storage, and shares no code with any backend.
+The model has no sessions, threads or storage, and shares no code with any backend.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ PARTS = [
 
 def random_key(random: Random) -> Key:
     path = "".join(f"/{random.choice(PARTS)}" for _ in range(random.choice([1, 1, 2, 3])))
-    return Key(path, path)  # a record whose partition key is its own: every path stands for one record
+    return Key(path, path)  # here each record has its own partition key, so that a path names one record
 
 
 def unrelated_keys(random: Random, count: int) -> list[Key]:
-    """Keys of which none lies below another: where one does, a backend of folders may begin its versions above 0."""
+    """Keys of which none lies below another: a backend that maps keys to folders may start the versions of a folder above 0."""
     keys: list[Key] = []
     while len(keys) < count:
         key = random_key(random)
@@ -62,7 +62,7 @@ def random_text(random: Random) -> str:
 
 
 class Model:
-    """Records by path; ranges as sorted lists, in the order of code points, which is that of UTF-8 bytes."""
+    """Records by path; ranges as sorted lists in the order of code points, which is the order of UTF-8 bytes."""
 
     def __init__(self) -> None:
         self.records: dict[str, Record] = {}
@@ -76,7 +76,7 @@ class Model:
         self.records.pop(key.path, None)
 
     def version(self, key: Key) -> int:
-        """-1 if it is not there."""
+        """The version of the record; -1 if there is none."""
         found = self.records.get(key.path)
         return found.version if found else -1
 

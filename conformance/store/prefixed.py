@@ -1,6 +1,6 @@
-"""A part of a store, as a store: every path, partition key and index name gets a prefix.
+"""A part of a store in the form of a store: every path, partition key and index name gets a prefix.
 
-So the suite gets empty areas on a backend whose URLs it cannot read: only the store itself is used, order and ranges stay exact.
+The suite uses it for empty areas on a backend whose URLs it cannot extend. Order and ranges stay exact.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from metadata.store.contract import Append, Delete, IndexEntry, MetadataStore, R
 
 
 class PrefixedStore(MetadataStore):
-    """What lies below `prefix` (`/a/b`, no slash at the end) of another store. Closing it closes that one."""
+    """The records below `prefix` (`/a/b`, without a slash at the end) of another store. Closing it closes the other store."""
 
     def __init__(self, store: MetadataStore, prefix: str) -> None:
         self._store = store
@@ -38,7 +38,7 @@ class PrefixedStore(MetadataStore):
         if isinstance(write, Append):
             return write._replace(prefix=_prefix(write.prefix, self._prefix), indexes=self._entries(write.indexes))
         if not write.key.path.startswith("/"):
-            return write  # for the store to refuse
+            return write  # an invalid key: refused by the store
         key = Key(*_below(write.key, self._prefix))
         expect = self._outer_record(write.expect) if isinstance(write.expect, Record) else write.expect
         if isinstance(write, Delete):

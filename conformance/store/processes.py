@@ -1,4 +1,4 @@
-"""Other processes on the same store, which can be killed: `child.py` run by this Python, with lines to and from it."""
+"""Child processes on the same store, which can be killed: `child.py` run by this Python, with lines to and from it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ END = None
 
 
 class Child:
-    """A process that does one job (`child.JOBS`). A context manager: it is dead afterwards.
+    """A process that does one job (`child.JOBS`). A context manager: at its end the process is dead.
 
-    It says what it does on lines of JSON. A line is written in one piece, so that a kill leaves whole lines only.
+    The process prints lines of JSON. Each line is one write, so that a kill leaves whole lines only.
     """
 
     def __init__(self, place: Place, opener: Opener, job: str, arguments: dict[str, Any], *, patience: float) -> None:
@@ -54,40 +54,40 @@ class Child:
         self._lines.put(END)
 
     def wait_ready(self) -> None:
-        """Until it has opened the store. Raises ContractBroken, with what it said, if it cannot."""
+        """Wait until the process has opened the store. Raises ContractBroken with its output if it cannot."""
         if self.line() != "ready":
             raise self._failed("did not open the store")
 
     def go(self) -> None:
-        """Begin the job."""
+        """Start the job."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"go\n")
         self._process.stdin.flush()
         self.started = True
 
     def line(self) -> Any:
-        """The next thing it says; END when it has ended. Raises ContractBroken when it says nothing for too long."""
+        """The next line of output; END after the last. Raises ContractBroken after a silence beyond the timeout."""
         try:
             return self._lines.get(timeout=self._patience)
         except queue.Empty:
             raise self._failed(f"said nothing for {self._patience:g} s") from None
 
     def lines(self) -> list[Any]:
-        """All that it still says, until it ends."""
+        """All further lines of output, until the process ends."""
         found = []
         while (line := self.line()) is not END:
             found.append(line)
         return found
 
     def done(self) -> list[Any]:
-        """All that it still says; it must end well. Raises ContractBroken."""
+        """All further lines of output; the process must end with success. Raises ContractBroken."""
         found = self.lines()
         if self._process.wait(self._patience):
             raise self._failed(f"ended with {self._process.returncode}")
         return found
 
     def kill(self) -> list[Any]:
-        """SIGKILL: it does nothing more, not even end its session. What it had said until then."""
+        """SIGKILL: the process does not even end its session. Returns its output up to then."""
         self._process.kill()
         found = self.lines()
         self._process.wait(self._patience)

@@ -1,4 +1,4 @@
-"""Run the suite on a store: `run(url, seed)` returns what was found."""
+"""Run the suite on a store: `run(url, seed)` returns the results."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def run(
 ) -> list[Result]:
     """A result for each case whose name fits `only` (`records/*`), in order. The same seed does the same.
 
-    What the suite writes lies below a name of its own (see `site`) and is removed, so that a store in use can be tested.
-    `traits`: what the store is not asked to give; by default everything, but for memory://, which lives in one process.
-    `opener`: how sessions are opened; a function of a module, since other processes import it.
+    The suite writes below a unique name (see `site`) and removes its records, so that a store in use can be tested.
+    `traits`: the optional abilities of the store; by default all, except for memory://, which lives in one process.
+    `opener`: opens sessions; a function of a module, since other processes import it.
     Raises ConfigurationError or Unavailable if the store cannot be opened at all, OptionError if no case fits `only`.
     """
     chosen = [case for case in CASES if fnmatch(case.name, only)]
@@ -45,7 +45,7 @@ def run(
         traits = Traits(processes=not url.startswith("memory://"))
     results = []
     with Site(url, traits, opener) as site:
-        site.place().open(opener).close()  # a store that cannot be opened is no failed case
+        site.place().open(opener).close()  # an unreachable store is an error and no failed case
         for case in chosen:
             told(case, None)
             result = run_case(case, site, seed, sizes=sizes or Sizes(), clock=clock or SystemClock())
@@ -55,7 +55,7 @@ def run(
 
 
 def run_case(case: Case, site: Site, seed: int, *, sizes: Sizes, clock: Clock) -> Result:
-    """One case in an area of its own. Whatever it raises becomes its result."""
+    """One case in an area of its own. An exception becomes a failed result."""
     began = clock.monotonic()
     area = Area(site, seed=seed, name=case.name, sizes=sizes, clock=clock)
     found, detail, error = Outcome.OK, "", None

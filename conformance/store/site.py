@@ -1,4 +1,4 @@
-"""The store under test, by its service URL, and where in it a run may write: below a name of its own, removed afterwards.
+"""The store under test, by its service URL, and the part of it that a run may write: below a unique name, removed afterwards.
 
 `file:///folder`, `zk://hosts/chroot` and `memory://name` get further parts in the URL, so that each case has a store that is
 empty in every respect (its folders, its sequences, its clock). Any other URL stays, and each case gets a prefix of its keys.
@@ -29,8 +29,8 @@ Opener = Callable[[str], MetadataStore]
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a backend is not asked to give. `processes`: several processes can open it. `groups`: a group of writes is done whole
-    or not at all (the contract leaves that to the backend; memory, SQLite and ZooKeeper do it).
+    """The optional abilities of a backend. `processes`: several processes can open it. `groups`: a group of writes is atomic (the
+    contract leaves this to the backend; memory, SQLite and ZooKeeper provide it).
     """
 
     processes: bool = True
@@ -39,7 +39,7 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One empty part of the store: `open` it in this or, since it is plain values, in any process."""
+    """One empty part of the store. It consists of plain values, so any process can `open` it."""
 
     url: str
     prefix: str
@@ -51,7 +51,7 @@ class Place:
 
 @dataclass
 class Site:
-    """A context manager: what the run made in the store is gone afterwards."""
+    """A context manager: at its end it removes everything that the run created in the store."""
 
     url: str
     traits: Traits = Traits()
@@ -66,7 +66,7 @@ class Site:
         return self.url.partition("://")[0]
 
     def place(self) -> Place:
-        """A part of the store that nobody has used."""
+        """A new, unused part of the store."""
         self._places += 1
         below = f"{self._run}/{self._places}"
         if self.scheme in ("file", "zk", "memory"):
@@ -85,7 +85,7 @@ class Site:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Remove what was made, and the folders that were not there before."""
+        """Remove the created records and folders; folders that existed before stay."""
         if not self._places:
             return
         if self.scheme == "file":
@@ -108,19 +108,19 @@ class Site:
 
 
 def _missing(folder: Path) -> list[Path]:
-    """Which of a folder and those above it do not exist, the deepest first."""
+    """The missing ones among a folder and its parents, the deepest first."""
     return [path for path in (folder, *folder.parents) if not path.exists()]
 
 
 @contextmanager
 def _zookeeper(hosts: str) -> Iterator[KazooClient]:
-    """The servers themselves, reached as a store reaches them: only znodes tell whether a chroot is there, and can remove it."""
+    """A connection to the servers, made as a store makes it: only znodes show whether a chroot exists, and can remove it."""
     with ZooKeeperStore(hosts, create=False) as store:
         yield store._session.client()
 
 
 def _delete_below(client: KazooClient, path: str) -> None:
-    """A znode and all below it; those of one folder are sent at once."""
+    """Delete a znode and everything below it; the requests for one folder are sent together."""
     try:
         names = client.get_children(path)
     except NoNodeError:
@@ -137,5 +137,5 @@ def _delete_below(client: KazooClient, path: str) -> None:
             try:
                 deleted.get()
             except NoNodeError:
-                continue  # it was a folder, deleted with what was in it; or an ephemeral record, gone with its session
+                continue  # a folder deleted with its content, or an ephemeral record that ended with its session
     client.delete(path)

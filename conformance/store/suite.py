@@ -1,4 +1,4 @@
-"""All cases, in the order in which they run: what fails first should be the simplest."""
+"""All cases, in the order in which they run: the simplest first, so that the first failure is the simplest."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The cases, a module for each group. `conformance.store.suite` has them all."""
+"""The cases, one module for each group. `conformance.store.suite` lists them all."""

@@ -1,4 +1,4 @@
-"""The connection fails: what is known about a write then, through a proxy that loses replies or refuses connections."""
+"""The connection fails: the known outcome of a write then, through a proxy that loses replies or refuses connections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ A = Key("/a", "")
 
 @cases.add
 def a_put_whose_reply_is_lost(area: Area) -> None:
-    """The outcome is unknown; the put was done once, with its index entries, and a repetition of it loses its race."""
+    """The outcome of a put with a lost reply is unknown; the put took effect once, with its index entries, and its repetition loses
+    the race.
+    """
     far, proxy = area.far()
     old = far.put(A, b"1", indexes=(IndexEntry("i", "1"),))
     with proxy.drop_replies(), refused(UnknownOutcome, naming="", what="a put whose reply is lost"):
@@ -29,7 +31,9 @@ def a_put_whose_reply_is_lost(area: Area) -> None:
 
 @cases.add
 def an_append_whose_reply_is_lost(area: Area) -> None:
-    """The outcome is unknown; the record is there once: no backend repeats an append by itself (A26)."""
+    """The outcome of an append with a lost reply is unknown; the record is there once: no backend repeats an append by itself
+    (A26).
+    """
     far, proxy = area.far()
     far.append(LOG, b"1")
     with proxy.drop_replies(), refused(UnknownOutcome, naming="", what="an append whose reply is lost"):
@@ -40,7 +44,9 @@ def an_append_whose_reply_is_lost(area: Area) -> None:
 
 @cases.add
 def a_delete_whose_reply_is_lost(area: Area) -> None:
-    """The outcome is unknown; the record is gone, with its index entries, and a repetition that names its version says so."""
+    """The outcome of a delete with a lost reply is unknown; the record and its index entries are deleted, and a repetition with the
+    version is BadVersion.
+    """
     far, proxy = area.far()
     old = far.put(A, b"1", indexes=(IndexEntry("i", "1"),))
     with proxy.drop_replies(), refused(UnknownOutcome, naming="", what="a delete whose reply is lost"):
@@ -53,7 +59,9 @@ def a_delete_whose_reply_is_lost(area: Area) -> None:
 
 @cases.add
 def a_store_that_cannot_be_reached(area: Area) -> None:
-    """Reads and writes are Unavailable, which names the servers; nothing was done; afterwards the same session object works."""
+    """Reads and writes of an unreachable store are Unavailable, which names the servers; no write took effect; later the same
+    session object works.
+    """
     far, proxy = area.far()
     with proxy.refuse():
         with refused(Unavailable, naming=proxy.hosts, what="a read"):

@@ -1,4 +1,4 @@
-"""A process is killed (SIGKILL) in the middle of its writes: each is there whole, with its index entries, or not at all."""
+"""A process is killed (SIGKILL) during its writes: each write is there whole, with its index entries, or not at all."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ EVERYTHING = KeyRange("/", "/\U0010ffff", "")
 
 @cases.add
 def records_and_indexes_agree_after_a_kill(area: Area) -> None:
-    """Whenever a process is killed while it puts, replaces, deletes and appends: every record is in the index under exactly its
-    entries, and every acknowledged write is there.
+    """After a kill of a process that puts, replaces, deletes and appends, every record is in the index under exactly its entries,
+    and every acknowledged write is there.
     """
     writes = 0
     for n in range(area.sizes.rounds):
@@ -34,9 +34,7 @@ def records_and_indexes_agree_after_a_kill(area: Area) -> None:
 
 
 def _agree(store: MetadataStore) -> None:
-    """Records and index of one moment. Nobody writes any more, but the one write that was sent before the kill may arrive only now:
-    then both are read again.
-    """
+    """Records and index agree at one moment. The one write sent before the kill may arrive late: then both are read again."""
     for _ in range(2):
         records = store.view().scan(EVERYTHING)
         expected = sorted((entry.key, record.key.path, record) for record in records for entry in record.indexes)
@@ -53,7 +51,7 @@ def _agree(store: MetadataStore) -> None:
 
 
 def _acknowledged_is_there(store: MetadataStore, actor: str, said: list[list[object]]) -> None:
-    """The last acknowledged write of each key stands, or the one write that came after it and was not acknowledged any more."""
+    """Each key holds its last acknowledged write, or the one unacknowledged write that followed it."""
     view = store.view()
     log = {record.number: record.value.decode() for record in view.scan(LOG.range())}
     last: dict[object, object] = {}
@@ -77,7 +75,7 @@ def _number(value: object) -> int:
 
 @cases.add
 def numbers_of_killed_processes_are_not_used_again(area: Area) -> None:
-    """Processes are killed while they append, and all is deleted each time: numbers go on rising, none comes twice."""
+    """Processes are killed while they append, and all records are deleted each time: numbers rise, and none is used twice."""
     highest = 0
     for n in range(area.sizes.rounds):
         actor = f"k{n}"
@@ -88,7 +86,7 @@ def numbers_of_killed_processes_are_not_used_again(area: Area) -> None:
         numbers += child.kill()
         values = {record.number: record.value.decode() for record in area.store.view().scan(LOG.range())}
         there = sorted(values)
-        # What was sent before a kill may arrive after our list, and be in the next one: it counts for the process that sent it.
+        # An append sent before a kill may arrive after this list and appear in the next one: it counts for its sender.
         its = {number for number in there if values[number].startswith(f"{actor}.")}
         holds(set(numbers) <= its, f"the acknowledged {numbers} are among {sorted(its)}")
         holds(len(its) <= len(numbers) + 1, f"at most one append was done and not acknowledged: {sorted(its - set(numbers))}")

@@ -1,4 +1,4 @@
-"""Several writes in one call. The contract leaves it to the backend whether a group is atomic; where it says so, it must be."""
+"""Several writes in one call. The contract leaves atomicity of a group to the backend; a backend that promises it must keep it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _needs_groups(area: Area) -> None:
 
 @cases.add
 def a_group_does_all_of_it(area: Area) -> None:
-    """A put, an append, a new record and a delete in one call: each gives what it would give alone."""
+    """A put, an append, a new record and a delete in one call each have the effect that they have alone."""
     old = area.store.put(A, b"1", indexes=(IndexEntry("i", "1"),))
     changed, appended, made, gone = area.store.write(
         Put(A, b"2", old, (IndexEntry("i", "2"),)), Append(LOG, b"n"), Put(B, b"b", ABSENT), Delete(Key("/none", ""))
@@ -37,7 +37,7 @@ def a_group_does_all_of_it(area: Area) -> None:
 
 @cases.add
 def or_nothing_of_it(area: Area) -> None:
-    """If one write of a group loses its race, at whichever place, nothing of the group is there."""
+    """If one write of a group loses its race, at any place in the group, no write of the group takes effect."""
     _needs_groups(area)
     area.store.put(TAKEN, b"t")
     kept = area.store.put(A, b"1", indexes=(IndexEntry("i", "1"),))
@@ -54,7 +54,7 @@ def or_nothing_of_it(area: Area) -> None:
 
 @cases.add
 def writes_to_one_key_follow_each_other(area: Area) -> None:
-    """Within a group a later write sees what an earlier one did to the same key."""
+    """Within a group a later write sees the effect of an earlier one on the same key."""
     area.store.write(Put(A, b"1", ABSENT), Put(A, b"2", 0, (IndexEntry("i", "2"),)))
     equal([r.version for r in area.store.view().scan_index("i", "2", "2")], [1], "the version after two puts")
     area.store.write(Delete(A, 1), Put(A, b"3", ABSENT))
@@ -64,13 +64,13 @@ def writes_to_one_key_follow_each_other(area: Area) -> None:
 
 @cases.add
 def an_empty_group_does_nothing(area: Area) -> None:
-    """No writes at all is a call that succeeds."""
+    """A call without writes succeeds."""
     equal(area.store.write(), [], "the answer")
 
 
 @cases.add
 def a_group_is_never_seen_half(area: Area) -> None:
-    """Both records of a group always get one value: whoever reads the first and then the second never sees the second older."""
+    """A group writes one value to two records: a reader of the first, then the second, never sees the second older."""
     _needs_groups(area)
     a, b = area.store.write(Put(A, b"0"), Put(B, b"0"))
 

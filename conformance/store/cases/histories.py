@@ -1,4 +1,4 @@
-"""Linearizability of single keys: histories recorded at once in threads and processes, some with lost replies, and judged."""
+"""Linearizability of single keys: concurrent histories of threads and processes, some with lost replies, recorded and judged."""
 
 from __future__ import annotations
 
@@ -18,25 +18,27 @@ cases = Cases("histories", "get / put / delete: linearizable per key")
 
 @cases.add
 def threads(area: Area) -> None:
-    """Every answer of many threads, on shared and own sessions, fits one order of all operations on the key."""
+    """All answers of many threads, on shared and own sessions, fit one order of all operations on the key."""
     _judge(area, area.at_once(lambda store, n: _record(area, store, f"t{n}", area.sizes.operations)))
 
 
 @cases.add
 def processes(area: Area) -> None:
-    """The same for processes of one machine, and threads of this one besides."""
+    """All answers of several processes of one machine, and of threads beside them, fit one order of all operations on the key."""
     _with_processes(area, killed=0)
 
 
 @cases.add
 def processes_that_are_killed(area: Area) -> None:
-    """The same when processes are killed in the middle: what they had begun happened once, at some time, or never."""
+    """All answers fit one order when processes are killed: an operation in flight took effect once, at some time, or never."""
     _with_processes(area, killed=2)
 
 
 @cases.add
 def lost_replies(area: Area) -> None:
-    """The same when connections are cut and replies are lost: an unknown outcome happened once, at some time, or never."""
+    """All answers fit one order when connections are cut and replies are lost: an operation with an unknown outcome took effect
+    once, at some time, or never.
+    """
     far, proxy = area.far()
     wanted, ended = threading.Event(), threading.Event()
 
@@ -71,8 +73,8 @@ def lost_replies(area: Area) -> None:
 
 
 def _until_lost(area: Area, far: MetadataStore, wanted: threading.Event, enough: int = 3) -> list[Operation]:
-    """Operations until so many replies of writes were lost. Which reply is hit (those of reads are asked for again) is luck, so
-    a loss is `wanted` again and again, each time after an answer came, so that there is a connection to lose.
+    """Run operations until the given number of replies to writes is lost. A cut may also hit the reply to a read, which is
+    repeated. So the loss is requested again after each answer, when there is a connection to cut.
     """
     began, steps = area.clock.monotonic(), list[tuple[Step, Operation]]()
     lost = 0
@@ -95,7 +97,7 @@ def _record(area: Area, store: MetadataStore, actor: str, count: int) -> list[Op
 
 def _with_processes(area: Area, *, killed: int) -> None:
     count = area.sizes.operations
-    # Those that are to be killed have more to do than they will live for.
+    # Processes to be killed get more operations than they can finish.
     lengths = [count * 50 if n < killed else count for n in range(4)]
     children = [area.child("history", actor=f"p{n}", seed=f"{area.seed}:p{n}", count=c) for n, c in enumerate(lengths)]
     for child in children:
@@ -112,7 +114,7 @@ def _with_processes(area: Area, *, killed: int) -> None:
 
     for child in children:
         child.go()
-    # An odd number of lines: the last operation was begun and has not ended, as far as anybody knows.
+    # An odd number of lines: the last operation has begun and its end is unknown.
     killers = [threading.Thread(target=kill, args=(n, 1 + 2 * area.random.randrange(5, count))) for n in range(killed)]
     for killer in killers:
         killer.start()
@@ -128,9 +130,9 @@ def _with_processes(area: Area, *, killed: int) -> None:
 
 
 def _judge(area: Area, histories: Sequence[Sequence[Operation]]) -> None:
-    """Add what is there in the end, and check key by key. Raises ContractBroken with the operations around the failure."""
+    """Add the final content and check each key. Raises ContractBroken with the operations around the failure."""
     everything = [operation for history in histories for operation in history]
-    # One who did nothing before looks at each key when all is over, so that an acknowledged last write must show.
+    # A new actor reads each key at the end, so that an acknowledged last write must be visible.
     last = area.open()
     for key in KEYS:
         began = area.clock.monotonic()

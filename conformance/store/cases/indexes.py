@@ -70,7 +70,7 @@ def index_ranges_are_exact(area: Area) -> None:
 
 @cases.add
 def index_names_are_exact(area: Area) -> None:
-    """An index holds what was declared under its own name, whatever other names begin, end or look like it."""
+    """An index holds only the entries declared under its own name; other names may share its beginning or end."""
     made = {name: area.store.put(Key(f"/n/{n:03d}", ""), b"x", indexes=(IndexEntry(name, "k"),)) for n, name in enumerate(PARTS)}
     for name, record in made.items():
         equal(area.store.view().scan_index(name, "", "\U0010ffff"), [record], f"the index {name!r}")

@@ -1,4 +1,4 @@
-"""Many sessions at one key: of those that expect the same, one wins, and nobody's work is lost."""
+"""Many sessions at one key: one of those with the same expectation wins, and no acknowledged write is lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _won(write: Callable[[], object]) -> bool:
 
 @cases.add
 def exactly_one_creates(area: Area) -> None:
-    """Of many that put where nothing should be, one wins; the others are told BadVersion."""
+    """Of many puts that expect absence of the same key one wins; the others are BadVersion."""
     keys = [Key(f"/race/{n}", str(n)) for n in range(10)]
     winners = area.at_once(lambda store, n: [_won(partial(store.put, key, b"%d" % n, expect=ABSENT)) for key in keys])
     equal([sum(each) for each in zip(*winners, strict=True)], [1] * len(keys), "winners of each key")
@@ -45,7 +45,7 @@ def exactly_one_deletes(area: Area) -> None:
 
 @cases.add
 def a_put_and_a_delete_of_one_version(area: Area) -> None:
-    """Of puts and deletes that expect one version, exactly one wins, and what is left is what it did."""
+    """Of puts and deletes that expect one version exactly one wins, and the record has the state that the winner left."""
     for n in range(10):
         key = Key(f"/race/{n}", "")
         old = area.store.put(key, b"old")
@@ -84,7 +84,7 @@ def no_increment_is_lost(area: Area) -> None:
 
 @cases.add
 def unconditional_puts_all_win(area: Area) -> None:
-    """Puts that expect nothing are all done: the version counts them, and one index entry is left."""
+    """Unconditional puts all succeed: the version counts them, and one index entry remains."""
     area.at_once(lambda store, n: [store.put(A, b"x", indexes=(IndexEntry("i", f"{n}"),)) for _ in range(10)])
     found = area.store.view().scan_index("i", "", "9")
     equal([record.version for record in found], [area.sizes.actors * 10 - 1], "versions by the index")

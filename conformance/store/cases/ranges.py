@@ -17,7 +17,7 @@ EVERYTHING = KeyRange("/", "/\U0010ffff", "")
 
 @cases.add
 def keys_are_exact_and_in_order(area: Area) -> None:
-    """From first to last, both inclusive, in the order of the paths' bytes; never a prefix match (A14)."""
+    """A range goes from first to last, both inclusive, in the order of the paths' bytes; it is never a prefix match (A14)."""
     names = ("0_1", "0_10", "0_2", "0", "0_1/x", "é", "~", ".", "..", "!")
     for path in ["/r", "/r0", "/q/0_1", *(f"/r/{name}" for name in names)]:
         area.store.put(Key(path, ""), b"x")
@@ -56,7 +56,7 @@ def traps_of_prefixes(area: Area) -> None:
 
 @cases.add
 def nested_folders(area: Area) -> None:
-    """A range may span many levels of paths, also such as look like a backend's own."""
+    """A range may span many levels of paths, also paths that look like those of a backend."""
     names = ("public/default/t", "public/default/t-00000000000000000007", "public/other/0123456789", "acme/x/%7E", "public/idx/idx")
     made = sorted((area.store.put(Key(f"/topics/{n}", ""), n.encode()) for n in names), key=lambda r: r.key.path)
     for other in ("/topicsx", "/idx/a", "/era/log", "/clock", "/zookeeper/quota"):
@@ -69,7 +69,7 @@ def nested_folders(area: Area) -> None:
 
 @cases.add
 def sequences_do_not_mix(area: Area) -> None:
-    """A sequence's range holds its own records, though other names begin with its name."""
+    """A sequence's range holds its own records only, also if the names of others begin with its name."""
     prefixes = [Prefix(f"/ev/{name}", name) for name in ("s1", "s10", "s", "s-1", "s1-00000000000000000001")]
     made = {p: [area.store.append(p, b"%d" % n) for n in range(3)] for p in prefixes}
     for prefix, records in made.items():
@@ -80,7 +80,7 @@ def sequences_do_not_mix(area: Area) -> None:
 
 @cases.add
 def a_record_may_have_records_below_it(area: Area) -> None:
-    """`/n/a` and `/n/a/b` are two records; either comes and goes without the other."""
+    """`/n/a` and `/n/a/b` are two records; each can be created and deleted without the other."""
     within = KeyRange("/n/", "/n/~", "")
     below = area.store.put(Key("/n/a/b", ""), b"b")
     above = area.store.put(Key("/n/a", ""), b"a", expect=ABSENT)
@@ -104,7 +104,9 @@ def a_range_over_all_partitions_keeps_each_records_own(area: Area) -> None:
 
 @cases.add
 def any_calls_leave_what_the_model_says(area: Area) -> None:
-    """Random puts and deletes, right and wrong about the version, over odd names; random ranges equal those of a plain model."""
+    """Random puts and deletes, with right and wrong versions, over odd names leave the state of a plain model; random ranges are
+    equal, too.
+    """
     random, model, store = area.random, Model(), area.store
     names = ["i", "i1", "i10", random_text(random)]
     keys = unrelated_keys(random, 40)

@@ -33,7 +33,7 @@ def versions_count_puts_and_restart_with_the_key(area: Area) -> None:
 
 @cases.add
 def absent_is_none_and_a_delete_of_any_tolerates_it(area: Area) -> None:
-    """Getting what is not there gives None; deleting it does nothing, unless a version is expected."""
+    """A get of a missing key returns None; a delete of a missing key does nothing, unless it expects a version."""
     equal(area.store.view().get(A), None, "a record that never was")
     area.store.delete(A)
     with refused(BadVersion, naming="/things/a", what="a delete that expects version 0 of nothing"):
@@ -42,7 +42,7 @@ def absent_is_none_and_a_delete_of_any_tolerates_it(area: Area) -> None:
 
 @cases.add
 def any_bytes_survive(area: Area) -> None:
-    """A value is any bytes, and comes back as it went, by get and by scan, with and without a partition key."""
+    """A value is any bytes, and is returned unchanged by get and by scan, with and without a partition key."""
     for value in (
         b"\x00\xff",
         b"\n#",
@@ -70,7 +70,7 @@ def another_partition_key_finds_nothing(area: Area) -> None:
 
 @cases.add
 def a_put_that_expects_nothing_meets_a_record(area: Area) -> None:
-    """Expecting absence where a record is, is BadVersion, which names the key; the record stays."""
+    """A put that expects absence of an existing record is BadVersion, which names the key; the record stays."""
     first = area.store.put(A, b"1", expect=ABSENT)
     with refused(BadVersion, naming="/things/a", what="a put that expects absence"):
         area.store.put(A, b"2", expect=ABSENT)
@@ -79,7 +79,7 @@ def a_put_that_expects_nothing_meets_a_record(area: Area) -> None:
 
 @cases.add
 def a_delete_that_expects_nothing_meets_a_record(area: Area) -> None:
-    """A delete that expects absence does nothing where nothing is, and is BadVersion where a record is."""
+    """A delete that expects absence does nothing for a missing key, and is BadVersion for a record."""
     area.store.delete(A, expect=ABSENT)
     kept = area.store.put(A, b"1", indexes=(IndexEntry("i", "k"),))
     with refused(BadVersion, naming="/things/a", what="a delete that expects absence"):
@@ -105,7 +105,9 @@ def a_record_that_moved_on(area: Area) -> None:
 
 @cases.add
 def a_record_that_has_its_old_value_again(area: Area) -> None:
-    """Versions are compared, not values: a put or delete that expects what a record was two puts ago is BadVersion."""
+    """Versions are compared, not values: a put or delete that expects the record of two puts ago is BadVersion, also if the values
+    are equal.
+    """
     for as_number in (True, False):
         first = area.store.put(A, b"1", expect=ABSENT)
         second = area.store.put(A, b"2", expect=first)
@@ -132,7 +134,7 @@ def a_version_that_is_too_high(area: Area) -> None:
 
 @cases.add
 def a_record_that_is_gone(area: Area) -> None:
-    """A put or delete that expects a version of a deleted record is BadVersion and makes nothing."""
+    """A put or delete that expects a version of a deleted record is BadVersion and creates nothing."""
     for as_number in (True, False):
         first = area.store.put(A, b"1")
         area.store.delete(A, expect=first)
@@ -146,7 +148,7 @@ def a_record_that_is_gone(area: Area) -> None:
 
 @cases.add
 def a_put_of_any_version_replaces_what_another_session_wrote(area: Area) -> None:
-    """An unconditional put wins over whatever is there, with its index entries, also those of another session."""
+    """An unconditional put replaces any record and its index entries, also those of another session."""
     area.store.put(A, b"1", indexes=(IndexEntry("i", "old"),))
     area.open().put(A, b"2", indexes=(IndexEntry("i", "new"),))
     equal([r.value for r in area.store.view().scan_index("i", "", "z")], [b"2"], "the index afterwards")
@@ -155,7 +157,7 @@ def a_put_of_any_version_replaces_what_another_session_wrote(area: Area) -> None
 
 @cases.add
 def a_session_sees_at_once_what_another_one_was_told_is_done(area: Area) -> None:
-    """A view is never older than its beginning: what any session was acknowledged before is seen by all (A30)."""
+    """A view is never older than its beginning: it shows every write acknowledged to any session before (A30)."""
     sessions = [area.open() for _ in range(3)]
     record = sessions[0].put(A, b"0")
     for n in range(1, 100):
@@ -165,7 +167,7 @@ def a_session_sees_at_once_what_another_one_was_told_is_done(area: Area) -> None
 
 @cases.add
 def many_records_in_one_call_come_in_the_order_asked(area: Area) -> None:
-    """A get of many keys answers in their order, None for those that are not there, also when a key is asked twice."""
+    """A get of many keys answers in their order, None for missing records, also for a key given twice."""
     made = [area.store.put(Key(f"/many/{n}", f"p{n % 3}"), b"%d" % n) for n in range(40)]
     order = [area.random.randrange(60) for _ in range(150)]
     found = area.store.view().get_many([Key(f"/many/{n}", f"p{n % 3}") for n in order])
@@ -196,7 +198,7 @@ def the_longest_value_fits_and_a_longer_one_is_refused(area: Area) -> None:
 
 @cases.add
 def what_no_caller_may_write_is_refused(area: Area) -> None:
-    """An empty value and a key without a slash in front are errors of the caller (ValueError)."""
+    """An empty value and a key without a leading slash are errors of the caller (ValueError)."""
     with refused(ValueError, naming="never empty", what="an empty value"):
         area.store.put(A, b"")
     with refused(ValueError, naming="slash", what="a key without a slash"):

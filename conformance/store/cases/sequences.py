@@ -1,4 +1,4 @@
-"""Sequence append: number and record in one atomic step, in one order for everybody."""
+"""Sequence append: number and record in one atomic step, in one order for all sessions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def numbers_begin_at_one_rise_and_are_never_used_again(area: Area) -> None:
 
 @cases.add
 def the_newest_number_is_not_used_again_after_its_delete(area: Area) -> None:
-    """Whoever deletes the last record of a sequence, one by one or all, does not make the next append take its number."""
+    """After a deletion of the last record of a sequence, or of all records, the next append does not reuse its number."""
     numbers = []
     for _ in range(12):
         record = area.open().append(LOG, b"x")
@@ -49,7 +49,7 @@ def two_appends_of_one_group(area: Area) -> None:
 
 @cases.add
 def a_number_that_someone_chose_is_passed_over(area: Area) -> None:
-    """A record that was put under a number of the sequence is not overwritten by an append."""
+    """An append does not overwrite a record that was put under a number of the sequence."""
     mine = area.store.put(LOG.key(1), b"mine", expect=ABSENT)
     made = [area.store.append(LOG, b"x") for _ in range(3)]
     equal(len({mine.number, *(r.number for r in made)}), 4, "how many numbers there are")
@@ -58,12 +58,12 @@ def a_number_that_someone_chose_is_passed_over(area: Area) -> None:
 
 @cases.add
 def a_skip_moves_numbers_on_and_never_back(area: Area) -> None:
-    """After a skip appends get numbers of at least the one given, on every session and after reopening, also after a lower skip.
+    """After a skip appends get numbers from the given one on, on every session and after reopening, also after a lower skip.
 
-    What was put below under chosen numbers stays, and lists have it first.
+    Records that were put under chosen lower numbers stay, first in every list.
     """
     other = area.open()
-    first = other.append(LOG, b"before")  # so that this session knows where the sequence stood
+    first = other.append(LOG, b"before")  # so that this session knows the end of the sequence
     kept = area.store.put(LOG.key(first.number + 7), b"kept", expect=ABSENT)
     area.store.skip(LOG, first.number + 20)
     near = other.append(LOG, b"a little further")
@@ -81,7 +81,7 @@ def a_skip_moves_numbers_on_and_never_back(area: Area) -> None:
 
 @cases.add
 def whoever_sees_a_number_sees_all_below(area: Area) -> None:
-    """n+1 is never seen before n: every list, at any moment while many sessions append, is a prefix of the final one."""
+    """n+1 is never visible before n: every list, at any moment while many sessions append, is a prefix of the final one."""
     listed: list[list[str]] = []
     each = max(10, 150 // area.sizes.actors)
 
@@ -121,7 +121,7 @@ def an_acknowledged_append_is_in_every_later_list(area: Area) -> None:
 
 @cases.add
 def each_writer_sees_its_numbers_rise(area: Area) -> None:
-    """A later append of one writer has a higher number, with many writers at once, on one prefix and on several."""
+    """A later append of one writer gets a higher number, with many writers at once, on one prefix and on several."""
     prefixes = [LOG, Prefix("/log/other", "log"), Prefix("/other/log", "other")]
 
     def append(store: MetadataStore, n: int) -> list[tuple[Prefix, int]]:
@@ -138,7 +138,7 @@ def each_writer_sees_its_numbers_rise(area: Area) -> None:
 
 @cases.add
 def processes_share_a_sequence(area: Area) -> None:
-    """Several processes append to one sequence, which they meet new: no number twice, lists are prefixes throughout."""
+    """Several processes append to one new sequence: no number is given twice, and lists are prefixes throughout."""
     children = [area.child("append", actor=f"p{n}", count=40) for n in range(3)]
     for child in children:
         child.wait_ready()

@@ -17,7 +17,7 @@ EVERYTHING = KeyRange("/", "/\U0010ffff", "")
 
 @cases.add
 def ephemeral_records_go_with_their_session(area: Area) -> None:
-    """An ephemeral record excludes others while its session lives, and goes, with its index entries, when it ends."""
+    """An ephemeral record excludes others while its session lives; it is deleted with its index entries when the session ends."""
     leader = area.open()
     made = leader.put(LEADER, b"me", expect=ABSENT, indexes=(IndexEntry("i", "k"),), ephemeral=True)
     leader.put(A, b"stays")
@@ -33,7 +33,7 @@ def ephemeral_records_go_with_their_session(area: Area) -> None:
 
 @cases.add
 def an_unconditional_put_changes_whose_the_record_is(area: Area) -> None:
-    """A record is ephemeral, and whose, by its last unconditional put."""
+    """The last unconditional put of a record decides whether it is ephemeral, and of which session."""
     leader = area.open()
     leader.put(A, b"1", indexes=(IndexEntry("i", "k"),), ephemeral=True)
     area.store.put(A, b"2", indexes=(IndexEntry("i", "k"),))
@@ -59,7 +59,7 @@ def only_the_sessions_own_records_go(area: Area) -> None:
 
 @cases.add
 def one_leader_at_a_time(area: Area) -> None:
-    """Of many sessions that want one ephemeral record, exactly one gets it; when it goes, exactly one other does."""
+    """Of many sessions that want one ephemeral record exactly one gets it; when the record is deleted, exactly one other does."""
     sessions = [area.open() for _ in range(area.sizes.actors)]
     while sessions:
         won = []
@@ -68,7 +68,7 @@ def one_leader_at_a_time(area: Area) -> None:
                 session.put(LEADER, b"me", expect=ABSENT, ephemeral=True)
                 won.append(session)
             except BadVersion:
-                continue  # somebody else leads: counted below
+                continue  # another session leads: counted below
         equal(len(won), 1, f"leaders among {len(sessions)} sessions")
         won[0].close()
         sessions.remove(won[0])
@@ -76,7 +76,7 @@ def one_leader_at_a_time(area: Area) -> None:
 
 @cases.add
 def ephemeral_records_of_a_killed_process_go(area: Area) -> None:
-    """A process that is killed cannot end its session: its ephemeral record goes all the same, after the store's lease."""
+    """A killed process cannot end its session: its ephemeral record is still deleted, after the store's lease."""
     child = area.child("hold", path=LEADER.path)
     child.wait_ready()
     child.go()
@@ -94,7 +94,7 @@ def ephemeral_records_of_a_killed_process_go(area: Area) -> None:
 
 @cases.add
 def a_closed_store_says_so(area: Area) -> None:
-    """Closing twice is no error; using a closed store is, and says what it is."""
+    """Closing a store twice is no error; using a closed store is an error that names the store's state."""
     store = area.open()
     view = store.view()
     store.close()
@@ -109,7 +109,7 @@ def a_closed_store_says_so(area: Area) -> None:
 
 @cases.add
 def decide_runs_its_body_on_a_view(area: Area) -> None:
-    """`decide` gives what its body saw."""
+    """`decide` runs its body on a view and returns the result of the body."""
     made = area.store.put(A, b"x")
     equal(decide(area.store, lambda view: view.get(A)), made, "what the body saw")
 

@@ -1,4 +1,4 @@
-"""Many records: everything still works, in bounded time, and what touches few records does not slow down with all of them."""
+"""Many records: every operation still works in bounded time, and operations on few records do not slow down with the total."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watches: wake-ups that may be lost, repeated or coalesced. So a case repeats a change until somebody wakes, and counts."""
+"""Watches: wake-ups that may be lost, repeated or coalesced. So a case repeats a change until a watch wakes, and counts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ TRIES = 5
 
 
 def _wakes(area: Area, woken: threading.Event, change: Callable[[], object], what: str) -> None:
-    """Repeat the change until it wakes. A store that never wakes leaves its callers to their timeouts: that is broken."""
+    """Repeat the change until it wakes the watch. A store that never wakes leaves callers to their timeouts: a failure."""
     each = min(area.sizes.wake_patience, area.sizes.patience) / TRIES
     for _ in range(TRIES):
         woken.clear()
-        area.store.view().get(A)  # whoever waits has looked: only what comes after a look has to wake
+        area.store.view().get(A)  # the waiter has read: only changes after its read must wake it
         change()
         if woken.wait(each):
             return
@@ -31,7 +31,7 @@ def _wakes(area: Area, woken: threading.Event, change: Callable[[], object], wha
 
 @cases.add
 def a_change_of_the_key_wakes(area: Area) -> None:
-    """Making, changing and deleting the record by another session wakes; whoever then looks sees the change."""
+    """Creating, changing or deleting the record in another session wakes the watch; a get after the wake-up returns the change."""
     other, woken = area.open(), threading.Event()
     watch = area.store.watch(A, woken.set)
     for n in range(3):
@@ -48,7 +48,7 @@ def a_change_of_the_key_wakes(area: Area) -> None:
 
 @cases.add
 def a_change_below_the_prefix_wakes(area: Area) -> None:
-    """An append by another session wakes whoever watches the sequence, from its first record on."""
+    """An append by another session wakes the watches of the sequence, from its first record on."""
     other, woken = area.open(), threading.Event()
     watch = area.store.watch(LOG, woken.set)
     for n in range(1, 5):
@@ -59,7 +59,7 @@ def a_change_below_the_prefix_wakes(area: Area) -> None:
 
 @cases.add
 def a_closed_watch_is_silent(area: Area) -> None:
-    """After `close`, which may be called twice, a watch wakes nobody, while others still do."""
+    """A watch never wakes after `close`, which may be called twice; other watches still do."""
     silent, woken, other = threading.Event(), threading.Event(), area.open()
     watch = area.store.watch(A, silent.set)
     watch.close()
@@ -73,7 +73,7 @@ def a_closed_watch_is_silent(area: Area) -> None:
 
 @cases.add
 def many_watches_of_one_session(area: Area) -> None:
-    """Several watches, on one key and on several, all wake."""
+    """All of several watches wake, on one key and on several keys."""
     other = area.open()
     prefix = Prefix("/watched/seq", "w")
     events = [(target, threading.Event()) for target in (A, A, Key("/watched/b", ""), prefix, prefix)]
@@ -93,7 +93,7 @@ def _change(store: MetadataStore, target: Key | Prefix) -> None:
 
 @cases.add
 def a_follower_that_trusts_only_what_it_reads_misses_nothing(area: Area) -> None:
-    """Look, then sleep until woken or a short timeout: a follower of the log reads every record once and in order."""
+    """A follower of the log that reads, then sleeps until a wake-up or a short timeout, reads every record once and in order."""
     reader, woken, seen = area.open(), threading.Event(), list[str]()
     watch = reader.watch(LOG, woken.set)
     each, patience = 10, area.sizes.patience
@@ -116,7 +116,7 @@ def a_follower_that_trusts_only_what_it_reads_misses_nothing(area: Area) -> None
 
 
 class _Thread(threading.Thread):
-    """A thread whose error is raised where its end is waited for."""
+    """A thread whose error is raised again at its join."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         super().__init__(name="conformance-follower", daemon=True)

@@ -47,7 +47,7 @@ class RangeEndExclusive(SoundView):
 
 @planted_view("indexes/index-names-are-exact")
 class IndexNamesIgnoreCase(SoundView):
-    """Indexes whose names differ in case only are one."""
+    """Indexes whose names differ only in case are the same index."""
 
     def scan_index(self, index: str, first: str, last: str) -> list[Record]:
         return [
@@ -57,7 +57,7 @@ class IndexNamesIgnoreCase(SoundView):
 
 @planted_view("ranges/any-calls-leave-what-the-model-says")
 class OrderByLength(SoundView):
-    """Lists are in an order of their own."""
+    """Lists are ordered by length and not by bytes."""
 
     def scan(self, within: KeyRange) -> list[Record]:
         return sorted(self.view.scan(within), key=lambda record: (len(record.key.path), record.key.path))

@@ -15,8 +15,8 @@ from metadata.store.contract import ABSENT, Append, MetadataStore, Put, Record, 
 
 
 class _Lagging(Sound):
-    """Reads from a replica that lags: every `every`-th get gives what the session saw there before, if it saw anything. What it saw
-    is noted of one get of `looks`, the one with the remainder `since`.
+    """Reads from a lagging replica: every `every`-th get returns the value that the session read there before, if any. The value is
+    remembered at one get of `looks`, the one with the remainder `since`.
     """
 
     every: ClassVar[int]
@@ -50,16 +50,16 @@ class _StaleView(SoundView):
 
 @planted("records/a-session-sees-at-once-what-another-one-was-told-is-done")
 class StaleReads(_Lagging):
-    """A session reads from a replica that lags: every third get of a key gives what the session saw there before (A30)."""
+    """A session reads from a lagging replica: every third get of a key returns the value that the session read before (A30)."""
 
     every = 3
 
 
 @planted("histories/threads")
 class StaleReadsNowAndThen(_Lagging):
-    """One get of twenty gives what the session saw there before: only a history shows it."""
+    """One get of twenty returns the value that the session read there before: only a history shows it."""
 
-    every, looks, since = 20, 10, 1  # so that what was seen is old by then
+    every, looks, since = 20, 10, 1  # so that the remembered value is old by then
 
 
 @planted_view("groups/a-group-is-never-seen-half")
@@ -76,7 +76,7 @@ class ReadsInReverse(SoundView):
 
 @planted("sequences/whoever-sees-a-number-sees-all-below")
 class CounterFirstRecordLater(Sound):
-    """An append takes its number first and writes its record a moment later: n+1 is there before n."""
+    """An append takes its number first and writes its record a moment later: n+1 is visible before n."""
 
     numbers: ClassVar[Counter[tuple[int, Prefix]]] = Counter()
     guard: ClassVar[threading.Lock] = threading.Lock()
@@ -100,7 +100,7 @@ class CounterFirstRecordLater(Sound):
 
 @planted("sequences/the-newest-number-is-not-used-again-after-its-delete")
 class NumbersAreUsedAgain(Sound):
-    """An append takes the number after the highest that is there."""
+    """An append takes the number after the highest existing one."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         return [
@@ -116,7 +116,7 @@ class NumbersAreUsedAgain(Sound):
             try:
                 return self.store.put(key, append.value, expect=ABSENT, indexes=append.indexes)
             except BadVersion:
-                continue  # another one took that number: the next
+                continue  # the number is taken: try the next
 
 
 @planted("sequences/a-skip-moves-numbers-on-and-never-back")
@@ -124,7 +124,7 @@ class SkipsAreForgotten(Sound):
     """A skip does nothing: after a restore numbers are given a second time."""
 
     def skip(self, prefix: Prefix, to: int) -> None:
-        """Says that it is done."""
+        """Returns success without a skip."""
 
 
 @planted_view("sequences/an-acknowledged-append-is-in-every-later-list")
@@ -138,7 +138,7 @@ class ListsLag(SoundView):
 
 @planted("sessions/ephemeral-records-go-with-their-session")
 class EphemeralRecordsStay(Sound):
-    """Ephemeral records are like others."""
+    """Ephemeral records outlive their session."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         return self.store.write(*(w._replace(ephemeral=False) if isinstance(w, Put) else w for w in writes))
@@ -146,7 +146,7 @@ class EphemeralRecordsStay(Sound):
 
 @planted("sessions/only-the-sessions-own-records-go")
 class EphemeralRecordsOfAllGo(Sound):
-    """When a session ends, the ephemeral records of all sessions go."""
+    """The end of a session deletes the ephemeral records of all sessions."""
 
     made: ClassVar[set[Key]] = set()
 
@@ -179,7 +179,7 @@ class WatchesWakeOnce(Sound):
 
 @planted("watches/a-closed-watch-is-silent")
 class ClosedWatchesWake(Sound):
-    """Closing a watch does nothing."""
+    """Closing a watch does nothing: it still wakes."""
 
     def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
         return _Unclosed(self.store.watch(target, wake))
@@ -190,7 +190,7 @@ class _Unclosed(Watch):
         self._watch = watch
 
     def close(self) -> None:
-        """Leaves it open."""
+        """Leaves the watch open."""
 
 
 @planted_view("sessions/the-store-has-a-clock")

@@ -13,7 +13,7 @@ from metadata.store.contract import ABSENT, ANY, Append, Delete, Put, Record, Wr
 
 @planted("records/a-record-that-moved-on")
 class VersionIgnored(Sound):
-    """A put or delete that expects a version does not look at it."""
+    """A put or delete with an expected version ignores it."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         return self.store.write(
@@ -47,7 +47,7 @@ class AbsenceIgnored(Sound):
 
 @planted("records/a-delete-that-expects-nothing-meets-a-record")
 class DeleteOfNothingSucceeds(Sound):
-    """A delete that expects absence succeeds without a look (the ZooKeeper store of this project did)."""
+    """A delete that expects absence succeeds without a check (as the ZooKeeper store of this project once did)."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         kept = [w for w in writes if not (isinstance(w, Delete) and w.expect == ABSENT)]
@@ -56,7 +56,7 @@ class DeleteOfNothingSucceeds(Sound):
 
 @planted("records/a-record-that-moved-on")
 class LostRaceIsSilent(Sound):
-    """A write that lost its race returns what is there, as if it had won."""
+    """A write that lost its race returns the existing record, as if it had won."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         try:
@@ -121,7 +121,7 @@ class AcknowledgedNotDone(Sound):
 
 @planted("histories/threads")
 class DoneNotAcknowledged(Sound):
-    """Every twentieth write is done and called Unavailable, which means that it is known not to be done (A18)."""
+    """Every twentieth write takes effect and is reported Unavailable, which promises that it did not (A18)."""
 
     calls: ClassVar[Counter[str]] = Counter()
 
@@ -151,7 +151,7 @@ class LongValuesAreCut(Sound):
 
 @planted("records/the-longest-value-fits-and-a-longer-one-is-refused")
 class TooLongIsDropped(Sound):
-    """A value that does not fit is dropped without a word (A20)."""
+    """A value beyond the limit is dropped without an error (A20)."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         try:

@@ -1,4 +1,4 @@
-"""How a fault of a metadata store is declared: a wrapper around a sound store that overrides one thing."""
+"""Declares faults of a metadata store: each is a wrapper around a correct store that overrides one method."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from metadata.store.contract import MetadataStore, Record, View, Watch, Write
 
 
 class Sound(MetadataStore):
-    """Passes everything on. Faults override one thing."""
+    """Delegates every call. A fault overrides one method."""
 
     def __init__(self, store: MetadataStore) -> None:
         self.store = store
@@ -53,7 +53,7 @@ class SoundView(View):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`caught_by`: the case that must fail. `says`: what the faulty store does."""
+    """`caught_by`: the case that must fail. `says`: the behaviour of the faulty store."""
 
     name: str
     says: str
@@ -77,7 +77,7 @@ def planted(caught_by: str) -> Callable[[type[Sound]], type[Sound]]:
 
 
 def planted_view(caught_by: str) -> Callable[[type[SoundView]], type[SoundView]]:
-    """The same for a fault of reading."""
+    """The same for a fault of a view's reads."""
 
     def plant(kind: type[SoundView]) -> type[SoundView]:
         def view(self: Sound) -> View:
