@@ -417,7 +417,7 @@ class _LogFirst:
     "6",
     "A range by timestamps of which all rows were trimmed is DataLoss, and not empty.",
     at="spark_txn_source.losses:within_trimmed",
-    by="tests/spark_txn_source/test_persistent_source.py",
+    by="tests/spark_txn_source/test_persistent_source.py::test_a_range_of_timestamps_among_trimmed_rows_is_an_error",
 )
 def timestamps_among_trimmed_rows(real: Real, found: LogRange, given: Any) -> LogRange:
     return found

@@ -451,5 +451,5 @@ def test_an_invalid_position_is_refused(bench: SparkBench) -> None:
     bench.plain(X, [4])
     assert bench.numbers(X, startingOffsets=json.dumps({X: f"{first}:1"})) == [4]
     for place in (f"{first}:2", f"{first + 1}:7", "0:5"):
-        with pytest.raises(OffsetOutOfRange, match="its last entry up to there is"):
+        with pytest.raises(OffsetOutOfRange, match="the last entry up to there is"):
             bench.batch(X, startingOffsets=json.dumps({X: place}))
