@@ -1,4 +1,4 @@
-"""`--cluster`: real ZooKeeper servers, a real Spark cluster, and faults after a seeded plan."""
+"""`--cluster`: real ZooKeeper servers, a real Spark cluster, and faults from a seeded plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUITE = "cluster"
 
 
 def run(given: Given, progress: Progress) -> list[Result]:
-    """The suite's results; rate and latency over time belong to the one that counts the rows."""
+    """The results of the suite; the rate and latency over time are part of the result that counts the rows."""
     from conformance.history.files import read
     from conformance.report.histories import series
     from conformance.scenarios.cluster.run import Cluster, results
@@ -41,7 +41,7 @@ def run(given: Given, progress: Progress) -> list[Result]:
             out=out,
         )
         ran = run_scenario(cluster)
-        history = out / "history.jsonl"  # not there if the run did not come to its end
+        history = out / "history.jsonl"  # missing if the run did not reach its end
         measured = series(read(history)) if history.exists() else ()
         if given["record"] is not None and history.exists():
             shutil.copyfile(history, given["record"])

@@ -11,7 +11,7 @@ WORDS = "conformance.words"
 
 
 class Whole(TyperGroup):
-    """Takes everything behind its name as it stands, `--help` too: `main` reads it."""
+    """Takes all arguments after its name unparsed, `--help` too: `main` parses them."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[WORDS] = list(args)

@@ -1,4 +1,4 @@
-"""Running what the command line asks for: the seed first, then the suites, what they found, the reports, the exit code."""
+"""Runs the suites of a command line: the seed first, then the suites, their results, the reports, the exit code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OURS = frozenset({"conformance", "txnsegment", "metadata", "ledgers", "spark_txn
 
 
 def drawn_seed() -> int:
-    """Nobody knows it before."""
+    """A random seed."""
     return random.SystemRandom().randrange(2**32)
 
 
@@ -39,9 +39,9 @@ def main(
     out: TextIO | None = None,
     err: TextIO | None = None,
 ) -> int:
-    """The exit code: 0 all shown, 1 something failed, 2 nothing could be shown or a mistake in what was asked for, 130 interrupted.
+    """The exit code: 0 all cases passed, 1 a failure, 2 no case could run or a usage error, 130 interrupted.
 
-    `arguments`: default `sys.argv`'s. `draw`: what `--seed random` takes. Results go to `out`, progress and mistakes to `err`.
+    `arguments`: default `sys.argv`'s. `draw`: gives the seed for `--seed random`. `out`: for results; `err`: for the rest.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     clock, out, err = clock or SystemClock(), out or sys.stdout, err or sys.stderr
@@ -99,7 +99,7 @@ def _write_all(report: Report, line: Line, out: TextIO) -> None:
 
 @contextmanager
 def _ended_in_good_order() -> Iterator[None]:
-    """SIGTERM ends a run in good order: servers and processes that a suite started end with it."""
+    """SIGTERM ends a run cleanly, with all servers and processes started by a suite."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)

@@ -1,4 +1,4 @@
-"""How far a run is: a bar on a terminal, else a line now and then. On stderr, so that stdout is the result alone."""
+"""The progress of a run: a bar on a terminal, else a line at intervals. It goes to stderr, so that stdout has the result alone."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ EVERY = 10.0
 
 
 class Progress(Protocol):
-    """What a suite tells while it runs."""
+    """The calls by which a suite reports its progress."""
 
     def begin(self, suite: str, total: int | None) -> None:
-        """`total`: steps that will be done; None if that is not known."""
+        """`total`: the number of steps; None if unknown."""
 
     def at(self, what: str) -> None:
-        """It does this now."""
+        """The step that is running now."""
 
     def advance(self, steps: int = 1) -> None:
-        """So many more steps are done."""
+        """Add to the number of finished steps."""
 
     def say(self, text: str) -> None:
-        """Something that is worth a line, also afterwards."""
+        """A line to keep in the output."""
 
 
 class Shown(Progress, AbstractContextManager["Shown"], Protocol):
-    """A context manager: afterwards the bar is gone."""
+    """A context manager: at its end the bar is removed."""
 
 
 def shown(out: TextIO, clock: Clock) -> Shown:
@@ -78,7 +78,7 @@ class Lines:
 
 
 class Bar:
-    """A bar of rich's for the suite at work."""
+    """A bar of rich for the running suite."""
 
     def __init__(self, out: TextIO) -> None:
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())

@@ -50,7 +50,7 @@ def run(given: Given, progress: Progress) -> list[Result]:
 
 
 def _says(file: Path) -> str:
-    """The comment at its head."""
+    """The comment at the head of the script."""
     head = file.read_text(encoding="utf-8").partition("\n\n")[0]
     return " ".join(line.removeprefix("#").strip() for line in head.splitlines() if line.startswith("#")) or file.stem
 

@@ -1,4 +1,4 @@
-"""`--simulate N`: schedules of the real protocol code; with `--trace` or `--record` a closer look at one."""
+"""`--simulate N`: schedules of the real protocol code; `--trace` or `--record` shows one of them in detail."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def run(given: Given, progress: Progress) -> list[Result]:
 
 
 def _simulate(given: Given, progress: Progress) -> tuple[Summary, list[tuple[float, float]]]:
-    """All schedules, and how many there were in a second: (seconds since the beginning, rate)."""
+    """All schedules, and their rate over time: (seconds since the beginning, schedules per second)."""
     from conformance.simulator.schedules import Summary
 
     total, rates = Summary(), list[tuple[float, float]]()
@@ -93,7 +93,7 @@ def _parts(cores: int, wanted: int, seed: int, only: str) -> Iterator[Summary]:
     from conformance.simulator.quiet import quiet, quiet_forever
 
     if cores == 1:
-        with quiet():  # what one chunk remembers serves the next
+        with quiet():  # the caches of one chunk serve the next
             yield from map(partial(_chunk, only), counts, starts)
         return
     spawn = multiprocessing.get_context("spawn")
@@ -105,7 +105,7 @@ def _parts(cores: int, wanted: int, seed: int, only: str) -> Iterator[Summary]:
 
 
 def _chunk(only: str, count: int, seed: int) -> Summary:
-    """So many schedules. What the code raises out of one is a violation of that seed; it is looked for seed by seed."""
+    """A chunk of schedules. An exception of the product is a violation of its seed; the seed is then searched one by one."""
     from conformance.simulator.schedules import Summary, simulate
 
     try:
@@ -155,7 +155,7 @@ def _whole(given: Given, total: Summary, rates: list[tuple[float, float]]) -> Re
 
 
 def _failed(given: Given, seed: int, said: str) -> Result:
-    """A bad schedule, run once more for its history."""
+    """A failed schedule, run once more to record its history."""
     from conformance.history.checker import check
     from conformance.history.findings import WORDS
     from conformance.report.histories import clock, spans

@@ -30,7 +30,7 @@ def run(given: Given, progress: Progress) -> list[Result]:
     from conformance.store.suite import CASES
 
     url: str = given["store"]
-    # Connections are cut on purpose: what the client library says of that would bury the results.
+    # Connections are cut on purpose: the log lines of the client library would bury the results.
     logging.getLogger("kazoo").addHandler(logging.NullHandler())
 
     def told(case: Case, result: Result | None) -> None:

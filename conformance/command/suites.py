@@ -1,4 +1,4 @@
-"""All suites, in the order in which they run: what takes a second before what takes minutes. Another one is named here."""
+"""All suites, in the order in which they run: suites of seconds before suites of minutes. A new suite is listed here."""
 
 from __future__ import annotations
 

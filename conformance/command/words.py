@@ -1,4 +1,4 @@
-"""The words of the command line as values, and reading them: what was given, which suites it asks for, what it got wrong."""
+"""The options of the command line, and their parser: the given values, the requested suites, the usage errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ledgers.errors import TxnSegmentError
 
 
 class UsageError(TxnSegmentError):
-    """The command line asks for what cannot be."""
+    """The command line is invalid."""
 
 
 def count(text: str) -> int:
@@ -44,9 +44,9 @@ def seconds(text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word, `--flag`, the same in every suite that has it. `kind`: what its text becomes; None: it has no text, it is a
-    switch. `many`: "+" one or more texts, "*" any number, and it may come again. `default`: if it is not given. `output`: it says
-    where something is shown or written and changes nothing in what is done.
+    """One option, `--flag`, the same in every suite that has it. `kind`: parses its text; None: a switch without text. `many`: "+"
+    one or more texts, "*" any number, and the option may be repeated. `default`: the value if it is not given. `output`: it
+    names a place for output and does not change the run.
     """
 
     flag: str
@@ -78,7 +78,7 @@ class Word:
             group.add_argument(self.flag, type=self.kind, metavar=self.metavar, default=argparse.SUPPRESS, help=self.says)
 
     def written(self, value: object) -> list[str]:
-        """The word with this value, as it is given."""
+        """The option with this value, as text of a command line."""
         if self.kind is None:
             return [self.flag] if value else []
         return [self.flag, *(map(str, value) if isinstance(value, list | tuple) else [str(value)])]
@@ -86,7 +86,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a suite was given. `values`: all of its words by `Word.name`; `said`: only those that were on the command line."""
+    """The options given to a suite. `values`: all of its options by `Word.name`; `said`: only those on the command line."""
 
     suite: Suite
     values: Mapping[str, Any]
@@ -97,7 +97,7 @@ class Given:
         return self.values[name]
 
     def again(self, seed: int | None = None, **changes: object) -> tuple[str, ...]:
-        """The arguments that do this suite again, with `changes` (None: without that word)."""
+        """The arguments that repeat this suite, with `changes` (None: without that option)."""
         words = {word.name: word for word in (self.suite.chosen_by, *self.suite.words)}
         values = {name: value for name, value in {**self.said, **changes}.items() if value is not None}
         found = [text for name, word in words.items() if name in values and not word.output for text in word.written(values[name])]
@@ -109,7 +109,9 @@ Run = Callable[[Given, Progress], list[Result]]
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """`chosen_by`: the word that asks for it. `implied_by`: words that ask for it, too, if none is chosen; it is then `implied`."""
+    """`chosen_by`: the option that selects the suite. `implied_by`: options that select it if no suite is chosen; it is then
+    `implied`.
+    """
 
     name: str
     says: str
@@ -124,7 +126,7 @@ RANDOM = "random"
 
 
 def seed(text: str) -> int | str:
-    """A number, or the word for a new one."""
+    """A number, or the word for a random one."""
     return text if text == RANDOM else natural(text)
 
 
@@ -138,7 +140,7 @@ COMMON = (SEED, REPORT, HELP)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A command line that makes sense. `seed`: None if one is to be drawn."""
+    """A valid command line. `seed`: None for a random one."""
 
     seed: int | None
     reports: tuple[Path, ...]
@@ -153,7 +155,7 @@ class Line:
 
 
 def parser(suites: Iterable[Suite], program: str) -> argparse.ArgumentParser:
-    """Knows all words. A word of several suites stands once, and must be the same in all."""
+    """A parser of all options. An option of several suites is declared once and must be the same in all."""
     made = _Parser(
         prog=program,
         usage=f"{program} SUITE [options]",
@@ -180,8 +182,8 @@ def parser(suites: Iterable[Suite], program: str) -> argparse.ArgumentParser:
 
 
 def read(arguments: Sequence[str], suites: Sequence[Suite], program: str) -> Line:
-    """Raises UsageError: an unknown word (names the nearest), one that belongs to a suite that is not asked for, a value that is
-    none. `chosen` is empty if no suite is named.
+    """Raises UsageError for an unknown option (with the nearest known one), an option of a suite that is not requested, or an
+    invalid value. `chosen` is empty if no suite is named.
     """
     found, rest = parser(suites, program).parse_known_args(list(arguments))
     words = {word.flag: word for suite in suites for word in (suite.chosen_by, *suite.words)} | {word.flag: word for word in COMMON}

@@ -1,4 +1,4 @@
-"""The report as plain values, as JSON, and as a file whose suffix says what it is."""
+"""The report as plain values, as JSON, and as a file in the form named by its suffix."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HALF_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class ReportError(TxnSegmentError):
-    """A report cannot be written there, or is not one that this version can read."""
+    """A report cannot be written to the path, or is unreadable for this version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Report:
 
     @property
     def started(self) -> str:
-        """UTC, to the second."""
+        """The start in UTC, to the second."""
         return datetime.fromtimestamp(self.started_ms // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
@@ -68,15 +68,15 @@ def made(command: Sequence[str], seed: int, started_ms: int, seconds: float, res
 
 
 def to_json(report: Report) -> str:
-    """One object, indented: the fields of `Report`, its results and what is in them by their names here. ValueError for a figure
-    that is no finite number.
+    """One object, indented: the fields of `Report`, its results and their fields, by their names here. Raises ValueError for a
+    figure that is no finite number.
     """
     written = json.dumps(asdict(report), ensure_ascii=False, indent=1, allow_nan=False)
     return HALF_SURROGATE.sub(lambda found: f"\\\\u{ord(found[0]):04x}", written) + "\n"
 
 
 def from_json(given: str) -> Report:
-    """What `to_json` wrote. Raises ReportError."""
+    """The report from the text of `to_json`. Raises ReportError."""
     try:
         report = TypeAdapter(Report).validate_json(given)
     except ValidationError as error:
@@ -87,8 +87,8 @@ def from_json(given: str) -> Report:
 
 
 def to_html(report: Report) -> str:
-    """One page. Needs matplotlib (`conformance` extra)."""
-    from conformance.report.html import page  # here: its pictures' library is imported for no other form
+    """One page of HTML. Needs matplotlib (`conformance` extra)."""
+    from conformance.report.html import page  # imported here: the other forms do not need the library of the pictures
 
     return page(report)
 
@@ -102,7 +102,7 @@ FORMS: Mapping[str, Callable[[Report], str]] = {
 
 
 def check_file(file: Path) -> None:
-    """Before a long run: whether a report can be written there. Raises ReportError."""
+    """Checks before a long run that a report can be written to the path. Raises ReportError."""
     if file.suffix not in FORMS:
         raise ReportError(f"{file}: {file.suffix or 'no suffix'} is no form of a report.", advice=f"Name it {', '.join(FORMS)}.")
     if file.suffix == ".html" and find_spec("matplotlib") is None:
@@ -112,7 +112,7 @@ def check_file(file: Path) -> None:
 
 
 def write(report: Report, file: Path) -> None:
-    """In the form that the file's suffix names. Raises ReportError."""
+    """Write the report in the form named by the file's suffix. Raises ReportError."""
     check_file(file)
     try:
         file.write_text(FORMS[file.suffix](report), encoding="utf-8", errors="backslashreplace")

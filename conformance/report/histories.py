@@ -1,4 +1,4 @@
-"""A recorded history as a picture needs it: spans for a timeline, values over time for charts."""
+"""A recorded history as input for pictures: spans for a timeline, values over time for charts."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ MOST = 400
 
 
 def chosen(spans: Sequence[Span], most: int = MOST) -> list[Span]:
-    """So many spans, by their beginning: those that are wrong, and of the others those that lie nearest to one of them (nearest to
-    the end, if none is wrong).
+    """The given number of spans, by their beginning: first the wrong ones, then those nearest to a wrong one (nearest to the end,
+    if none is wrong).
     """
     ordered = sorted(spans, key=lambda span: span.began)
     if len(ordered) <= most:
@@ -56,13 +56,13 @@ def chosen(spans: Sequence[Span], most: int = MOST) -> list[Span]:
 
 
 def clock(events: Iterable[Event]) -> str:
-    """The unit of what the functions below give: `s` for a history in ms, else as its start says."""
+    """The time unit of the functions below: `s` for a history in ms, else as named in its start."""
     unit = next((event.unit for event in events if isinstance(event, Start)), "ms")
     return "s" if unit == "ms" else unit
 
 
 def spans(events: Sequence[Event], findings: Iterable[Finding] = ()) -> tuple[Span, ...]:
-    """What each actor did, what became of each transaction and registration; what the findings name is marked as wrong."""
+    """The calls of each actor, and the life of each transaction and registration; spans named by findings are marked as wrong."""
     wrong = {(type(event), event.at) for finding in findings for event in finding.events}
     story = _Story(wrong)
     for event in events:
@@ -76,10 +76,10 @@ def spans(events: Sequence[Event], findings: Iterable[Finding] = ()) -> tuple[Sp
 
 
 def series(events: Sequence[Event]) -> tuple[Series, ...]:
-    """What became of the commits over time, from the first answer on; none if nothing was told to be committed.
+    """The commits over time, from the first answer on; empty if no commit was answered.
 
-    Rows in a second; how long after the answer before it each answer of the same writer came; and how long each took from its
-    request. What a recorder takes for the request may be the moment at which the work was laid down, and include waiting.
+    Rows per second; the time between two answers of one writer; and the time from each request to its answer. Some recorders note
+    as the request the moment at which the work was queued, so that the time includes waiting.
     """
     asked = {event.call: event for event in events if isinstance(event, Commit)}
     told = [event for event in events if isinstance(event, Told) and event.said == "committed" and event.call in asked]
@@ -103,7 +103,7 @@ def series(events: Sequence[Event]) -> tuple[Series, ...]:
 
 
 def _rate(amounts: Sequence[tuple[float, int]]) -> tuple[tuple[float, float], ...]:
-    """(time, amount) as amount in a second, in buckets of whole seconds from the first time on."""
+    """(time, amount) as the amount per second, in buckets of whole seconds from the first time on."""
     first = amounts[0][0]
     extent = amounts[-1][0] - first
     width = max(1, math.ceil(extent / BUCKETS))
@@ -156,7 +156,7 @@ class _Story:
                 self._others(event)
 
     def all(self) -> list[Span]:
-        """Everything, also what has no end."""
+        """All spans, including those without an end."""
         begun = (*self.calls.values(), *self.headers.values(), *self.registrations.values())
         return [*self.done, *(each.end(None) for each in begun)]
 
@@ -172,7 +172,7 @@ class _Story:
         self.calls[call] = _Begun(who, label, event.at, self._is_wrong(event))
 
     def _header(self, event: Header) -> None:
-        """From OPEN to its end, then that moment."""
+        """A span from OPEN to its end, then the moment of the end."""
         before = self.headers.pop(event.txn, None)
         if event.state == "OPEN":
             self.headers[event.txn] = _Begun(
@@ -185,7 +185,7 @@ class _Story:
         self._moment(event, f"txn {event.txn}", f"{event.state}{commit}")
 
     def _registration(self, event: Registration) -> None:
-        """From where it appears to where it is settled."""
+        """A span from the appearance of the registration to its settling."""
         before = self.registrations.pop(event.number, None)
         if event.state is None:
             label = f"{event.number}" + (f" of {event.txn}" if event.txn else ", plain")
@@ -207,7 +207,7 @@ class _Story:
 
 
 def _described(event: Event, *, wrong: bool) -> Iterator[tuple[str, str, float]]:
-    """Actor, label and begin of an event that is over when it is recorded; none for those that would only fill the picture."""
+    """Actor, label and begin of a finished event; none for events that would only clutter the picture."""
     match event:
         case Read(who=who, rows=rows, began=began, cut=cut):
             yield who, f"read {len(rows)} {'new ' if event.more else ''}rows" + ("" if cut is None else f", cut {cut}"), began

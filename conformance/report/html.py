@@ -1,4 +1,6 @@
-"""A report as one page of HTML that loads nothing: the table of results, then a section with pictures for what needs them."""
+"""A report as one page of HTML that loads nothing: the table of results, then a section with pictures for each result that needs
+one.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ CLASSES = {Outcome.OK: "ok", Outcome.FAILED: "failed", Outcome.NOT_APPLICABLE: "
 
 
 def page(report: Report) -> str:
-    """The whole file."""
+    """The whole page."""
     failed = sum(result.outcome is Outcome.FAILED for result in report.results)
     title = f"Conformance: {failed} of {len(report.results)} failed" if failed else f"Conformance: {counts(report.results)}"
     head = tag("head", tag("meta", charset="utf-8"), tag("title", title), tag("style", STYLE))

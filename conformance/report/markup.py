@@ -1,4 +1,4 @@
-"""Elements of HTML and SVG, made so that no text can become markup."""
+"""Elements of HTML and SVG, built so that text can never become markup."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def tag(name: str, *content: Content, **attributes: str | float) -> ET.Element:
 
 
 def add(element: ET.Element, *content: Content) -> ET.Element:
-    """Put texts and elements behind what is in it; the element itself."""
+    """Append texts and elements to the element; returns the element."""
     for each in content:
         if isinstance(each, ET.Element):
             element.append(each)
@@ -26,13 +26,13 @@ def add(element: ET.Element, *content: Content) -> ET.Element:
 
 
 def visible(text: str) -> str:
-    """Control characters as their pictures and half surrogates as escapes: neither may stand in a document."""
+    """Control characters as their pictures and half surrogates as escapes: a document may contain neither."""
     pictures = "".join(chr(0x2400 + ord(c)) if ord(c) < 32 and c not in "\n\t" else "\u2421" if c == "\x7f" else c for c in text)
     return pictures.encode("utf-8", "backslashreplace").decode()
 
 
 def written(element: ET.Element) -> str:
-    """As HTML; SVG inside it as well."""
+    """The element as HTML; SVG inside it as well."""
     return ET.tostring(element, encoding="unicode", method="html")
 
 

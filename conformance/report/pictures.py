@@ -1,4 +1,4 @@
-"""Pictures of a report, drawn by matplotlib as SVG inside the page: what happened on a timeline, and values over time."""
+"""Pictures of a report, drawn by matplotlib as SVG inside the page: events on a timeline, and values over time."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SPAN, WRONG = "#8fb4d9", "#f08080"
 
 
 def rows_of(spans: Sequence[Span], last: float, thin: float) -> dict[str, list[list[tuple[Span, float]]]]:
-    """By actor, in the order in which they appear, rows of spans and where each ends: a row has no two that overlap. `last`: where
-    those end that have no end; `thin`: the least that a span takes.
+    """By actor, in the order of appearance: rows of spans with the end of each; the spans of a row do not overlap. `last`: the end
+    of spans without one; `thin`: the least width of a span.
     """
     lanes: dict[str, list[list[tuple[Span, float]]]] = {}
     for span in spans:
@@ -41,8 +41,8 @@ def rows_of(spans: Sequence[Span], last: float, thin: float) -> dict[str, list[l
 
 
 def timeline(spans: Sequence[Span], clock: str, label: str, name: str) -> ET.Element:
-    """A lane for each actor; wrong spans are red, those without an end hatched. `clock`: the unit of the spans' times, which are
-    shown from the first one on. `name`: of this picture alone in its page. Raises ValueError without spans.
+    """A lane for each actor; wrong spans are red, spans without an end hatched. `clock`: the unit of the spans' times, shown
+    relative to the first one. `name`: unique in the page. Raises ValueError without spans.
     """
     shown = chosen(spans)
     first = min(span.began for span in shown)
@@ -99,7 +99,7 @@ def timeline(spans: Sequence[Span], clock: str, label: str, name: str) -> ET.Ele
 
 
 def period(all_series: Iterable[Series], faults: Iterable[Span]) -> tuple[float, float]:
-    """From the first to the last time in them, for charts below each other. Raises ValueError if there is none."""
+    """The first and the last time of the series, for charts below each other. Raises ValueError without a time."""
     times = [time for series in all_series for time, _ in series.points]
     times += [time for span in faults for time in (span.began, span.ended) if time is not None]
     return min(times), max(times)
@@ -107,7 +107,7 @@ def period(all_series: Iterable[Series], faults: Iterable[Span]) -> tuple[float,
 
 def chart(series: Series, faults: Sequence[Span], clock: str, within: tuple[float, float], name: str) -> ET.Element:
     """One series over a `period`; `faults`: spans on the same clock, drawn as bands with their numbers where there is room. `name`:
-    of this picture alone in its page. Raises ValueError without points.
+    unique in the page. Raises ValueError without points.
     """
     first, last = within
     extent = (last - first) or 1.0
@@ -130,12 +130,12 @@ def chart(series: Series, faults: Sequence[Span], clock: str, within: tuple[floa
 
 
 def _inside_page(figure: Figure, label: str, name: str, notes: Mapping[str, tuple[str, str]]) -> ET.Element:
-    """The picture as an element. `label`: what it shows, for who cannot see it; `notes`: by the id of a part its class and what is
-    shown when one points at it.
+    """The picture as an element. `label`: its description for screen readers; `notes`: by the id of a part, its class and its
+    tooltip.
     """
     written = io.StringIO()
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a font without a picture for a character: the page has another
+        warnings.simplefilter("ignore", UserWarning)  # a character missing in this font: the page has another font
         figure.savefig(written, format="svg", metadata={"Date": None})
     root = ET.fromstring(re.sub(r'( id="| xlink:href="#|url\(#)', rf"\1{name}-", written.getvalue()))
     for metadata in root.findall("{*}metadata"):

@@ -1,4 +1,4 @@
-"""A report as text: `summary` for a terminal, `full` with a line for each result that is well, too."""
+"""A report as text: `summary` for a terminal, `full` with a line for each passed result, too."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ COMMAND = "python -m conformance"
 
 
 def full(report: Report) -> str:
-    """Everything but the histories and the values over time."""
+    """The whole report without the histories and the values over time."""
     facts = f"{report.started}, txnsegment {report.version}, Python {report.python}, {report.machine}"
     return "\n".join([command_line(report.command), facts, f"seed {report.seed}", "", *_lines(report.results, full=True), ""])
 
 
 def summary(results: Sequence[Result]) -> str:
-    """What failed, what was not applicable, what has figures or a note; then the counts. Ends with a newline."""
+    """Failures, results that are not applicable, results with figures or a note; then the counts. Ends with a newline."""
     return "\n".join([*_lines(results, full=False), ""])
 
 
 def command_line(arguments: Sequence[str]) -> str:
-    """As a person types it."""
+    """The command as typed in a shell."""
     return f"{COMMAND} {shlex.join(arguments)}"
 
 
@@ -37,7 +37,7 @@ def figures(result: Result) -> str:
 
 
 def number(value: float) -> str:
-    """Whole numbers whole, others with four significant digits and no exponent."""
+    """Whole numbers as they are, others with four significant digits and no exponent."""
     if value == int(value):
         return f"{value:.0f}"
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}" if abs(value) >= 0.001 else f"{value:.6f}"

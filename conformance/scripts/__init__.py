@@ -1,6 +1,6 @@
-"""Golden scripts: transactions as text, each command with its exact answer (a habit of etcd/raft).
+"""Golden scripts: transactions as text, each command with its exact answer (as in etcd/raft).
 
-`python -m conformance.scripts` runs those of this project, `--rewrite` writes the answers of today for review.
+`python -m conformance.scripts` runs the scripts of this project; `--rewrite` writes the current answers for review.
 """
 
 from conformance.scripts.parsing import ScriptError

@@ -1,6 +1,6 @@
-"""What scripts show: records of the store and files of the disk in the words of protocol.md section 1, and what changed.
+"""The answers of scripts: records of the store and files of the disk in the words of protocol.md section 1, and their changes.
 
-Records are decoded here, not by the code under test: a bug in it must not colour its own answer.
+Records are decoded here, not by the code under test: its bugs must not hide in its own answers.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def span(name: str, ledger: int, first: int, last: int) -> str:
 
 
 def spans(world: World, number: int, registration: Any) -> str:
-    """What a registration adds: `a/977:0..2 b/977:0`."""
+    """The entries added by a registration: `a/977:0..2 b/977:0`."""
     found = [(short(world.state, s), w["entries"]) for s, w in registration["segments"].items()]
     return " ".join(span(name, number, 0, entries - 1) for name, entries in sorted(found))
 
 
 def log(world: World) -> dict[int, str]:
-    """The live log: number -> who, what, and how it was settled."""
+    """The live log: number -> transaction, content and outcome."""
     return {int(key.path[-20:]): registration(world, int(key.path[-20:]), body) for key, body in records(world.state, "/log/log-")}
 
 
@@ -98,7 +98,7 @@ def layout(body: Any) -> str:
 
 
 def file_name(path: str) -> str:
-    """Without tenant and namespace, hash ranges, and the checksum in a snapshot's name."""
+    """The file name without tenant, namespace and hash ranges, and without the checksum in a snapshot's name."""
     text = re.sub(r"-[0-9a-f]{8}\.avro$", ".avro", path.removeprefix("public/default/"))
     return re.sub(r"/[0-9a-f]{4}-[0-9a-f]{4}-([0-9]+)/", r".\1/", text)
 
@@ -125,7 +125,7 @@ Picture = dict[str, tuple[str, str]]
 
 
 def picture(world: World) -> Picture:
-    """Everything that matters of store and disk, in words."""
+    """The relevant content of store and disk, in words."""
     state, found = world.state, {}
     for number, text in log(world).items():
         found[f"2 {number:020d}"] = (f"log {number}", text)
@@ -162,7 +162,7 @@ def _segment(world: World, encoded: str) -> str:
 
 
 def changes(before: Picture, after: Picture) -> list[str]:
-    """What became of store and disk, one line for each record; new files are not worth a line."""
+    """The changes of store and disk, one line for each record; new files have no line."""
     lines = []
     for path in sorted(before.keys() | after.keys()):
         old, new = before.get(path), after.get(path)
@@ -177,7 +177,7 @@ def changes(before: Picture, after: Picture) -> list[str]:
 
 
 def changing(world: World, process: Process, run: Callable[[], object]) -> Work:
-    """Work whose answer is what it changed since it last went on."""
+    """Work whose answer is the changes since its last step."""
     before: list[Picture] = []
     work = Work(process, run, lambda _: changes(before[-1], picture(world)))
     work.begin = lambda: before.append(picture(world))
@@ -185,7 +185,7 @@ def changing(world: World, process: Process, run: Callable[[], object]) -> Work:
 
 
 def of_kind(world: World, kinds: str) -> list[str]:
-    """The lines of a picture whose path begins with one of these digits."""
+    """The lines of a picture whose path begins with one of these prefixes."""
     found = picture(world)
     lines = [
         f"{what} {text}" if path[0] in "139" else f"{what}: {text}"

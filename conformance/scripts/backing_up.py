@@ -1,7 +1,7 @@
-"""Commands of those who back up and restore (docs/operations.md, Backup).
+"""Commands of backups and restores (docs/operations.md, Backup).
 
-k: backup            reads a backup, which may be made to sleep like any other work; the answer is what it says of the cluster
-restore              the last backup becomes the cluster, in a new store over the same files; all processes are gone
+k: backup            takes a backup, which can sleep like any other work; the answer is its content
+restore              the last backup becomes the cluster, in a new store over the same files; all processes end
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def backup(world: World, cmd: Command) -> list[str]:
 
 
 def _shown(world: World, taken: Backup) -> list[str]:
-    """Its log and its applications."""
+    """The log and the applications of a backup."""
     lines = []
     for kept in taken.records:
         body, path = json.loads(kept.value), kept.key.path

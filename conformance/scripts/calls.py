@@ -1,4 +1,4 @@
-"""Names for the calls of store and storage, so that a script can say where somebody crashes, sleeps or loses a reply.
+"""Names for the calls of store and storage, by which a script says where a process crashes, sleeps or loses a reply.
 
 | word | the call |
 |---|---|
@@ -6,7 +6,7 @@
 | application | the application record: read, or written |
 | open | the new header, with the application record in one group |
 | register | the append to the log (a seal is one, too) |
-| list, bodies | the log: which numbers there are; what stands there |
+| list, bodies | the log: its numbers are listed; its entries are read |
 | headers | headers are read |
 | layouts, layout | topic records: read; written |
 | watermarks, watermark | watermark records: read; written |
@@ -22,14 +22,14 @@
 | clean | events and aborted records are deleted |
 | index | an index is scanned |
 | cursors, cursor | cursors with their claims: read or listed; written (claimed, acknowledged, settled, moved) |
-| said, say | the policies of a namespace are read; written |
-| turns, turn | whose turn it is to sweep: read; taken |
+| said, say | the policies of a namespace: read; written |
+| turns, turn | the turn to sweep: read; taken |
 | schema | a schema is read or written |
 | pause | a wait |
 | txn-entries, log-txn | the log of a coordinator: listed or read; appended to |
 | entries, append | the log of a persistent topic: listed or read; appended to (data, markers, a seal) |
 | ack-entries, append-ack | a pending-ack log: listed or read; appended to |
-| records, change | records of persistent topics: read; written (property, snapshot, what is trimmed) |
+| records, change | records of persistent topics: read; written (property, snapshot, trimmed position) |
 | subscriptions, subscription | records of their subscriptions: read; written |
 | leave | entries of these logs are deleted |
 | skip | the log skips numbers |
@@ -98,7 +98,7 @@ WORDS = frozenset({w for _, w in (*_READS, *_WRITES)} | set(_FILES.values()) | {
 
 
 def word(kind: str, what: str, state: MemoryState) -> str:
-    """The word of a call as the gate sees it (`kind` and `what` are those of `conformance.simulator.store.faults.Gate`)."""
+    """The word of a call, from its `kind` and `what` as in `conformance.simulator.store.faults.Gate`."""
     if kind in _FILES:
         return _FILES[kind]
     if kind == "write":

@@ -1,23 +1,23 @@
-"""Commands that let things go wrong, and time pass. `CALL` is a word of `conformance.scripts.calls`.
+"""Commands that inject faults and let time pass. `CALL` is a word of `conformance.scripts.calls`.
 
-    crash d1 before CALL | crash d1 after CALL | crash d1        dies at that call, or now
-    sleep d1 before CALL                 stands still there (a zombie) until `wake d1`
-    lose-reply d1 CALL                   it happens, the reply is lost
-    lose-request d1 CALL                 it does not happen, and nobody says so
-    delay d1 CALL                        the reply is lost, and it happens at `arrive`
-    split d1 CALL                        only the first half of the group happens, the reply is lost
-    refuse d1 CALL                       unavailable: known to be not done
-    lose-session r1 CALL                 the session ends there
-    lag r1                               its reads are as old as the contract allows: as the sync that its decision began with
+    crash d1 before CALL | crash d1 after CALL | crash d1        the process dies at that call, or now
+    sleep d1 before CALL                 the process pauses there (a zombie) until `wake d1`
+    lose-reply d1 CALL                   the call takes effect, the reply is lost
+    lose-request d1 CALL                 the call does not take effect, the reply is lost
+    delay d1 CALL                        the reply is lost, the call takes effect at `arrive`
+    split d1 CALL                        only the first half of the group takes effect, the reply is lost
+    refuse d1 CALL                       Unavailable: known not to have taken effect
+    lose-session r1 CALL                 the session ends at that call
+    lag r1                               reads are as stale as the contract allows: as of the sync at the start of their view
     clock +30s
-    lose a/index                         files whose name begins so are gone
-    damage manifests/0_3                 a digit in each of them becomes another
-    erase /txn/op/0_10                   records under a path are gone, by another hand than ours
-    put cluster.json                     somebody writes a file
+    lose a/index                         deletes the files whose name begins so
+    damage manifests/0_3                 changes a digit in each of these files
+    erase /txn/op/0_10                   deletes the records below a path, past the product
+    put cluster.json                     writes a file, past the product
     inline 100                           registrations above so many bytes keep their parts in a manifest file
-    settings txn_timeout_ms=1000 ..      before everything else
+    settings txn_timeout_ms=1000 ..      settings of the cluster; before every other command
 
-A fault waits for the first such call (`after=1`: for the second); a script whose fault nobody meets fails.
+A fault waits for the first such call (`after=1`: for the second). A script fails if no call meets one of its faults.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def lag(world: World, cmd: Command) -> list[str]:
 
 
 def lose(world: World, cmd: Command) -> list[str]:
-    """Files go: those whose short name begins so."""
+    """Delete the files whose short name begins with the word."""
     start = cmd.one()
     gone = [path for path in world.disk.files if answers.file_name(path).startswith(start)]
     for path in gone:

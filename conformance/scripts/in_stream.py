@@ -1,20 +1,20 @@
-"""Commands of the older model: persistent topics (docs/in_stream.md). `p` stands for persistent://public/default/p; a transaction
-1000000_N is `txn=N`. Most answer with what they change: entries of the logs (`tc` is the coordinator's), records.
+"""Commands of the marker-based model: persistent topics (docs/in_stream.md). `p` stands for persistent://public/default/p; a
+transaction 1000000_N is `txn=N`. Most answer with their changes: entries of the logs (`tc` is the coordinator's), records.
 
-    p-topic p q [upgraded=TEXT]          make topics; as an older version left them: with that for a property (`none`: without)
-    d1: p-begin [p q] [s@p] [timeout=5s] [app=q version=1]     begin, registering these at once
-    d1: p-register txn=1 [p] [s@p]       participants
+    p-topic p q [upgraded=TEXT]          create topics; `upgraded`: as of an older version, with that property (`none`: without)
+    d1: p-begin [p q] [s@p] [timeout=5s] [app=q version=1]     begin, and register these participants
+    d1: p-register txn=1 [p] [s@p]       register participants
     d1: p-append txn=1 p:3 q:1           data of a transaction; without txn= plain messages
     d1: p-ack [txn=1] s@p/1:0 s@..p/2:0  acknowledge
-    d1: p-end txn=1 commit|abort         log it, markers, final state
-    d1: p-commit app=q version=7 p:3 [s@p/1:0]                 the whole path of a write set
+    d1: p-end txn=1 commit|abort         log the decision, write markers, log the final state
+    d1: p-commit app=q version=7 p:3 [s@p/1:0]                 all steps of a write set
     d1: p-late-abort app=q version=7 attempt=x1
-    p-read p [uncommitted] [to=3]        one decision of a reader, and its rows
-    p-open p                             what opening alone replays
+    p-read p [uncommitted] [to=3]        one view of a reader, and its rows
+    p-open p                             the entries replayed by opening alone
     p-property p [key=K value=V | remove=K]
     p-subscribe s p | p-unsubscribe s p | p-seek s p to=3 | p-cursor s p
     p-sweep [timeouts|finish|snapshot|compact|all] | p-trim p to=3 | p-seal p why=terminate | p-leave p
-    p-logs                               everything of the older model that the store holds
+    p-logs                               all marker-based records of the store
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _taken(cmd: Command, form: re.Pattern[str]) -> list[re.Match[str]]:
 
 
 def _parts(world: World, cmd: Command) -> dict[str, list[Part]]:
-    """One part for each word, its file on the disk; each row is an entry of ten bytes."""
+    """One part for each word, with its file on the disk; each row is an entry of ten bytes."""
     parts: dict[str, list[Part]] = {}
     for match in _taken(cmd, _STAGED):
         world.written += 1
@@ -151,7 +151,7 @@ def migrate(world: World, cmd: Command) -> list[str]:
 
 
 def migrated(world: World, cmd: Command) -> list[str]:
-    """What the topic that goes on shows, by the numbers of its log."""
+    """The layout of the successor, by the numbers of its log."""
     name, process = TopicName("public", "default", cmd.one()), world.process(cmd.who("r1"))
 
     def run() -> list[str]:
@@ -225,7 +225,7 @@ def commit(world: World, cmd: Command) -> list[str]:
     world.attempts += 1
     claim = Claim(int(cmd.need("version")), cmd.get("query"), cmd.get("attempt") or f"attempt{world.attempts}", replays=True)
     parts, acks, timeout = _parts(world, cmd), _acks(cmd), cmd.get("timeout")
-    parts |= {segment: [] for segment in cmd.words}  # what is no persistent topic
+    parts |= {segment: [] for segment in cmd.words}  # names other than persistent topics
     work = WriteSet(
         cmd.need("app"),
         "",

@@ -1,4 +1,4 @@
-"""What scripts show of the older model: its logs, topic records and subscriptions, decoded from their JSON alone."""
+"""The marker-based model as scripts show it: logs, topic records and subscriptions, decoded from their JSON alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def entry(body: Any, ledger: int, topic: str) -> str:
     elif kind in ("COMMIT", "ABORT"):
         more += [f"low-water mark {body['lowWater']}"] if "lowWater" in body else []
     elif kind == "SEAL":
-        more += [body["why"]] if "why" in body else []  # a subscription's seal says nothing else
+        more += [body["why"]] if "why" in body else []  # the seal of a subscription has no other field
     elif kind in ("ACK", "SEEK"):
         more.append((".." if body.get("cumulative") else "") + " ".join(body["rows"]))
     elif kind == "STATUS":
@@ -44,7 +44,9 @@ def entry(body: Any, ledger: int, topic: str) -> str:
 
 
 def topic(body: Any) -> str:
-    """The topic's record: the system property, the snapshot with aborted ones, what is trimmed, whether it is all that is left."""
+    """The topic's record: the system property, the snapshot with its aborted transactions, the trimmed position, whether only a
+    tombstone is left.
+    """
     if body.get("deleted"):
         return "a tombstone" + ("; nothing else is left" if body.get("bare") else "")
     told = body.get("properties", {})
@@ -61,7 +63,7 @@ def topic(body: Any) -> str:
 
 
 def _kept(body: Any) -> str:
-    """What a compaction of the coordinator's log left."""
+    """The entries kept by a compaction of the coordinator's log."""
     kept = body.get("txnLog")
     if kept is None:
         return "nothing compacted"
@@ -71,7 +73,7 @@ def _kept(body: Any) -> str:
 
 
 def picture(world: World) -> dict[str, tuple[str, str]]:
-    """As `answers.picture`: path -> (what it is, what it says)."""
+    """As `answers.picture`: path -> (kind, text)."""
     found = {}
     for key, body in records(world.state, "/persistent/logs/"):
         full, number = decode(key.partition), int(key.path[-20:])

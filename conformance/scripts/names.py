@@ -16,17 +16,17 @@ _FULL = re.compile(r"(segment|topic)://public/default/[^\s,;:'\"\]]+")
 
 
 def records(state: MemoryState, start: str) -> list[tuple[Key, Any]]:
-    """Key and decoded JSON of all records whose path begins so. Decoded here and not by the code under test."""
+    """Key and decoded JSON of all records below a path. They are decoded here, without the code under test."""
     return [(r.key, json.loads(r.value)) for r in state.scan(KeyRange(start, start + "~", ""))]
 
 
 def layouts(state: MemoryState) -> dict[str, Any]:
-    """The layout of each topic by its short name, tombstones too."""
+    """The layout of each topic by its short name, including tombstones."""
     return {paths.topic_of(key.path).name: layout for key, layout in records(state, "/topics/")}
 
 
 def segments(state: MemoryState, topic: str) -> list[str]:
-    """Full names of a topic's segments that the layout shows, by id, those of a deletion too."""
+    """The full names of a topic's segments in its layout by id, including those of a deletion."""
     layout = layouts(state).get(topic)
     if layout is None:
         raise ScriptError(f"there is no topic {topic}")
@@ -50,7 +50,7 @@ def short(state: MemoryState, full: str) -> str:
     """The short name of a segment or topic."""
     if full.startswith("topic://"):
         return topic_name(full).name
-    if full.startswith("persistent://"):  # it was migrated
+    if full.startswith("persistent://"):  # a migrated topic
         return full
     name = segment_name(full)
     layout = layouts(state).get(name.topic.name)
@@ -60,5 +60,5 @@ def short(state: MemoryState, full: str) -> str:
 
 
 def shortened(state: MemoryState, text: str) -> str:
-    """A message with short names."""
+    """A message with its full names replaced by short names."""
     return _FULL.sub(lambda found: short(state, found[0].rstrip(".")) + ("." if found[0].endswith(".") else ""), text)

@@ -21,12 +21,12 @@ DASHES = "----"
 
 
 class ScriptError(Exception):
-    """A script that cannot be run: an unknown command or word, a fault that nobody met. Never an answer."""
+    """The script cannot be run: an unknown command or word, or a fault that no call met. Never a wrong answer."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Commands with their expected answer. `above`: the comments and empty lines before them, as they stand."""
+    """Commands with their expected answer. `above`: the comments and empty lines before them, verbatim."""
 
     above: tuple[str, ...]
     commands: tuple[str, ...]
@@ -71,7 +71,7 @@ def parse(name: str, text: str) -> Script:
 
 
 def render(script: Script, answers: Sequence[Sequence[str]]) -> str:
-    """The text of the script with these answers, one for each step."""
+    """The text of the script with these answers, one answer for each step."""
     lines: list[str] = []
     for step, answer in zip(script.steps, answers, strict=True):
         lines += [*step.above, *step.commands, DASHES, *answer, ""]
@@ -80,7 +80,9 @@ def render(script: Script, answers: Sequence[Sequence[str]]) -> str:
 
 @dataclass
 class Command:
-    """One line: `[actor:] verb word .. option=value ..`. Whoever carries it out takes what it understands; the rest is an error."""
+    """One line: `[actor:] verb word .. option=value ..`. A command takes the words and options that it knows; any other is an
+    error.
+    """
 
     line: str
     actor: str | None
@@ -113,7 +115,7 @@ class Command:
         return False
 
     def one(self) -> str:
-        """Its only word."""
+        """The only word of the command."""
         if len(self.words) != 1:
             raise ScriptError(f"{self.line!r} needs one word after {self.verb}")
         return self.words[0]

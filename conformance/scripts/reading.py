@@ -1,15 +1,15 @@
-"""Commands of those who read (protocol.md section 6): Spark's own classes plan, only Spark itself is left out.
+"""Commands of readers (protocol.md section 6): the source's own classes plan the reads; only Spark itself is missing.
 
 read a b [from=2] [to=5] [from-time=+10s] [to-time=+20s] [uncommitted] [failOnDataLoss=false] [subscription=s]
-read pattern=.*/f.*                  a batch: what it sees of each segment, then its rows
+read pattern=.*/f.*                  a batch read: its view of each segment, then its rows
 r1: stream a b [rows=3] [bytes=20] [start=latest | subscription=s]   begin a streaming query (at earliest)
-r1: next                             plan a micro-batch, read it, move on
-r1: plan                             plan it and read nothing yet
-r1: run                              read what was planned, and move on
+r1: next                             plan a micro-batch, read it, and advance
+r1: plan                             plan a micro-batch only
+r1: run                              read the planned micro-batch, and advance
 r1: replay                           read the last micro-batch again, as Spark does after a restart
 r1: restart [a b] [topicsChanged=continue]   a new process with the same checkpoint
 r1: move-cursor                      Spark has committed the last micro-batch: the cursors of its subscription follow
-r1: available-now                    Trigger.AvailableNow: up to what is visible at this moment
+r1: available-now                    Trigger.AvailableNow: up to the rows visible at this moment
 """
 
 from __future__ import annotations
@@ -104,13 +104,13 @@ def seen(world: World, reading: Reading) -> str:
 
 
 def planned_rows(world: World, planned: Iterable[Any]) -> str:
-    """What the tasks read."""
+    """The rows that the tasks read."""
     return rows(world, (p for task in planned for p in task.pieces))
 
 
 def rows(world: World, pieces: Iterable[Piece]) -> str:
-    """The entries of pieces, in their order: `rows a/970:0..4 b/976:0 b/976:1:2..3` (of b's entry 1 only rows 2 and 3). Files that
-    are missing are said, and rows of a compacted file that were not those of their entry before.
+    """The entries of the splits, in order: `rows a/970:0..4 b/976:0 b/976:1:2..3` (of b's entry 1 only rows 2 and 3). Also names
+    missing files, and rows of a compacted file that belonged to another entry.
     """
     found: list[str] = []
     last: tuple[str, int, int, int] | None = None
@@ -136,14 +136,16 @@ def rows(world: World, pieces: Iterable[Piece]) -> str:
 
 
 def _entries(piece: Piece) -> Iterable[tuple[int, int, int]]:
-    """(ledger, first and last entry) of what the piece reads."""
+    """(ledger, first and last entry) of the entries that the split reads."""
     if piece.marks is None:
         return [(piece.ledger, piece.base + piece.first, piece.base + piece.last)]
     return [(ledger, n, n) for ledger, n in zip(piece.marks.ledgers.tolist(), piece.marks.entries.tolist(), strict=True)]
 
 
 def _mistaken(world: World, piece: Piece) -> Iterator[tuple[str, str]]:
-    """Entries of compacted files whose rows came from another file than the entry was written in: each one's name, that file."""
+    """Entries of compacted files whose rows came from another file than the one of their write: the name of each entry, and that
+    file.
+    """
     if piece.marks is None:
         for entry in range(piece.first, piece.last + 1):
             world.written_in.setdefault((piece.segment, piece.ledger, piece.base + entry), piece.part.path)
@@ -162,7 +164,7 @@ def _mistaken(world: World, piece: Piece) -> Iterator[tuple[str, str]]:
 
 
 class ScriptedStream(StreamReader):
-    """The reader that Spark gets, on a script's process instead of the one behind the URL."""
+    """The stream reader of Spark, on a script's process instead of a client from the URL."""
 
     def __init__(self, client: Client, options: dict[str, str]) -> None:
         self._scripted = client

@@ -1,4 +1,4 @@
-"""Running golden scripts: the answers they get, against the answers they expect."""
+"""Runs golden scripts and compares their answers with the expected ones."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _FILE = re.compile(r"file:///simulated/([^\s,;:]+)")
 
 @dataclass(frozen=True)
 class Failure:
-    """A script whose answers are not the expected ones. `difference`: what a person reads."""
+    """A script with unexpected answers. `difference`: the text for a person."""
 
     name: str
     difference: str
@@ -83,7 +83,7 @@ def _answer(world: World, line: str) -> list[str]:
         raise ScriptError(f"{line!r}: there is no command {cmd.verb}; there are {', '.join(sorted(COMMANDS))}")
     try:
         lines = COMMANDS[cmd.verb](world, cmd)
-    except TxnSegmentError as error:  # what an option says before any work begins
+    except TxnSegmentError as error:  # an option refused before any work begins
         lines = [f"{type(error).__name__}: {error.message}"]
     cmd.check_taken()
     if cmd.verb == "dump":
@@ -92,7 +92,7 @@ def _answer(world: World, line: str) -> list[str]:
 
 
 def check(path: Path) -> Failure | None:
-    """Run one script; None: every answer was the expected one. Whatever the code raises unasked is a failure, too."""
+    """Run one script; None: every answer was expected. An unexpected exception is a failure, too."""
     text = path.read_text()
     try:
         script = parse(path.stem, text)
@@ -107,7 +107,7 @@ def check(path: Path) -> Failure | None:
 
 
 def rewrite(path: Path) -> bool:
-    """Write the answers of today into a script; whether they differ from what stood there."""
+    """Write the current answers into a script; returns whether they differ from the previous ones."""
     text = path.read_text()
     script = parse(path.stem, text)
     with quiet():
@@ -132,7 +132,7 @@ def run_all(folder: Path = FOLDER) -> list[Failure]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the log lines of the code: the answers say what happened."""
+    """Without the log lines of the product: the answers already show the events."""
     logger = logging.getLogger("txnsegment")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -3,7 +3,7 @@
 d1: register-schema a id:int name:string/x note:string?     an Avro schema: `/` gives a default, `?` null, by default
 d1: compatibility a full
 d1: grow a id:long more:string       a write of rows with these columns: the topic's schema grows if it must
-schemas a                            the versions of the topic: those that count, oldest first, and those that nobody follows
+schemas a                            the versions of the topic: the valid ones, oldest first, then the unreferenced ones
 """
 
 from __future__ import annotations

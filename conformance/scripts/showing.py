@@ -1,8 +1,8 @@
-"""Commands that show what is in the store and on the disk.
+"""Commands that show the content of the store and the disk.
 
 txns, log, ops, events, aborted, watermarks, apps, layouts, files, cursors      one line for each
-calls r1                             which calls its last command made
-memory r1                            what a process remembers: entries of the log, verdicts
+calls r1                             the calls made by its last command
+memory r1                            the cache of a process: entries of the log, verdicts
 dump /txn/id/                        the records under a path, byte for byte
 index idx:txn-by-deadline            the entries of an index
 """

@@ -1,12 +1,12 @@
-"""Commands of compaction and retention (protocol.md sections 1 and 7); the answer is what changed in store and disk.
+"""Commands of compaction and retention (protocol.md sections 1 and 7); the answer is the changes in store and disk.
 
-w1: compact a [t.0] [files=2] [target=1000]     put small files together; a script's part has ten bytes for each row
-retain a time=+1h bytes=40 despite | retain namespace time=+1h     what is kept, of a topic or of all of its namespace
+w1: compact a [t.0] [files=2] [target=1000]     join small files; a script's part has ten bytes for each row
+retain a time=+1h bytes=40 despite | retain namespace time=+1h     set the retention of a topic, or of its namespace
 w1: trim a
-subscribe a s [at=3]                            a subscription that has everything up to that number behind it
-acknowledge a s at=4                            everything up to that number
+subscribe a s [at=3]                            create a subscription with its cursor at that number
+acknowledge a s at=4                            acknowledge all rows up to that number
 seek a s at=2
-left a s                                        what it has still to get: `rows ..`, or the error that a read of it gives
+left a s                                        the unacknowledged rows: `rows ..`, or the error of their read
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Commands of those who sweep (protocol.md section 7); the answer is what changed in store and disk.
+"""Commands of sweepers (protocol.md section 7); the answer is the changes in store and disk.
 
 sweep [timeouts|seals|settle|fold|ops|aborted|forget|orphans|remains|all]     `all`, or nothing: everything but orphans
 d1: share                            a committer's bounded share
@@ -18,7 +18,7 @@ from metadata.maintenance.sweeper import FORGET_LIMIT, SweepReport
 
 
 def _fold(process: Process) -> None:
-    """Raises what kept the first segment from being folded."""
+    """Raises the error that kept the first segment from being folded."""
     for error in process.client.sweeper.fold(SweepReport()).values():
         raise error
 

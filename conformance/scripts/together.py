@@ -1,11 +1,11 @@
 """Commands of transactions over several writes (protocol.md sections 2, 5, 7): `cluster.transaction()`.
 
-d1: begin [app=q version=7] [timeout=5s]      a transaction: only its driver knows of it
-d1: write a:3 t.0:1                  one write of Spark: planned, staged, its manifest left
+d1: begin [app=q version=7] [timeout=5s]      begin a transaction, known to its driver only
+d1: write a:3 t.0:1                  one write of Spark: planned, staged, its manifest published
 d1: write w2 a:3 [only=begin|leave|withdraw]   the same under a name, or one step of it: `begin` stages, too; a second
                                      `leave` is a second run of it, with parts of its own
-d1: take a subscription=s [to=5]     what `txn.read` gives, and acknowledges with the commit
-d1: end                              the block ends: the manifests are read, then all of a commit
+d1: take a subscription=s [to=5]     the rows of `txn.read`, acknowledged by the commit
+d1: end                              the block ends: the manifests are read, then all steps of a commit
 d1: break                            an exception in the block
 """
 
@@ -137,7 +137,7 @@ def break_(world: World, cmd: Command) -> list[str]:
 
 
 class _Broken(Exception):
-    """What the program's own code raises."""
+    """The exception raised by the program's own code."""
 
 
 COMMANDS: dict[str, Callable[[World, Command], list[str]]] = {

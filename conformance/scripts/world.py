@@ -1,6 +1,6 @@
 """The world of a script: one store, one disk, one clock moved by hand, and processes whose work can be stopped at any call.
 
-Everything here runs the real code of `metadata`; each piece of work is a greenlet that stops where the script says so.
+The real code of `metadata` runs here. Each piece of work is a greenlet that stops at the calls named in the script.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DEADLY = (Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.SPLIT_CRASH)
 
 
 class HandClock:
-    """Moves when the script says so; a wait is a call like any other, after which its time has passed."""
+    """A clock moved by the script. A wait is a call like any other; after it the waiting time has passed."""
 
     def __init__(self) -> None:
         self.now = BEGIN_MS
@@ -54,7 +54,7 @@ class HandClock:
 
 @dataclass
 class Fault:
-    """What is to happen at a call: `fate`, or (None) the work sleeps before it. `after`: so many calls of that word pass first."""
+    """The planned fate of a call: `fate`, or (None) a sleep before the call. `after`: the number of such calls to let pass."""
 
     line: str
     word: str
@@ -63,7 +63,7 @@ class Fault:
 
 
 class Process:
-    """A process by its name in the script: a session, a memory of the log, work under way, faults that wait for it."""
+    """A process by its name in the script: a session, a cached log, its running work, and the faults planned for it."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name, self.alive = world, name, True
@@ -71,9 +71,9 @@ class Process:
         self.asleep: list[Work] = []
         self.calls: list[str] = []
         self.behind: list[Callable[[], object]] = []
-        """What its commits do not wait for (`metadata.write.aftermath`), until the script says `tell`."""
+        """The post-commit work of its commits (`metadata.write.aftermath`), kept until the script says `tell`."""
         self.lags = False
-        """Whether its reads are answered by a replica that is as old as the contract allows."""
+        """Whether a replica answers its reads, as stale as the contract allows."""
         self.store = GatedStore(world.state, world.clock, self.gate, late=world.late.append, lags=lambda: self.lags)
         storage = GatedStorage(world.disk, self.gate)
         cluster = Cluster(URL, self.store, storage, world.settings, world.clock, world.unique, owner=name, restored=world.restored)
@@ -82,7 +82,7 @@ class Process:
     def gate(self, kind: str, what: str) -> Fate:
         work = self.world.running
         if work is None:
-            return Fate.GO  # the script itself looks
+            return Fate.GO  # a call of the script itself
         if not self.alive:
             raise Crashed
         called = word(kind, what, self.world.state)
@@ -96,7 +96,7 @@ class Process:
                 continue
             self.faults.remove(fault)
             if fault.fate is not None:
-                self.alive = fault.fate not in _DEADLY  # whatever it does on its way out happens no more
+                self.alive = fault.fate not in _DEADLY  # its later calls, such as those of its cleanup, do not happen
                 return fault.fate
             self.asleep.append(work)
             self.world.hub.switch(called)
@@ -112,7 +112,7 @@ class Process:
 
 @dataclass
 class Work:
-    """One command under way. `answer` makes its lines once it is done; `stop` says before which call it stops by itself."""
+    """One running command. `answer` makes its lines once it is done; `stop` names the call before which it stops."""
 
     process: Process
     run: Callable[[], Any]
@@ -130,7 +130,7 @@ class Work:
 
 @dataclass
 class World:
-    """All that a script's commands act on."""
+    """The state on which the commands of a script act."""
 
     settings: Settings = SETTINGS
     clock: HandClock = field(default_factory=HandClock)
@@ -149,28 +149,28 @@ class World:
         self.hub = greenlet.getcurrent()
         self._names = self.written = self.attempts = 0
         self.works: list[Work] = []
-        """All that ever began: one that nobody held any more would be ended by Python, and clean up after itself in the store."""
+        """All work ever started. Python would end a released greenlet, whose cleanup would then change the store."""
         self.limits: list[tuple[Any, str, int]] = []
-        """Limits of modules that the script has lowered: module, name, what it was."""
+        """Module limits lowered by the script: module, name, original value."""
         self.opened: dict[str, Work] = {}
         self.streams: dict[str, Any] = {}
         self.written_in: dict[tuple[str, int, int], str] = {}
-        """In which file the rows of an entry were before compaction, as far as a read has seen it: (segment, ledger, entry)."""
+        """(segment, ledger, entry) -> the file of its rows before compaction, as seen by a read."""
         self.staged: dict[str, tuple[dict[str, Any], int]] = {}
         self.together: dict[str, Any] = {}
-        """By process its transaction over several writes."""
+        """Process -> its transaction over several writes."""
         self.runs: dict[str, dict[str, tuple[int, int, dict[str, Any] | None]]] = {}
-        """By its token and name each write that has begun: its order, since when, and what its next manifest will list."""
+        """(token, name) of each write begun -> its order, its beginning, and the content of its next manifest."""
 
     def unique(self) -> str:
         self._names += 1
         return f"u{self._names}"
 
     def process(self, name: str) -> Process:
-        """The process of this name; a new one under the name of one that has crashed."""
+        """The process of this name; a new one under the name of a crashed one."""
         found = self.processes.get(name)
         if found is None or not found.alive:
-            if found is not None and found.faults:  # one that it no longer can meet
+            if found is not None and found.faults:  # a fault that this process can no longer meet
                 raise ScriptError(f"{name} crashed before it met {found.faults[0].line!r}")
             found = self.processes[name] = Process(self, name)
             self.clock.pausing = self._pausing
@@ -180,7 +180,7 @@ class World:
         return Fate.GO if self.running is None else self.running.process.gate(kind, what)
 
     def drive(self, work: Work) -> list[str]:
-        """Let a piece of work go on until it is done, crashes, sleeps or reaches its stop (then no lines)."""
+        """Run a piece of work until it is done, crashes, sleeps or reaches its stop (then it gives no lines)."""
         process = work.process
         if work.greenlet is None:
             process.calls.clear()
@@ -207,7 +207,7 @@ class World:
         return work.answer(answer)
 
     def crash(self, process: Process) -> None:
-        """SIGKILL: its session ends, nothing of it runs on."""
+        """SIGKILL: the session of the process ends, and its work stops."""
         process.alive = False
         process.behind.clear()
         process.asleep.clear()
@@ -226,14 +226,14 @@ class World:
         self.state.end_session(process.store.session)
 
     def replace(self, state: MemoryState, restored: tuple[Lost, ...]) -> None:
-        """From now on another store is the cluster's. Nobody who worked on the old one works on."""
+        """Replace the cluster's store. Processes on the old store do no more work."""
         for process in self.processes.values():
             if process.alive:
                 self.crash(process)
         self.state, self.restored = state, restored
 
     def end(self) -> None:
-        """Raises ScriptError for faults that nobody met and for work that never ended: such a script tests less than it says."""
+        """Raises ScriptError for a fault that no call met and for work that never ended: the script tests less than it claims."""
         for process in self.processes.values():
             if process.alive and process.faults:
                 raise ScriptError(f"nobody met {process.faults[0].line!r}")
@@ -241,7 +241,7 @@ class World:
             raise ScriptError("a request that was delayed never arrived: the script needs `arrive`")
 
     def close(self) -> None:
-        """Nothing of a script runs on after it."""
+        """Stop all work of the script."""
         for process in self.processes.values():
             if process.alive:
                 self.crash(process)

@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """No log meanwhile: what the runs do to the cluster is meant to go wrong."""
+    """Without logs: the runs provoke errors on purpose."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

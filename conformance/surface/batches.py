@@ -1,4 +1,4 @@
-"""Batch reads: everything, ranges by offsets, the same range again, and chains of adjoining ranges by offsets and by timestamps."""
+"""Batch reads: everything, ranges by offsets, repeated ranges, and chains of adjoining ranges by offsets and by timestamps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def number_of(world: World, n: int) -> int:
 
 @operation(6, t=PICK, p=PICK, earliest=2)
 def read_all(bench: Bench, a: Args) -> object:
-    """Everything that is kept, with no start or `earliest`."""
+    """All retained rows, with no start or `earliest`."""
     world = bench.world(a["w"])
     name = topic_of(world, a["t"])
     if name is None:
@@ -50,7 +50,7 @@ def read_all(bench: Bench, a: Args) -> object:
 
 @dataclass
 class Range:
-    """A read with a given start and end, and the rows that it had. `incarnation`: of the topic then."""
+    """A read with a given start and end, and its rows. `incarnation`: of the topic at that time."""
 
     options: dict[str, str]
     topic: str
@@ -93,7 +93,7 @@ def read_range(bench: Bench, a: Args) -> object:
 
 
 def may_miss(world: World, name: str) -> bool:
-    """Whether retention or a deletion can have taken rows of the topic of this name, of any incarnation."""
+    """Whether retention or a deletion can have removed rows of any incarnation of the topic."""
     model = world.model
     return model.made[name] > 1 or name not in model.topics or any(row.n in model.gone for row in model.rows_of(model.topics[name]))
 
@@ -109,7 +109,7 @@ def read_range_again(bench: Bench, a: Args) -> object:
 
 
 def again(bench: Bench, world: World, one: Range, pick: int) -> None:
-    """The same options: the same rows, or an error for which there is a reason. Times are looked up in the topic that is there."""
+    """The same options return the same rows, or an error with a permitted reason. Timestamps are looked up in the current topic."""
     now = world.model.topics.get(one.topic)
     if "startingTimestamp" in one.options and (now is None or now.incarnation != one.incarnation):
         world.ranges.remove(one)
@@ -128,8 +128,8 @@ def again(bench: Bench, world: World, one: Range, pick: int) -> None:
 
 @dataclass
 class Chain:
-    """Reads of a topic that adjoin each other. `edge`: the number or moment up to which all was read; `since`: the step at which
-    its first read was made.
+    """Adjoining reads of a topic. `edge`: the number or timestamp up to which all rows were read; `since`: the step of the first
+    read.
     """
 
     topic: str
@@ -160,7 +160,7 @@ def chain(bench: Bench, a: Args) -> object:
 
 @operation(8, i=PICK, end=PICK, p=PICK)
 def extend(bench: Bench, a: Args) -> object:
-    """The next read of a chain, up to a number that has committed, or up to a moment that has passed."""
+    """The next read of a chain, up to a committed number or up to a past timestamp."""
     world = bench.world(a["w"])
     one: Chain | None = one_of(world.chains, a["i"])
     if one is None:
@@ -179,7 +179,7 @@ def extend(bench: Bench, a: Args) -> object:
 
 
 def read_on(bench: Bench, world: World, one: Chain, end: int | None, pick: int) -> bool:
-    """Whether the chain goes on."""
+    """Returns whether the chain continues."""
     model = world.model
     options = {"serviceUrl": world.url, "path": one.topic} | one.options(end)
     with world.inside(world.process(pick)), attempt(bench, SchemaError, DataLoss, OffsetOutOfRange, TopicNotFound) as tried:
@@ -205,7 +205,7 @@ def read_on(bench: Bench, world: World, one: Chain, end: int | None, pick: int) 
     one.rows += found
     model.check_once(one.rows, where)
     if one.by_time and end is not None and end > world.clock.true_ms():
-        bench.met["read ahead of time"] += 1  # the clock had leapt past the end: nothing is said about what is published up to it
+        bench.met["read ahead of time"] += 1  # the clock had leapt past the end: rows up to it are not predicted
         world.chains.remove(one)
         return False
     if end is not None:
@@ -216,7 +216,7 @@ def read_on(bench: Bench, world: World, one: Chain, end: int | None, pick: int) 
 
 
 def close_chain(bench: Bench, world: World, one: Chain) -> None:
-    """Its last read has no end; together its reads have every row."""
+    """The last read of the chain has no end; together its reads have every row."""
     model = world.model
     if one.topic not in model.topics or not read_on(bench, world, one, None, 0):
         return

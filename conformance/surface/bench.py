@@ -1,4 +1,4 @@
-"""What one run has: a folder or a ZooKeeper server, clusters in it, and the time."""
+"""The surroundings of one run: a folder or a ZooKeeper server, the clusters in it, and the time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from ledgers.disk import in_place_of_the_disk
 
 @dataclass
 class Bench:
-    """`hosts`: of a ZooKeeper server; None: each cluster is SQLite in a folder. `log`: tells of each operation (None: nobody)."""
+    """`hosts`: of a ZooKeeper server; None: each cluster is SQLite in a folder. `log`: called for each operation (None: not at
+    all).
+    """
 
     folder: Path
     hosts: str | None = None

@@ -1,4 +1,4 @@
-"""What operations share: errors that are in order, tables of rows, commits that are held."""
+"""Helpers shared by the operations: permitted errors, tables of rows, paused commits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DDL = "k string, n bigint"
 
 @dataclass
 class Attempt:
-    """How a call ended: `error` None, it succeeded."""
+    """The outcome of a call; `error` None for a success."""
 
     error: TxnSegmentError | None = None
 
@@ -38,7 +38,7 @@ class Attempt:
 
 @contextmanager
 def attempt(bench: Bench, *kinds: type[TxnSegmentError]) -> Iterator[Attempt]:
-    """Errors of these kinds are in order here; all others are faults, which the driver sees."""
+    """Errors of the given kinds are permitted here; every other error is a fault, which the driver reports."""
     found = Attempt()
     try:
         yield found
@@ -52,13 +52,13 @@ def table(rows: Sequence[Row]) -> pa.Table:
 
 
 def values(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """For `Producer.send`. (A column of which every value is None has no type there.)"""
+    """Rows for `Producer.send`. (A column whose values are all None has no type there.)"""
     return [{"k": row.key or "none", "n": row.n} for row in rows]
 
 
 @dataclass
 class Open:
-    """A transaction that the program has begun. `consumers`: those whose acknowledgements it holds."""
+    """A transaction begun by the program. `consumers`: the consumers whose acknowledgements are part of it."""
 
     process: Process
     txn: Any
@@ -83,17 +83,17 @@ class Open:
 
 
 def claimed(world: World) -> set[tuple[str, str, int]]:
-    """What transactions that are held within their commit may have claimed, or did when their process died."""
+    """The rows that may have pending acks of paused transactions, or of transactions whose process died during a commit."""
     return {(topic, sub, n) for one in world.holding for topic, sub, rows in one.written.acks for n in rows}
 
 
 def unfinished(world: World) -> bool:
-    """Whether a commit is held (or its process has died there), so that not all that is below may be read yet."""
+    """Whether a commit is paused (or its process died in it), so that rows above it may not be readable yet."""
     return bool(world.holding)
 
 
 def known_as(world: World, topic: object) -> str:
-    """The model's name of a topic that the product names whole."""
+    """The model's name for a topic with a full product name."""
     return world.model.older.named(str(topic).removeprefix("topic://public/default/"))
 
 

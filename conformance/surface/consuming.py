@@ -1,4 +1,4 @@
-"""Subscriptions and consumers: every way to leave and take up a consumer's generators, and every acknowledgement."""
+"""Subscriptions and consumers: every way to leave and resume a consumer's generators, and every kind of acknowledgement."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ LOST = (TopicNotFound, SubscriptionNotFound, DataLoss)
 
 @dataclass
 class Following:
-    """A consumer and what it has handed out since it last began. `acked`: what the subscription had then. `stale`: one of its
-    topics was deleted.
+    """A consumer and the rows it delivered since its last reset. `acked`: the acked rows of the subscription at that time. `stale`:
+    one of its topics was deleted.
     """
 
     world: World
@@ -50,7 +50,7 @@ class Following:
     """What had been committed by then."""
 
     def deleted(self, name: str) -> None:
-        """One of its topics was deleted."""
+        """One of the topics of the consumer was deleted."""
         model = self.world.model
         if not (self.stale or self.several or self.joined or unfinished(self.world) or claimed(self.world)):
             rows = {row.n for row in model.rows_of(model.topics[name])} - model.gone.keys() - model.acked[name, self.subscription]
@@ -59,11 +59,11 @@ class Following:
         self.stale = True
 
     def counted(self) -> set[int]:
-        """The rows of its cumulative acks that count by now. It does not repeat them in a later transaction."""
+        """The rows of its committed cumulative acks. The consumer does not repeat them in a later transaction."""
         return {n for one, rows in self.floors if one is None or one.written.state == "committed" for n in rows}
 
     def begun(self, *, by_itself: bool = False) -> None:
-        """It began anew. `by_itself`: it still owes the rows that went with a topic."""
+        """The consumer was reset. `by_itself`: by the product, which must still report the rows of a deleted topic."""
         owed = self.owed if by_itself else set()
         self.due = self.skipped = False
         self.acked = set()
@@ -93,13 +93,13 @@ class Following:
     def _in_order(self, n: int, where: str) -> None:
         model = self.world.model
         number = model.committed[n].number
-        if number is not None and not self.stale and not self.joined:  # (what was read ahead comes before what is joined)
+        if number is not None and not self.stale and not self.joined:  # (rows read ahead come before those of a joined topic)
             if self.last is not None and number < self.last:
                 raise Fault("consumer: order", f"{where} delivers row {n} of {number} behind {self.last}")
             self.last = number
 
     def check_all(self) -> None:
-        """A generator came to its end: all that is committed was handed out, but for what somebody has acknowledged by now."""
+        """A generator ended: every committed row was delivered, except rows acknowledged meanwhile."""
         if self.stale or unfinished(self.world):
             return
         model = self.world.model
@@ -134,7 +134,7 @@ def subscribe(bench: Bench, a: Args) -> object:
 
 
 def place(world: World, name: str, how: int, pick: int) -> tuple[str | int | None, set[int]]:
-    """A place in the log to start or to seek, and the rows before it."""
+    """A place in the log for a start or a seek, and the rows before it."""
     rows = world.model.rows_of(world.model.topics[name])
     if how == 0:
         return "earliest", set()
@@ -209,7 +209,7 @@ def consumer_open(bench: Bench, a: Args) -> object:
 
 
 def justify_loss(world: World, names: tuple[str, ...], sub: str, error: object) -> None:
-    """DataLoss says that retention took rows which the subscription had not acknowledged. Could it?"""
+    """DataLoss reports trimmed rows that the subscription had not acknowledged. Is that possible?"""
     model = world.model
     for name in names:
         rows = {row.n for row in model.rows_of(model.topics[name])} if name in model.topics else set()
@@ -225,7 +225,7 @@ def consumer_of(world: World, pick: int) -> Following | None:
 
 @operation(18, c=PICK, count=6, kind=3, leave=4, g=PICK, old=3)
 def consume(bench: Bench, a: Args) -> object:
-    """Take some messages or batches from a new generator or one that was left, and leave it in one way or another."""
+    """Take some messages or batches from a new or a suspended generator, and leave it in one of several ways."""
     world = bench.world(a["w"])
     following = consumer_of(world, a["c"])
     if following is None:
@@ -245,7 +245,7 @@ class _InBody(Exception):
 
 
 def take(bench: Bench, following: Following, made: Any, count: int, leave: int) -> bool:
-    """Whether the generator came to its end. `leave`: kept for later, left by break, by an exception in the body, or closed."""
+    """Returns whether the generator ended. `leave`: kept for later, left by break, by an exception in the body, or closed."""
     ended = True
     if following.due:
         following.begun(by_itself=True)
@@ -308,7 +308,7 @@ def rows_of(given: Message | Batch) -> frozenset[int]:
 
 @operation(10, c=PICK, what=4, i=PICK, x=PICK, txn=3)
 def ack(bench: Bench, a: Args) -> object:
-    """Acknowledge one, several, or all of a segment, at once or in a transaction."""
+    """Acknowledge one row, several, or all of a segment, at once or in a transaction."""
     world = bench.world(a["w"])
     following = consumer_of(world, a["c"])
     if following is None or not following.handed:
@@ -341,7 +341,7 @@ def _name(world: World, given: Message | Batch) -> str:
 
 
 def fitting(world: World, following: Following) -> list[Open]:
-    """The transactions that may acknowledge what it delivers: none spans both kinds of topics."""
+    """The transactions that may acknowledge the rows of this consumer: no transaction spans both transaction models."""
     there = world.model.topics
     kinds = {there[name].persistent if name in there else name.startswith("persistent://") for name in following.topics}
     return [o for o in world.transactions if o.process.held is None and kinds <= {o.older} and not (o.older and o.moved)]

@@ -22,7 +22,7 @@ APART = 1_000_000
 
 @operation(0.7, p=PICK)
 def copy_folder(bench: Bench, a: Args) -> object:
-    """`cp -r` of an embedded cluster. Both are used from then on."""
+    """`cp -r` of an embedded cluster. Both copies are used from then on."""
     world = bench.world(a["w"])
     home = Path(world.url.removeprefix("file://"))
     if bench.hosts is not None or len(bench.worlds) >= 3 or world.holding or world.root != home / "ledgers":
@@ -42,7 +42,7 @@ def copy_folder(bench: Bench, a: Args) -> object:
 
 @dataclass
 class Taken:
-    """A backup, what was in the cluster then, and when it was taken."""
+    """A backup, the content of the cluster at that time, and the time itself."""
 
     file: Path
     model: Model
@@ -65,7 +65,7 @@ def backup(bench: Bench, a: Args) -> object:
 
 @operation(0.7, b=PICK)
 def restore(bench: Bench, a: Args) -> object:
-    """Into an empty store, over the same ledgers: the cluster of before can be used no more."""
+    """Restore into an empty store over the same ledgers: the old cluster can no longer be used."""
     world = bench.world(a["w"])
     taken: Taken | None = one_of(world.backups, a["b"])
     if taken is None or world.holding or len(bench.worlds) >= 4 or bench.clock.leap_ms:

@@ -1,4 +1,4 @@
-"""The disk of a run: its files have the times of the run's clock, which is ahead of the machine's, from their first byte on."""
+"""The disk of a run: file times follow the run's clock, which is ahead of the machine's, from the first byte on."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Time(Protocol):
 
 
 class DiskByHand(LocalDisk):
-    """A file gets the clock's time when it is made, and again under its last name. That time is in the file system, so that copies
-    of a folder have it too.
+    """A file gets the clock's time at its creation and again under its final name. The time is stored in the file system, so that
+    copies of a folder keep it.
     """
 
     def __init__(self, clock: Time) -> None:
         self._clock = clock
         self._open: dict[str, int] = {}
-        """When a file was made that has not got its last name: writing sets its time in the file system to the machine's."""
+        """Creation times of files without their final name: writing sets the time in the file system to the machine's."""
 
     def create(self, path: Path, mode: int = 0o644) -> pa.NativeFile:
         self._open[str(path)] = self._clock.now_ms()
@@ -53,6 +53,6 @@ class DiskByHand(LocalDisk):
 
     def _stamp(self, path: Path) -> None:
         at = self._clock.now_ms() * 1_000_000
-        with suppress(FileNotFoundError):  # a sweep has deleted it: the caller meets that itself
+        with suppress(FileNotFoundError):  # deleted by a sweep: the caller meets that itself
             os.utime(path, ns=(at, at))
         self._open.pop(str(path), None)

@@ -1,4 +1,4 @@
-"""Runs: drawn from a seed, or given as a list of operations; what they end with; shrinking."""
+"""Runs: drawn from a seed or given as a list of operations; their final checks; shrinking."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TICK_MS = 7
 
 @dataclass
 class Failure:
-    """`oracle`: which rule failed, or the kind of the error."""
+    """`oracle`: the broken rule, or the kind of the error."""
 
     oracle: str
     text: str
@@ -46,8 +46,8 @@ class Outcome:
 
 
 def draw(seed: str, given: Sequence[str] = ()) -> list[Op]:
-    """The operations of a run. Each run has a theme or two, and knows some kinds of operations only: so it goes deep. `given`: all
-    runs have these themes.
+    """The operations of a run. Each run has one or two themes and a few kinds of operations, so that it goes deep. `given`: themes
+    for all runs.
     """
     random = Random(seed)
     themes = sorted({one.theme for one in CATALOGUE.values()} - {"writing", "upkeep", APART})
@@ -56,7 +56,7 @@ def draw(seed: str, given: Sequence[str] = ()) -> list[Op]:
         chosen.add("upkeep")
     if given:
         chosen = {"writing", *given}
-    apart = Random(f"{APART}/{seed}")  # so that runs without it are drawn as before there was such a theme
+    apart = Random(f"{APART}/{seed}")  # so that runs without this theme are drawn as before the theme existed
     if not given and apart.random() < OF_IT:
         chosen.add(APART)
     beside = random.choice((0, 0.1, 0.3))
@@ -74,7 +74,7 @@ def draw(seed: str, given: Sequence[str] = ()) -> list[Op]:
     ops = [CATALOGUE["create_topic"].draw(random), CATALOGUE["create_topic"].draw(random)][: random.choice((1, 1, 2))]
     if APART in chosen:
         ops.append(CATALOGUE["older_create"].draw(apart))
-    for theme in sorted(chosen, key=lambda one: (one == "upkeep", one)):  # retention comes when there is what it must leave
+    for theme in sorted(chosen, key=lambda one: (one == "upkeep", one)):  # retention comes after the work that it must spare
         if random.random() < PREPARED:
             ops += drawn(theme, random)
     ops += [CATALOGUE[random.choices(names, list(weights.values()))[0]].draw(random) for _ in range(count)]
@@ -82,7 +82,7 @@ def draw(seed: str, given: Sequence[str] = ()) -> list[Op]:
 
 
 def execute(ops: Sequence[Op], hosts: str | None, base: str | None, told: Callable[[str], None] | None = None) -> Outcome:
-    """Run the operations on a new cluster, then what every run ends with."""
+    """Run the operations on a new cluster, then the final checks of every run."""
     outcome = Outcome()
     bench = Bench.begin(hosts, base)
     try:

@@ -1,4 +1,4 @@
-"""What every run ends with: all that was held goes on, everything is swept, and everybody reads to the end."""
+"""The final checks of every run: all paused commits continue, everything is swept, and every reader reads to the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def conclude(bench: Bench) -> None:
                 held.finish()
                 ended(bench, world, one, held)
             elif one.process.gate.dead:
-                deadlines = max(deadlines, one.opened_ms)  # by a clock that had leapt, perhaps
+                deadlines = max(deadlines, one.opened_ms)  # possibly on a clock that had leapt
             world.holding.remove(one)
             migrations.note_moves(world)
         world.settle()
@@ -69,7 +69,7 @@ def _conclude(bench: Bench, world: World) -> None:
 
 
 def _read_all(bench: Bench, world: World) -> None:
-    """A batch of each topic from its first row on has all rows that are kept."""
+    """A batch read of each topic from its first row returns all retained rows."""
     model = world.model
     for topic in list(model.topics.values()):
         rows = {row.n for row in model.rows_of(topic)}

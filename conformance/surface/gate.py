@@ -1,7 +1,7 @@
-"""A real metadata store under watch: what registers is noted, and a commit can be held between two of its steps.
+"""A real metadata store under watch: registrations are recorded, and a commit can be paused between two of its steps.
 
-A commit that is held is a process that pauses (a long garbage collection, a suspended machine). It runs in a thread of its own and
-goes on when it is told to; one that never goes on is a process that died.
+A paused commit stands for a paused process (a long garbage collection, a suspended machine). It runs in a thread of its own and
+continues on command; a commit that never continues stands for a dead process.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Hear = Callable[[Append, int], None]
 
 
 class Held:
-    """A call in a thread of its own that stops once at a point of its commit. `done`: it has come to its end."""
+    """A call in a thread of its own that pauses once at a point of its commit. `done`: the call has ended."""
 
     def __init__(self, call: Callable[[], object], point: str, *, writes: int = 0) -> None:
-        """`writes`: so many are let pass, if the point is before a write."""
+        """`writes`: the number of writes to let pass, if the point is before a write."""
         self.point, self.passed, self.writes = point, False, writes
         self.result: object = None
         self.error: BaseException | None = None
@@ -44,7 +44,7 @@ class Held:
             self._parked.set()
 
     def start(self) -> bool:
-        """Run to the point, or to the end; whether it is held."""
+        """Run to the point, or to the end; returns whether the call is paused."""
         self.thread.start()
         return self._wait() and self.thread.is_alive() and self.passed
 
@@ -56,13 +56,13 @@ class Held:
         return True
 
     def park(self) -> None:
-        """Called by the thread itself at its point."""
+        """Pauses the thread; called by the thread itself at its point."""
         self.passed = True
         self._parked.set()
         self._go.wait()
 
     def finish(self) -> None:
-        """Let it go on to its end."""
+        """Let the call run to its end."""
         self._go.set()
         self.thread.join(PATIENCE)
         if self.thread.is_alive():
@@ -115,5 +115,5 @@ class Gate:
 
 
 def older_data(one: Append) -> bool:
-    """Whether it appends rows to the log of a persistent topic."""
+    """Whether the call appends rows to the log of a persistent topic."""
     return one.prefix.path.startswith(OLDER_LOGS) and b'"kind":"DATA"' in one.value

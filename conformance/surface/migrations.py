@@ -1,7 +1,8 @@
-"""Persistent topics, and their migration to a topic:// while others write, read and acknowledge by the old name and the new one.
+"""Persistent topics, and their migration to a topic:// while other processes write, read and acknowledge by the old and the new
+name.
 
-A topic is known by its full name as long as it is persistent, and by the short one of the topic:// that it was migrated to from
-then on; its consumers, subscriptions, streams and writers are the same before and after. (`note_moves` says when.)
+A persistent topic has its full name in the model. After its migration it has the short name of its successor; its consumers,
+subscriptions, streams and writers stay the same. (`note_moves` decides when.)
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ TENDING = (split, merge, compact, trim, read_range, read_range, delete_topic)
 
 
 def usable(model: Model) -> list[str]:
-    """Persistent names that stand for a topic which is there, migrated or not."""
+    """Persistent names that resolve to an existing topic, migrated or not."""
     return [name for name in OLDER_NAMES if model.older.named(name) in model.topics]
 
 
@@ -67,12 +68,12 @@ def new_rows(world: World, name: str, count: int, seed: int) -> list[Row]:
 
 
 def settled(model: Model, names: Iterable[str]) -> bool:
-    """Whether all of them are persistent topics, and nobody has begun to migrate one."""
+    """Whether all of the topics are persistent and no migration of one has begun."""
     return all(name in model.topics and name not in model.older.moving for name in names)
 
 
 def note_moves(world: World) -> None:
-    """A topic whose migration has come to its completing seal is the new topic from now on, for all that uses it."""
+    """After its completing seal a migrated topic is the new topic for everything that uses it."""
     model = world.model
     for name, onto in list(model.older.moving.items()):
         if name not in model.older.shifts:
@@ -111,7 +112,7 @@ def older_create(bench: Bench, a: Args) -> object:
 
 @operation(0.4, t=PICK, p=PICK)
 def older_delete(bench: Bench, a: Args) -> object:
-    """For ever. One that was migrated goes with the topic that it became, and not by itself."""
+    """Deletes a persistent topic; its name cannot be used again. A migrated topic is deleted with its successor only."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None or name in world.model.older.moving:
@@ -130,7 +131,7 @@ def older_delete(bench: Bench, a: Args) -> object:
 
 @operation(2, i=PICK, p=PICK, segments=3)
 def remake(bench: Bench, a: Args) -> object:
-    """What a persistent topic was migrated to, and was deleted, is made again: the old name stands for it, without its rows."""
+    """The deleted successor of a persistent topic is recreated: the old name resolves to it, without the earlier rows."""
     world = bench.world(a["w"])
     found: str | None = one_of([onto for onto in world.model.older.onto.values() if onto not in world.model.topics], a["i"])
     if found is None:
@@ -141,20 +142,20 @@ def remake(bench: Bench, a: Args) -> object:
 
 
 def in_the_way(world: World, name: str) -> list[Open]:
-    """Transactions that are held within their commit, and may have registered the topic."""
+    """Transactions that are paused within their commit and may have registered the topic."""
     return [one for one in world.holding if one.older and name in one.topics]
 
 
 def registered(world: World, one: Open, name: str) -> bool:
-    """Whether it is certainly open in the log of the topic: its rows are there, its deadline has not passed by any clock, and none
-    of its topics was migrated, which ends it.
+    """Whether the transaction is certainly open in the log of the topic: its rows are there, its deadline has not passed on any
+    clock, and none of its topics was migrated, which would end it.
     """
     return name in one.written.ledgers and not one.moved and world.clock.furthest_ms < one.opened_ms + 29_000
 
 
 @operation(5, t=PICK, p=PICK, segments=3, how=2 * len(WAITS))
 def migrate(bench: Bench, a: Args) -> object:
-    """What is open is named, waited for, or aborted."""
+    """A migration that names, waits for, or aborts open transactions."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None or held_move(world, name):
@@ -187,20 +188,20 @@ def move(bench: Bench, world: World, name: str, pick: int, segments: int, how: i
 
 
 def target(world: World, name: str) -> str:
-    """Where it goes, or goes already: a name that nobody has used."""
+    """The target of the migration: the current one, or an unused name."""
     older = world.model.older
     said = older.onto.get(name) or older.moving.get(name)
     return said or next(f"m{i}" for i in range(99) if f"m{i}" not in world.model.made and f"m{i}" not in older.moving.values())
 
 
 def held_move(world: World, name: str) -> bool:
-    """Whether a process that lives pauses while it migrates the topic."""
+    """Whether a living process is paused during a migration of the topic."""
     return any(one.moves == name and not one.process.gate.dead for one in world.holding)
 
 
 @operation(3, t=PICK, writes=14, how=2, segments=3)
 def migrate_hold(bench: Bench, a: Args) -> object:
-    """A process pauses between two writes of a migration; others go on, `resume` lets it go on, or `die` ends it."""
+    """A process pauses between two writes of a migration; others continue; `resume` continues it, or `die` ends it."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None or name in world.model.older.onto or held_move(world, name) or len(world.holding) >= 2:
@@ -229,7 +230,7 @@ def migrate_hold(bench: Bench, a: Args) -> object:
 
 @operation(10, t=PICK, t2=PICK, p=PICK, rows=5, seed=PICK, how=5)
 def older_produce(bench: Bench, a: Args) -> object:
-    """A whole transaction at once, by the old name before and after the migration; or plain messages."""
+    """A whole transaction by the old name before and after the migration, or plain messages."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None:
@@ -257,7 +258,7 @@ def older_produce(bench: Bench, a: Args) -> object:
 
 
 def both(bench: Bench, world: World, a: Args) -> object:
-    """One transaction over two persistent topics. One that has to do with both kinds is refused."""
+    """One transaction over two persistent topics. A transaction over both transaction models is refused."""
     names, process = two_names(world, a), world.process(a["p"])
     if len(names) < 2:
         return False
@@ -277,7 +278,7 @@ def both(bench: Bench, world: World, a: Args) -> object:
 
 @operation(3, t=PICK, p=PICK, app=3, version=4)
 def older_begin(bench: Bench, a: Args) -> object:
-    """An application is of one topic alone: its versions go where that goes."""
+    """An application belongs to one topic: its versions move with the topic."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None or len(world.transactions) >= 3:
@@ -319,7 +320,7 @@ def fill(bench: Bench, world: World, one: Open, name: str, count: int, seed: int
 
 @operation(4, t=PICK, t2=PICK, rows=4, seed=PICK, point=2, x=PICK, fresh=2)
 def older_hold(bench: Bench, a: Args) -> object:
-    """A process pauses before its rows are in the logs of persistent topics, or when they are and nothing is decided."""
+    """A process pauses before its rows are in the logs of persistent topics, or after that and before the decision."""
     world = bench.world(a["w"])
     if len(world.holding) >= 2:
         return False
@@ -350,7 +351,7 @@ def older_hold(bench: Bench, a: Args) -> object:
 
 @operation(1.5, t=PICK, p=PICK)
 def older_producer(bench: Bench, a: Args) -> object:
-    """One that stays, and goes on across a migration (`producer_send`, `producer_flush`)."""
+    """A producer that stays open across a migration (`producer_send`, `producer_flush`)."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None or len(world.producers) >= 2:
@@ -362,7 +363,7 @@ def older_producer(bench: Bench, a: Args) -> object:
 
 @operation(4, t=PICK, p=PICK, rows=6, seed=PICK, tasks=3, app=3)
 def older_write(bench: Bench, a: Args) -> object:
-    """`df.write...save()`, each commit twice: Spark has not heard of the first one. Or a version that was committed before."""
+    """`df.write...save()` with each commit run twice, as after a lost answer to Spark; or a version that was committed before."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None:
@@ -423,7 +424,7 @@ def older_subscribe(bench: Bench, a: Args) -> object:
 
 @operation(3, t=PICK, t2=PICK, both=4, s=len(SUBSCRIPTIONS), p=PICK)
 def older_consumer(bench: Bench, a: Args) -> object:
-    """Of one persistent topic, of two, or of one and a topic://."""
+    """A consumer of one persistent topic, of two, or of one and a topic://."""
     world, sub = bench.world(a["w"]), SUBSCRIPTIONS[a["s"]]
     names = two_names(world, a)[: 2 if a["both"] == 0 else 1]
     if not names or len(world.consumers) >= 3:
@@ -466,7 +467,7 @@ def older_ack_cumulative(bench: Bench, a: Args) -> object:
 
 @operation(7, t=PICK, t2=PICK, p=PICK, how=4)
 def older_read(bench: Bench, a: Args) -> object:
-    """A batch of everything by the old name, by both names, of two topics, or by a pattern."""
+    """A batch read of all rows by the old name, by both names, of two topics, or by a pattern."""
     world = bench.world(a["w"])
     model, older, name = world.model, world.model.older, old_name(world, a["t"])
     if name is None:
@@ -517,7 +518,7 @@ def older_chain(bench: Bench, a: Args) -> object:
 
 @operation(4, t=PICK, t2=PICK, what=5, start=4, number=PICK, limit=4)
 def older_stream(bench: Bench, a: Args) -> object:
-    """Of one persistent topic, of two, of one and a topic://, or of all by a pattern."""
+    """A stream of one persistent topic, of two, of one and a topic://, or of all topics of a pattern."""
     world = bench.world(a["w"])
     names = two_names(world, a)[: 2 if a["what"] == 2 else 1]
     if not names or len(world.queries) >= 3:
@@ -569,7 +570,7 @@ def older_stream_available_now(bench: Bench, a: Args) -> object:
 
 @operation(8, t=PICK, t2=PICK, p=PICK, s=PICK, size=3, what=len(TENDING) + 4, despite=6, bytes=6, start=PICK, end=PICK)
 def older_tend(bench: Bench, a: Args) -> object:
-    """What happens to any topic:// happens to one that was migrated."""
+    """The maintenance operations of a topic://, on a migrated topic."""
     world = bench.world(a["w"])
     there = [topic for topic in world.model.topics.values() if not topic.persistent]
     pick = one_of([i for i, topic in enumerate(there) if topic.came_from], a["t"])
@@ -589,7 +590,7 @@ def older_tend(bench: Bench, a: Args) -> object:
 
 @operation(1, t=PICK, p=PICK, what=6, bytes=6)
 def older_retain(bench: Bench, a: Args) -> object:
-    """Say by the old name how long, or how much, is kept."""
+    """Set the retention by the old name."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None:
@@ -619,7 +620,7 @@ def older_trim(bench: Bench, a: Args) -> object:
 
 
 def conclude(bench: Bench, world: World) -> None:
-    """Migrations that were left half done are completed; then every old name shows all that the topic has which it stands for."""
+    """Unfinished migrations are completed; then every old name shows all rows of its topic."""
     older = world.model.older
     for name in [name for name in older.moving if name in world.model.topics]:
         move(bench, world, name, 0, 1, FORCE)

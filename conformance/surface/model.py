@@ -1,4 +1,4 @@
-"""What a cluster must hold, in plain Python: topics, committed rows, what subscriptions acknowledged, what may have gone.
+"""The expected content of a cluster, in plain Python: topics, committed rows, acknowledgements, rows that may be trimmed.
 
 It shares no code with the product. A row is known by its number `n`, which it carries as a column.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 
 class Fault(AssertionError):
-    """The product did what the model says it must not. `oracle`: which rule; shrinking keeps it."""
+    """The product broke a rule of the model. `oracle`: the rule; shrinking preserves it."""
 
     def __init__(self, oracle: str, text: str) -> None:
         super().__init__(f"{oracle}: {text}")
@@ -19,7 +19,7 @@ class Fault(AssertionError):
 
 @dataclass
 class Row:
-    """A row that was handed to the product. `topic`: the incarnation, so that a topic made again is another one."""
+    """A row given to the product. `topic`: the incarnation, so that a recreated topic is a different one."""
 
     n: int
     topic: str
@@ -28,7 +28,7 @@ class Row:
 
 @dataclass
 class Written:
-    """One transaction. `number`: of its registration in the log; None while it has none, or in a persistent topic."""
+    """One transaction. `number`: of its registration in the log; None before the registration, and in a persistent topic."""
 
     rows: list[Row] = field(default_factory=list)
     acks: list[tuple[str, str, frozenset[int]]] = field(default_factory=list)
@@ -41,7 +41,9 @@ class Written:
 
 @dataclass
 class Topic:
-    """`incarnation`: the name and how often it was made. `taken`: where retention may have come to."""
+    """`incarnation`: the name, and the number of times it was created. `taken`: the highest position that retention may have
+    reached.
+    """
 
     name: str
     incarnation: str
@@ -60,9 +62,9 @@ class Topic:
 
 @dataclass
 class Older:
-    """What is known of persistent topics by their full names. `data`: the number of the newest rows in each log; `seals`: of the
-    newest seal of a migration there; `shifts`: what its completion adds to the numbers of that log; `onto`: the topic:// that a
-    migrated one is; `moving`: where a migration was to lead that has begun.
+    """The persistent topics by their full names. `data`: the number of the newest rows in each log. `seals`: the number of the
+    newest migration seal. `shifts`: the amount that a completed migration adds to the numbers of the log. `onto`: the successor
+    of a migrated topic. `moving`: the target of a migration in progress.
     """
 
     data: dict[str, int] = field(default_factory=dict)
@@ -72,18 +74,18 @@ class Older:
     moving: dict[str, str] = field(default_factory=dict)
 
     def named(self, name: str) -> str:
-        """The topic that a name stands for."""
+        """The topic to which a name resolves."""
         return self.onto.get(name, name)
 
     def all_names(self, names: Iterable[str]) -> set[str]:
-        """Of topics by their names, also the names of those that were migrated to them."""
+        """Topics by their names, including the old names of migrated topics."""
         known = set(names)
         return known | {name for name, onto in self.onto.items() if onto in known}
 
 
 @dataclass
 class Model:
-    """One cluster."""
+    """The model of one cluster."""
 
     topics: dict[str, Topic] = field(default_factory=dict)
     made: dict[str, int] = field(default_factory=dict)
@@ -109,7 +111,7 @@ class Model:
         return topic
 
     def delete(self, name: str, shown_ms: int) -> None:
-        """`shown_ms`: what the clock shows."""
+        """`shown_ms`: the time on the clock."""
         topic = self.topics.pop(name)
         self.deleted_ms[name] = min(shown_ms, self.deleted_ms.get(name, shown_ms))
         for row in self.rows_of(topic):
@@ -118,7 +120,7 @@ class Model:
             del self.acked[key]
 
     def migrated(self, name: str, onto: str) -> Topic:
-        """The persistent topic is a new topic:// from now on. Its rows stand in the log, in their order, where the shift says."""
+        """The persistent topic becomes a new topic://. Its rows keep their order in the log, at the numbers given by the shift."""
         before = self.topics.pop(name)
         after = self.make(onto, None)
         after.came_from = before.incarnation
@@ -128,8 +130,8 @@ class Model:
         for written in self.transactions():
             mine = [row for row in written.rows if row.topic == before.incarnation]
             if not mine or written.number is not None:
-                continue  # (with a number: it met the seal, and was written to the new topic)
-            if len(mine) < len(written.rows):  # it becomes visible topic by topic: by now these are two
+                continue  # (with a number: it met the seal and was written to the new topic)
+            if len(mine) < len(written.rows):  # visible topic by topic: the topics count as two from now on
                 written.rows = [row for row in written.rows if row.topic != before.incarnation]
                 written = Written(mine, state="committed", ledgers=written.ledgers)
                 self.committed.update({row.n: written for row in mine})
@@ -139,7 +141,7 @@ class Model:
         return after
 
     def rows_of(self, topic: Topic) -> list[Row]:
-        """Committed rows of a topic, in the order of their commits."""
+        """The committed rows of a topic, in the order of their commits."""
         return [row for row in self._all() if row.topic in topic.incarnations]
 
     def _all(self) -> Iterator[Row]:
@@ -147,13 +149,13 @@ class Model:
             yield from written.rows
 
     def transactions(self) -> list[Written]:
-        """The committed ones, in the order of their commits."""
+        """The committed transactions, in the order of their commits."""
         return list({id(written): written for written in self.committed.values()}.values())
 
     # --- transactions ----------------------------------------------------------------------------------------------------
 
     def commit(self, written: Written, number: int | None, now_ms: int) -> None:
-        """Its rows and acks count from now on."""
+        """The rows and acks of the transaction count from now on."""
         written.state, written.number = "committed", number
         for name in {row.topic.partition("#")[0] for row in written.rows} & self.older.data.keys():
             written.ledgers.setdefault(name, self.older.data[name])
@@ -163,7 +165,7 @@ class Model:
             self.committed[row.n] = written
             self.published[row.n] = now_ms
             if row.topic not in {inc for topic in self.topics.values() for inc in topic.incarnations}:
-                # Its topic was deleted meanwhile. If it was made again, the rows go on there, unless they registered before that.
+                # The topic was deleted meanwhile. The rows go to the recreated topic, unless they registered before.
                 self.gone.setdefault(row.n, 0)
                 again = self.topics.get(self.older.named(row.topic.partition("#")[0]))
                 row.topic = row.topic if again is None else again.incarnation
@@ -172,7 +174,7 @@ class Model:
                 self.acked[topic, subscription] |= rows
 
     def between(self, topics: Iterable[Topic], start: int, end: int) -> set[int]:
-        """Rows of the log with start < number <= end, also of deleted incarnations of these topics."""
+        """Rows of the log with start < number <= end, including those of deleted incarnations of these topics."""
         names = self.older.all_names(topic.name for topic in topics)
         found = set()
         for written in self.transactions():
@@ -183,7 +185,7 @@ class Model:
     # --- rules -----------------------------------------------------------------------------------------------------------
 
     def check_real(self, found: Iterable[int], where: str) -> None:
-        """Only committed rows are seen."""
+        """A read returns committed rows only."""
         ghosts = sorted(n for n in found if n not in self.committed)
         if ghosts:
             raise Fault("ghost", f"{where} shows rows {ghosts} that no transaction committed")
@@ -194,7 +196,7 @@ class Model:
             raise Fault("twice", f"{where} shows rows {twice} twice")
 
     def check_whole(self, found: Iterable[int], where: str) -> None:
-        """Of each transaction all rows in a topic are seen, or none."""
+        """A read returns all rows or none of each transaction in a topic."""
         seen = set(found)
         for written in {id(self.committed[n]): self.committed[n] for n in seen}.values():
             by_topic: dict[str, set[int]] = {}
@@ -208,7 +210,9 @@ class Model:
                     )
 
     def check_rows(self, found: list[int], expected: set[int], where: str, *, gone_by: int | None, what: str) -> None:
-        """Exactly these; `gone_by`: what may have gone up to this step may be missing (None: nothing may). `what`: is read."""
+        """A read returns exactly these rows. `gone_by`: rows that may have been trimmed up to this step may be missing (None: none
+        may). `what`: the name of the read.
+        """
         self.check_real(found, where)
         self.check_once(found, where)
         more = set(found) - expected
@@ -223,7 +227,7 @@ class Model:
     # --- retention -------------------------------------------------------------------------------------------------------
 
     def trimmed(self, now_ms: int) -> None:
-        """Note what a trim may take now: what policies keep no longer, and no subscription needs."""
+        """Record the rows that a trim may remove now: those beyond the policy that no subscription needs."""
         for topic in self.topics.values():
             if topic.keep_ms is None and topic.keep_bytes is None:
                 continue

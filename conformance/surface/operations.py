@@ -1,4 +1,4 @@
-"""What an operation is: a name, a weight, and which random numbers it takes. Modules register theirs with `operation`."""
+"""The type of an operation: a name, a weight, and its random arguments. Modules register theirs with `operation`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Run = Callable[["Bench", Args], object]
 
 @dataclass(frozen=True)
 class Operation:
-    """`takes`: each argument's name and how many values it has. `run` answers False if there was nothing to do it with.
-    `theme`: the module that it stands in.
+    """`takes`: the name of each argument and its number of values. `run` answers False if there was no object to work on. `theme`:
+    the module of the operation.
     """
 
     name: str
@@ -47,7 +47,7 @@ def operation(weight: float, **takes: int) -> Callable[[Run], Run]:
 
 
 def one_of(found: list[Any], pick: int) -> Any:
-    """None of nothing."""
+    """A random element; None for an empty sequence."""
     return found[pick % len(found)] if found else None
 
 

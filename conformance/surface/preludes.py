@@ -1,7 +1,7 @@
-"""What runs begin with: each theme has some short lists of operations that make what its other operations need.
+"""The beginnings of runs: each theme has short lists of operations that create the state which its other operations need.
 
-Without them few runs have, say, a topic of which retention has taken rows while a consumer is behind, and the operations that would
-show a fault there have nothing to do. Arguments that a list does not give are drawn; `t` is one number for all of a list.
+Few random runs create, say, a trimmed topic with a lagging consumer; the operations that would show a fault there then have no
+object. Arguments missing in a list are drawn; `t` is one number for the whole list.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ PRELUDES: dict[str, tuple[Prelude, ...]] = {
 
 
 def drawn(theme: str, random: Random) -> list[Op]:
-    """One of a theme's lists. (`writing` needs none.)"""
+    """One of the lists of a theme. (`writing` needs none.)"""
     found = PRELUDES.get(theme)
     if found is None:
         return []

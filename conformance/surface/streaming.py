@@ -1,4 +1,4 @@
-"""Streaming queries: planned, killed, planned again, restarted, with limits and `AvailableNow`, commit logs lost."""
+"""Streaming queries: planned, killed, planned again, restarted, with limits and `AvailableNow`, with lost commit-log entries."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from metadata.common.errors import (
 
 
 class Query:
-    """A streaming query and what it has put out. `since`: the model's step when its start was fixed; `begun`: the rows that its
-    subscription had then.
+    """A streaming query and its output. `since`: the model's step at which its start was fixed; `begun`: the rows of its
+    subscription at that step.
     """
 
     older = False
@@ -51,7 +51,7 @@ class Query:
         return [model.topics.get(name) or Topic(name, f"{name}#", None) for name in self.names]
 
     def sought(self, found: tuple[str, str]) -> None:
-        """Somebody moved the subscription's cursor: what the query acknowledges from now on is not said."""
+        """The subscription's cursor was moved by a seek: further acknowledgements of the query are not predicted."""
         if found[0] in self.names and found[1] == self.subscription:
             self.over = True
 
@@ -66,7 +66,7 @@ class Query:
                 self.engine.start(self.options, available_now=available_now)
 
     def stage(self) -> str | None:
-        """The next step of the engine; which one it was, None: there is nothing to do."""
+        """Run the next step of the engine and return its name; None: there is nothing to do."""
         engine = self.engine
         assert self.process is not None
         with self.world.inside(self.process):
@@ -130,14 +130,14 @@ class Query:
         self.output[engine.batch] = found
 
     def check_ended(self, rows: set[int]) -> None:
-        """For those of persistent names (`migrations.py`)."""
+        """Overridden for queries of persistent names (`migrations.py`)."""
 
     def justified(self, error: object) -> bool:
-        """Whether an error that says that rows are gone can be right."""
+        """Whether an error about lost rows can be right."""
         model = self.world.model
         if isinstance(error, TopicNotFound | SubscriptionNotFound):
             return any(name not in model.topics or (name, self.subscription) not in model.acked for name in self.names)
-        if isinstance(error, OffsetOutOfRange):  # its start was a moment of a clock that had leapt
+        if isinstance(error, OffsetOutOfRange):  # its start was a timestamp of a clock that had leapt
             return int(self.options.get("startingTimestamp", 0)) > self.world.clock.now_ms()
         if isinstance(error, SchemaError):
             return True
@@ -145,7 +145,7 @@ class Query:
             return self.subscription is not None
         names = model.older.all_names(topic.name for topic in self.topics())
         if any(self.world.forgotten(name) for name in names):
-            return True  # what was deleted long ago may have had rows: nobody knows any more
+            return True  # a topic deleted long ago may have had rows: the record has expired
         return any(row.topic.partition("#")[0] in names for n in model.gone for row in model.committed[n].rows if row.n == n)
 
 
@@ -154,7 +154,7 @@ ERRORS = (DataLoss, TopicNotFound, SubscriptionNotFound, OffsetOutOfRange, Schem
 
 @operation(5, t=PICK, t2=PICK, what=4, start=6, number=PICK, limit=4, ago=PICK)
 def stream(bench: Bench, a: Args) -> object:
-    """A new streaming query with a new checkpoint. It does not run yet."""
+    """A new streaming query with a new checkpoint. It is not started yet."""
     world = bench.world(a["w"])
     if len(world.queries) >= 3:
         return False
@@ -199,7 +199,7 @@ def query_of(world: World, pick: int) -> Query | None:
 
 
 def drive(bench: Bench, query: Query, process: Process, steps: int, *, available_now: bool = False) -> bool:
-    """So many steps of the engine; False: the query failed, for a reason that is in order, or had nothing more to do."""
+    """Run a number of steps of the engine; False: the query failed for a permitted reason, or had nothing more to do."""
     with attempt(bench, *ERRORS) as tried:
         query.ensure(process, available_now=available_now)
         for _ in range(steps):
@@ -209,7 +209,7 @@ def drive(bench: Bench, query: Query, process: Process, steps: int, *, available
         return True
     query.stop()
     if isinstance(tried.error, SchemaError) and not query.engine.offsets:
-        return False  # nothing was written yet
+        return False  # no row was written yet
     if not query.justified(tried.error):
         raise Fault("stream error", f"{query.where} failed: {type(tried.error).__name__}: {tried.error}")
     if not isinstance(tried.error, AckConflict):
@@ -271,7 +271,7 @@ def stream_available_now(bench: Bench, a: Args) -> object:
 
 
 def check_caught_up(query: Query, rows: set[int]) -> None:
-    """It read to the end: all that was there when it began is in its batches."""
+    """The query read to the end: its batches contain all rows that existed at its start."""
     if query.older:
         query.check_ended(rows)
         return

@@ -25,14 +25,14 @@ def wait(bench: Bench, a: Args) -> object:
 
 @operation(1.5, by=len(LEAPS_MS))
 def leap(bench: Bench, a: Args) -> object:
-    """The clock that can be set leaps ahead, or is right again. What has passed is another clock's business."""
+    """The adjustable clock leaps ahead, or becomes right again. Elapsed time is measured by another clock."""
     bench.clock.leap_ms = LEAPS_MS[a["by"]]
     return None
 
 
 @operation(4, t=PICK, p=PICK, what=8, bytes=6, despite=6)
 def retain(bench: Bench, a: Args) -> object:
-    """Say how long, or how much, a topic keeps."""
+    """Set the retention of a topic by time or size."""
     world = bench.world(a["w"])
     name = topic_of(world, a["t"])
     if name is None:
@@ -80,7 +80,7 @@ def sweep_all(world: World, pick: int) -> None:
     cluster = world.process(pick).cluster
     try:
         cluster.sweep()
-    except Unavailable:  # its session lapsed while time passed by hand: not done, and to be tried again
+    except Unavailable:  # the session expired while the clock was moved by hand: not done, to be retried
         cluster.sweep()
 
 
@@ -96,7 +96,7 @@ def compact(bench: Bench, a: Args) -> object:
 
 @operation(2, p=PICK)
 def reopen(bench: Bench, a: Args) -> object:
-    """A process that nothing runs in ends, or another one opens the cluster."""
+    """An idle process ends, or another process opens the cluster."""
     world = bench.world(a["w"])
     used = [one.process for group in (world.consumers, world.transactions, world.queries) for one in group]
     used += [found[0] for found in world.producers]
@@ -112,7 +112,7 @@ def reopen(bench: Bench, a: Args) -> object:
 
 @operation(3, p=PICK)
 def lag(bench: Bench, a: Args) -> object:
-    """What subscriptions have still to get."""
+    """Compare the lag of the subscriptions."""
     world = bench.world(a["w"])
     model = world.model
     if world.holding:

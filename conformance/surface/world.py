@@ -1,4 +1,4 @@
-"""One cluster under test: its folder or chroot, the processes that have it open, and the model of what it must hold."""
+"""One cluster under test: its folder or chroot, its open processes, and the model of its expected content."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ SETTINGS = Settings(
 
 
 class ByHand(SystemClock):
-    """The clock of all processes of a run. Time passes when an operation says so, and while somebody waits. `leap_ms`: how far the
-    wall clock is off just now.
-    """
+    """The clock of all processes of a run. Time passes by operations and by waits. `leap_ms`: the wall clock's current error."""
 
     def __init__(self) -> None:
         self._began_ms = super().now_ms()
@@ -45,7 +43,7 @@ class ByHand(SystemClock):
         self.passed_ms = 0
         self.leap_ms = 0
         self.furthest_ms = 0
-        """The latest moment that it has shown."""
+        """The latest time that the clock has shown."""
 
     def now_ms(self) -> int:
         now = self._began_ms + self.passed_ms + self.leap_ms
@@ -59,13 +57,13 @@ class ByHand(SystemClock):
         return self._began + self.passed_ms / 1000
 
     def sleep(self, seconds: float) -> None:
-        self.passed_ms += max(1, round(seconds * 10_000))  # longer than asked for, as on a busy machine: few looks for much time
+        self.passed_ms += max(1, round(seconds * 10_000))  # longer than requested, as on a busy machine: few polls in much time
         threading.Event().wait(0.0002)
 
 
 @dataclass
 class Process:
-    """A program that has the cluster open. `held`: it pauses within a commit."""
+    """A program with the cluster open. `held`: its commit is paused."""
 
     cluster: Cluster
     gate: Gate
@@ -74,7 +72,7 @@ class Process:
 
 @dataclass
 class World:
-    """`url`: of the store; `root`: the folder of the ledgers; `usable` False: it was replaced by a restored one, or is a copy that
+    """`url`: of the store; `root`: the folder of the ledgers; `usable` False: a restored cluster replaced it, or it is a copy that
     the product refuses.
     """
 
@@ -114,7 +112,7 @@ class World:
         return self.clock.passed_ms + self.clock.leap_ms
 
     def _hear(self, one: Append, number: int) -> None:
-        """Note where rows of persistent topics stand, and which seals a migration appends."""
+        """Record the places of rows in persistent topics, and the seals appended by migrations."""
         older = self.model.older
         if older_data(one):
             older.data[decode(one.prefix.partition)] = number
@@ -127,7 +125,7 @@ class World:
                 older.seals[decode(one.prefix.partition)] = number
 
     def process(self, pick: int) -> Process:
-        """One that is not held; opened if there is none."""
+        """A process that is not paused; a new one if there is none."""
         free = [one for one in self.processes if one.held is None]
         return free[pick % len(free)] if free else self.open()
 
@@ -137,7 +135,7 @@ class World:
 
     @contextmanager
     def inside(self, process: Process) -> Iterator[None]:
-        """Readers and writers that Spark makes find this process's client."""
+        """Within the block, readers and writers made by Spark use this process's client."""
         key = (os.getpid(), resolve(self.url).text)
         place = clients._Place(client=process.cluster.client)
         clients._shared[key] = place
@@ -147,8 +145,8 @@ class World:
             clients._shared.pop(key, None)
 
     def forgotten(self, name: str) -> bool:
-        """Whether a topic of this name was deleted so long ago that it may be forgotten which rows it had. (A minute for the time
-        that really passes, which ZooKeeper's clock shows.)
+        """Whether a topic of this name was deleted so long ago that its record of rows may have expired. (One minute is allowed for
+        real time, which ZooKeeper's clock shows.)
         """
         deleted = self.model.deleted_ms.get(name)
         return deleted is not None and deleted + SETTINGS.grace_period_ms <= self.clock.furthest_ms + 60_000
@@ -166,7 +164,7 @@ class World:
         return found
 
     def committing(self, process: Process, written: Written, call: Callable[[], object]) -> object:
-        """Run a commit; if it succeeds its rows count."""
+        """Run a commit; after a success its rows count."""
         process.gate.number = None
         done = call()
         self.model.commit(written, process.gate.number if written.rows else None, self.clock.true_ms())
@@ -175,14 +173,14 @@ class World:
     # --- after each operation ----------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """The background work of commits is done."""
+        """Wait for the background work of commits."""
         for process in self.processes:
             if process.held is None:
                 process.cluster.client.finish()
-        self.model.trimmed(self.clock.true_ms())  # sweepers trim, and committers have their share in sweeping
+        self.model.trimmed(self.clock.true_ms())  # sweepers trim, and committers do a share of sweeping
 
     def end(self) -> None:
-        """Everything is closed; processes that are held die."""
+        """Close everything; paused processes die."""
         for consumer in self.consumers:
             consumer.close()
         for query in self.queries:

@@ -30,7 +30,7 @@ CHANGED = (TopicNotFound, SegmentSealed, TxnConflict, SchemaError)
 
 
 def topic_of(world: World, pick: int) -> str | None:
-    """A topic:// that is there."""
+    """An existing topic://."""
     name: str | None = one_of([topic.name for topic in world.model.topics.values() if not topic.persistent], pick)
     return name
 
@@ -94,7 +94,7 @@ def merge(bench: Bench, a: Args) -> object:
 
 @operation(10, t=PICK, p=PICK, rows=5, seed=PICK, how=3)
 def produce(bench: Bench, a: Args) -> object:
-    """A whole transaction at once: `send` and `flush`, `write`, or `begin`."""
+    """A whole transaction in one operation: `send` and `flush`, `write`, or `begin`."""
     world = bench.world(a["w"])
     name = topic_of(world, a["t"])
     if name is None:
@@ -177,14 +177,14 @@ def world_commit(world: World, one: Open, call: object) -> object:
 
 
 def decided(world: World, one: Open, done: object) -> None:
-    """It succeeded: unless its version had committed before, its rows and acks count."""
+    """The commit succeeded: its rows and acks count, unless its version had committed before."""
     if getattr(done, "skipped", False):
         one.written.state = "skipped"
         for consumer in one.consumers:
             consumer.due = consumer.skipped = True
         return
     for topic, sub, rows in one.written.acks:
-        # (A cumulative ack covers what is acknowledged already, too: it is refused only if nothing else is left of it.)
+        # (A cumulative ack may cover acked rows: it is refused only if it covers no other row.)
         covered = {n for name, of, found in one.covered if (name, of) == (topic, sub) for n in found}
         twice = (rows & world.model.acked.get((topic, sub), set())) - covered
         if twice:
@@ -192,7 +192,7 @@ def decided(world: World, one: Open, done: object) -> None:
                 "ack", f"a transaction acknowledged rows {sorted(twice)} of {topic} for {sub}, which were acknowledged before"
             )
     world.model.commit(one.written, one.process.gate.number if one.written.rows else None, one.began_ms or world.clock.true_ms())
-    for topic, sub, rows in one.covered:  # also for a subscription that was moved back, or made again, before the commit
+    for topic, sub, rows in one.covered:  # also for a subscription that was moved or recreated before the commit
         if (topic, sub) in world.model.acked:
             world.model.acked[topic, sub] |= rows
 
@@ -209,7 +209,7 @@ def check_version(world: World, one: Open, done: object) -> None:
 
 
 def refused(world: World, one: Open, error: object) -> None:
-    """It did not commit; is there a reason?"""
+    """The commit failed: is there a permitted reason?"""
     if isinstance(error, AckConflict):
         rows = {(topic, sub, n) for topic, sub, found in one.written.acks for n in found}
         acked = {(topic, sub, n) for (topic, sub), found in world.model.acked.items() for n in found}
@@ -218,7 +218,7 @@ def refused(world: World, one: Open, error: object) -> None:
         nothing_left = any(found <= world.model.acked.get((topic, sub), set()) for topic, sub, found in one.covered)
         there = all((t, s) in world.model.acked for t, s, _ in one.written.acks)
         trimmed = any(n in world.model.gone for _, _, n in rows)  # a subscription that was made since begins behind them
-        stale = any(consumer.stale for consumer in one.consumers)  # its subscription was deleted, and may have been made again
+        stale = any(consumer.stale for consumer in one.consumers)  # its subscription was deleted, and perhaps recreated
         if not rows & (acked | claimed(world)) and not nothing_left and there and not trimmed and not stale:
             raise Fault("conflict", f"AckConflict, though nobody had acknowledged or claimed any of {sorted(rows)}: {error}")
     if isinstance(error, VersionConflict) and one.identity is not None:
@@ -230,14 +230,14 @@ def refused(world: World, one: Open, error: object) -> None:
 
 
 def changed(world: World, one: Open) -> bool:
-    """Whether a topic that it wrote to was deleted since, or its parts grew old."""
+    """Whether a topic of the transaction was deleted since, or its parts exceeded their age."""
     there = {inc for topic in world.model.topics.values() for inc in topic.incarnations}
     return any(row.topic not in there for row in one.written.rows) or bool(world.model.step)
 
 
 @operation(2, x=PICK, how=3)
 def leave(bench: Bench, a: Args) -> object:
-    """End a transaction without a commit: `abort`, an exception in its block, or its object forgotten."""
+    """End a transaction without a commit: `abort`, an exception in its block, or garbage collection of its object."""
     world = bench.world(a["w"])
     one: Open | None = one_of(world.transactions, a["x"])
     if one is None or one.process.held is not None:
@@ -262,7 +262,7 @@ def leave(bench: Bench, a: Args) -> object:
 
 @operation(3, t=PICK, t2=PICK, rows=4, seed=PICK, point=2, x=PICK, fresh=2)
 def hold(bench: Bench, a: Args) -> object:
-    """A process pauses within its commit: a new transaction, or one that is there."""
+    """A process pauses within its commit: of a new transaction, or of an existing one."""
     world = bench.world(a["w"])
     if len(world.holding) >= 2:
         return False
@@ -301,11 +301,11 @@ def hold_commit(bench: Bench, world: World, one: Open, point: str) -> None:
 
 
 def ended(bench: Bench, world: World, one: Open, held: Held) -> None:
-    """A commit that was held has come to its end."""
+    """A paused commit has ended."""
     one.process.held = one.process.gate.held = None
     if held.error is not None:
-        # (OutcomeUnknown: its deadline passed long ago, and its header is forgotten. Then it was aborted.)
-        # (TransactionUnfinished: it has committed, and one of its persistent topics was deleted. OptionError: one was migrated.)
+        # (OutcomeUnknown: aborted at its deadline long ago; its header has expired.)
+        # (TransactionUnfinished: committed, and one of its persistent topics was deleted. OptionError: one was migrated.)
         moved = one.moved or one.topics & world.model.older.moving.keys()
         migrated = (OptionError,) if one.older and moved and len(one.topics) > 1 else ()
         with attempt(bench, *CHANGED, *migrated, AckConflict, SubscriptionNotFound, OutcomeUnknown, TransactionUnfinished) as tried:
@@ -318,7 +318,7 @@ def ended(bench: Bench, world: World, one: Open, held: Held) -> None:
 
 @operation(4, h=PICK)
 def resume(bench: Bench, a: Args) -> object:
-    """A process that paused goes on."""
+    """A paused process continues."""
     world = bench.world(a["w"])
     living = [one for one in world.holding if not one.process.gate.dead]
     one: Open | None = one_of(living, a["h"])
@@ -333,7 +333,7 @@ def resume(bench: Bench, a: Args) -> object:
 
 @operation(1, h=PICK)
 def die(bench: Bench, a: Args) -> object:
-    """A process that paused never goes on; its transaction is OPEN until its deadline."""
+    """A paused process never continues; its transaction is OPEN until its deadline."""
     world = bench.world(a["w"])
     one: Open | None = one_of([one for one in world.holding if not one.process.gate.dead], a["h"])
     if one is None or one.process.held is None:
@@ -343,7 +343,7 @@ def die(bench: Bench, a: Args) -> object:
 
 
 def bury(world: World, process: Process) -> None:
-    """A process that is held dies, with all that ran in it."""
+    """A paused process dies, with all of its objects."""
     held = process.held
     assert held is not None
     for query in world.queries:
