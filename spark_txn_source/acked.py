@@ -1,4 +1,4 @@
-"""Rows of a subscription: what is acknowledged, and what is left."""
+"""The acknowledged and the unacknowledged rows of a subscription."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from metadata.records.row_ranges import NONE, Rows, before, end_of, last_of, min
 
 
 def acknowledged(client: Client, reading: Reading, subscription: str) -> dict[str, Rows]:
-    """What a subscription has done of each segment of a reading. Raises SubscriptionNotFound."""
+    """Return the rows that a subscription has acknowledged, by segment of a reading. Raises SubscriptionNotFound."""
     names = [segment.name for segment in reading.segments]
     cursors = Providers(client).of(names).acks.read((name, subscription) for name in names)
     return acked({segment: cursor for (segment, _), cursor in cursors.items()})
 
 
 def ledger_at(segment: SegmentView, numbers: Mapping[str, int], log: str = "log") -> int:
-    """Up to which ledger of a segment these numbers of an offset reach: its topic's own, or that of the log that it stands in."""
+    """Return the last ledger of a segment that an offset reaches. `numbers`: the offset's numbers by log. A persistent topic has
+    its own number; any other segment has the number of `log`.
+    """
     return numbers[segment.name] if segment.name in numbers else segment.ledger_id(numbers.get(log, 0))
 
 
 def first_left(segment: SegmentView, done: Rows, among: Rows) -> Ledger | None:
-    """The first ledger of a segment of which some of these rows are left."""
+    """Return the first ledger of a segment in which rows of `among` are not in `done`; None if there is none."""
     if not among:
         return None
     last = last_ledger(among)
@@ -35,10 +37,10 @@ def first_left(segment: SegmentView, done: Rows, among: Rows) -> Ledger | None:
 
 
 def upto(ledger: int) -> Rows:
-    """All rows of ledgers at or below this one (0: none)."""
+    """Return the range of all rows of ledgers at or below this one (0: none)."""
     return before(end_of(ledger)) if ledger else NONE
 
 
 def last_ledger(rows: Rows) -> int:
-    """The last ledger of which there are any (0: none)."""
+    """Return the id of the last ledger in a set of rows (0: none)."""
     return last_of(rows[-1][1])[0] if rows else 0

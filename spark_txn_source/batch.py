@@ -1,4 +1,4 @@
-"""The batch reader that Spark sees."""
+"""The batch reader, as Spark's DataSource API wants it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from spark_txn_source.topics import columns_wanted, standing
 
 
 class BatchReader(DataSourceReader):
-    """One `spark.read.format("txnsegment").load(...)`: all visible rows from the start up to the cut, planned once."""
+    """The reader of one `spark.read.format("txnsegment").load(...)`. It plans once and reads all visible rows from the start up to
+    the cut.
+    """
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._options = ReadOptions.parse(options, streaming=False)

@@ -1,4 +1,6 @@
-"""A stream's side of its subscription: where it begins, what its commits acknowledge, and what is left (protocol.md section 6)."""
+"""The cursors of a stream's subscription: the stream's start, the acknowledgements of its commits, and its lag (protocol.md
+section 6).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from spark_txn_source.options import ReadOptions
 
 
 class StreamCursors:
-    """The cursors of one stream's subscription, in the process that plans the stream. `client`: opens the process's client."""
+    """The cursors of one stream's subscription, in the process that plans the stream. `client` returns the process's client."""
 
     def __init__(self, client: Callable[[], Client], options: ReadOptions, subscription: str) -> None:
         self._client, self._options, self._selection, self.subscription = client, options, options.selection, subscription
@@ -32,7 +34,9 @@ class StreamCursors:
         self._acked_to: dict[str, int] = {}
 
     def start(self, readings: Sequence[Reading]) -> StreamOffset:
-        """The start offset: in each log before the first row that is not acknowledged. It carries the acknowledged ranges above."""
+        """Return the start offset: in each log it lies before the first unacknowledged row, and it holds the acknowledged ranges
+        above.
+        """
         self.join(readings)
         places: dict[str, Position] = {}
         beyond: dict[str, Rows] = {}
@@ -51,8 +55,8 @@ class StreamCursors:
         return dataclasses.replace(found, acked_to=found.numbers())
 
     def join(self, readings: Sequence[Reading]) -> None:
-        """Of a pattern: topics that this query meets for the first time get the subscription, at their first row. So do those that
-        were deleted and made again, which have none of the segments that they had.
+        """Create the subscription, at the first row, on each topic that the pattern newly matches. A topic that was deleted and
+        created again is new, too; it has none of its former segments. Does nothing for topics that are named.
         """
         there = {str(topic.name): topic for reading in readings for topic in reading.topics}
         segments = {name: {info.segment_id for info in topic.layout.kept()} for name, topic in there.items()}
@@ -61,14 +65,17 @@ class StreamCursors:
             for name in sorted(segments):
                 if name in met and (segments[name] == met[name] or segments[name] & met[name]):
                     continue
-                with suppress(SubscriptionExists):  # another query beside us has just made it
+                with suppress(SubscriptionExists):  # another query has just created it
                     Providers(self._client()).subscribe(there[name].name, self.subscription, at=0)
 
     def check_added(self, readings: Sequence[Reading], offset: StreamOffset) -> bool:
-        """What a restart adds starts where the stream stands: topics (`topicsChanged=continue`), or the subscription itself. Raises
-        OptionError if the subscription has rows of it left that this query would acknowledge and never give out: below, or among
-        those that the stream leaves out, since its earlier subscription had acknowledged them. False: nobody knows yet, since not
-        all is decided there.
+        """Check that a restarted query would not acknowledge rows that it never reads.
+
+        A restart may add topics (`topicsChanged=continue`) or a subscription. Both start at the stream's offset. Rows of an added
+        topic below the offset are not read. Neither are rows that the stream's former subscription acknowledged beyond its start.
+
+        Return False if this is not known yet, since some of these rows are undecided. Raises OptionError if the subscription has
+        unacknowledged rows among them.
         """
         before = selection_of(offset.read)
         if before is None:
@@ -76,7 +83,7 @@ class StreamCursors:
         numbers = offset.numbers()
         added = [(one, segment, numbers[one.log]) for one in readings if one.log in numbers for segment in one.segments]
         left_out: Mapping[str, Rows] = NOTHING
-        if offset.subscription == self.subscription or offset.cluster is None:  # (an older version did not say which it was)
+        if offset.subscription == self.subscription or offset.cluster is None:  # older versions do not name it
             if offset.read == self._selection.key:
                 return True
             begun = {*Logs(self._client(), before).successors()}
@@ -95,18 +102,19 @@ class StreamCursors:
             if first_left(segment, done, wanted) is not None:
                 through = max(number, segment.number(last_ledger(wanted)))
                 there, to = where_now(self._client(), segment.topic, through)
-                why = "where the stream stands" if through == number else "and the stream leaves out what another one acknowledged"
+                why = "the stream's offset" if through == number else "among rows that its former subscription acknowledged"
                 raise OptionError(
-                    f"{self.subscription!r} has rows of {segment.topic.name} left at or below {through}, {why}. It "
-                    "began without them, so they would be acknowledged without having been read.",
-                    advice="Use a new checkpoint location: it starts at the first row that is left. Or give the rows up: "
+                    f"{self.subscription!r} has unacknowledged rows of {segment.topic.name} at or below {through}, {why}. "
+                    "The stream would acknowledge them without having read them.",
+                    advice="Use a new checkpoint location: it starts at the first unacknowledged row. Or give the rows up: "
                     f"txnsegment subscriptions seek {there} {self.subscription} --to {to}",
                 )
         return all(reading.cut >= number for reading, _, number in added)
 
     def lag(self, readings: Sequence[Reading], reached: StreamOffset) -> Lag:
-        """What this query has still to get for its subscription: what it has read already counts as done, though the cursor follows
-        only with the next batch."""
+        """Return the lag of the query. Rows that it has read count as acknowledged, although the cursors move only with the next
+        batch.
+        """
         found: dict[str, Lag] = {}
         for reading in readings:
             done = acknowledged(self._client(), reading, self.subscription)
@@ -118,12 +126,12 @@ class StreamCursors:
         return total(found)
 
     def commit(self, to: StreamOffset, readings: Sequence[Reading]) -> None:
-        """Move the cursors behind the batch that ends at `to`. Idempotent. Raises as `StreamReader.commit` does."""
+        """Acknowledge the batch that ends at `to`. Idempotent. Raises as `StreamReader.commit` does."""
         self.join(readings)
         ends: dict[str, Row] = {}
         numbers, acked_to = to.numbers(), self._acked_before(to)
-        # (A topic that was migrated, or deleted, and let go since has no cursor any more.)
-        # (A topic whose own log has no position was not read: its log is not the one that `to.log` counts.)
+        # Topics without a reading are skipped: they were deleted, or migrated and trimmed, and have no cursor any more.
+        # A persistent topic without a position was not read: `to.log` does not count in its log.
         for reading in readings:
             done = acknowledged(self._client(), reading, self.subscription)
             through = {one.name: ledger_at(one, numbers, reading.log) for one in reading.segments}
@@ -133,18 +141,18 @@ class StreamCursors:
                 self._check_not_moved_back(reading, done, were, through)
             for segment in reading.segments:
                 for ledger, _ in pending(segment, done[segment.name], 0, segment.number(through[segment.name])):
-                    # Behind the last row, and not behind the empty space after it: that is where acks of consumers begin.
+                    # The ack ends after the last row, not after the empty positions that follow: acks of consumers begin there.
                     ends[segment.name] = end_of(ledger.id, ledger.last_entry)
         Providers(self._client()).advance(up_to(name, self.subscription, row) for name, row in sorted(ends.items()))
-        # (A topic with a log of its own that is not read now has a position still, and was not acknowledged up to there.)
+        # A persistent topic that is not read now still has a position, but was not acknowledged up to it.
         there = {reading.log for reading in readings}
         self._acked_to = {log: numbers[log] if log in there else acked_to.get(log, 0) for log in numbers}
 
     def _check_not_moved_back(
         self, reading: Reading, done: Mapping[str, Rows], were: Mapping[str, Rows], ends: Mapping[str, int]
     ) -> None:
-        """Raise AckConflict if rows are left that `were` acknowledged when a batch was planned, by segment. `ends`: the ledgers up
-        to which the batch reads.
+        """Raise AckConflict if rows that were acknowledged when the batch was planned (`were`) are unacknowledged again. `ends`:
+        the last ledger of the batch. All are by segment.
         """
         for segment in reading.segments:
             found = first_left(segment, done[segment.name], were[segment.name])
@@ -156,21 +164,23 @@ class StreamCursors:
             there, to = where_now(self._client(), segment.topic, to)
             raise AckConflict(
                 f"The subscription {self.subscription!r} of {topic} was moved back, or deleted and made again, while this query "
-                f"followed it: rows of {segment.name} at {segment.number(found.id)} were acknowledged, and are left again. The "
-                "query does not give them out again. Nothing was acknowledged.",
-                advice="Use a new checkpoint location: it starts at the first row that is left. Or give the rows up: txnsegment "
+                f"used it: rows of {segment.name} at {segment.number(found.id)} were acknowledged, and are unacknowledged again. "
+                "The query does not read them again. Nothing was acknowledged.",
+                advice="Use a new checkpoint location: it starts at the first unacknowledged row. Or give the rows up: txnsegment "
                 f"subscriptions seek {there} {self.subscription} --to {to}",
             )
 
     def _acked_before(self, offset: StreamOffset) -> Mapping[str, int]:
-        """Up to where everything has been acknowledged: by this process, else when the offset was planned."""
+        """Return the numbers, by log, up to which all rows were acknowledged: by this process's last commit, else when the offset
+        was planned.
+        """
         if self._acked_to:
             return self._acked_to
         return acked_when_planned(self._client(), offset)
 
     def acked_now(self, readings: Sequence[Reading], offset: StreamOffset) -> Mapping[str, int]:
-        """Up to where everything is acknowledged when a batch is planned after `offset`. A run that has not committed yet asks the
-        cursors: it may be one of one batch, of which none ever plans after a commit.
+        """Return the numbers, by log, up to which all rows are acknowledged when a batch is planned after `offset`. A process that
+        has not committed yet reads the cursors: it may run a single batch, so that it never plans after a commit.
         """
         known = self._acked_before(offset)
         if self._acked_to:
@@ -184,7 +194,7 @@ class StreamCursors:
 
 
 def acked_when_planned(client: Client, offset: StreamOffset) -> Mapping[str, int]:
-    """Up to where everything had been acknowledged when the offset was planned. Of one from before a restore nothing is known,
-    since the backup may have the cursors as they were earlier.
+    """Return the numbers, by log, up to which all rows were acknowledged when the offset was planned. They are empty for an offset
+    from before a restore: the restored cursors may be older.
     """
     return offset.acked_to if offset.cluster == client.cluster.id else {}

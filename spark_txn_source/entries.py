@@ -1,4 +1,4 @@
-"""Rows entry by entry, each with its position: for programs that read without Spark. Compacted or not, they are the same."""
+"""Read rows entry by entry with their positions, for programs without Spark. Compaction does not change entries or positions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from spark_txn_source.tasks import Filled, Piece, entries
 
 
 class EntryRows(NamedTuple):
-    """Rows of one entry: the first one is row `first_row` (from 0) of its `of` rows. `publish_ms` and `txn` are its ledger's."""
+    """Consecutive rows of one entry. The first is row `first_row` (from 0) of the entry's `of` rows. `publish_ms` and `txn` are the
+    ledger's.
+    """
 
     segment: str
     ledger: int
@@ -34,9 +36,11 @@ def in_order(
     wanted: pa.Schema,
     filled: Filled | None = None,
 ) -> Iterator[EntryRows]:
-    """The rows of several segments in the order of the log, ledger by ledger, within a number of it in the order of the segments.
-    Pieces have marks. A file is opened when the turn comes to its first row, and one of each segment at most is open.
-    `filled`: see `tasks.entries`. Raises CorruptPart, StorageError.
+    """Yield the rows of several segments in log order, and in the order of the segments within one log number. Pieces must have
+    marks.
+
+    A file is opened when its first row is due. At most one file of each segment is open. `filled`: see `tasks.entries`. Raises
+    CorruptPart, StorageError.
     """
     turns = (_turns(storage, i, segment, found, wanted, filled) for i, (segment, found) in enumerate(by_segment))
     for _, _, rows in heapq.merge(*turns, key=lambda turn: turn[:2]):
@@ -49,7 +53,9 @@ Turn = tuple[int, int, Iterator[EntryRows]]
 def _turns(
     storage: LedgerStorage, place: int, segment: SegmentView, found: Iterator[Piece], wanted: pa.Schema, filled: Filled | None
 ) -> Iterator[Turn]:
-    """The ledgers of a segment: each one's number in the log, the segment's place, and its rows, to be read before the next."""
+    """Yield for each ledger of a segment: its log number, the segment's place, and its rows. The caller reads the rows before the
+    next ledger.
+    """
     for piece in found:
         ledgers = [piece.ledger] if piece.marks is None else np.unique(piece.marks.ledgers).tolist()
         source = entry_rows(storage, piece, wanted, filled)
@@ -59,7 +65,7 @@ def _turns(
 
 
 def _of(ledger: int, source: Iterator[EntryRows], held: list[EntryRows]) -> Iterator[EntryRows]:
-    """The rows of the source up to those of another ledger, which are held for the next turn."""
+    """Yield the rows of one ledger from the source. The first rows of the next ledger are put into `held`."""
     while (one := held.pop() if held else next(source, None)) is not None:
         if one.ledger != ledger:
             held.append(one)
@@ -68,7 +74,7 @@ def _of(ledger: int, source: Iterator[EntryRows], held: list[EntryRows]) -> Iter
 
 
 def entry_rows(storage: LedgerStorage, piece: Piece, wanted: pa.Schema, filled: Filled | None = None) -> Iterator[EntryRows]:
-    """The rows of a piece in order, in the columns `wanted`. Raises CorruptPart, StorageError."""
+    """Yield the rows of a piece in order, with the columns `wanted`. Raises CorruptPart, StorageError."""
     for found in entries(storage, piece, wanted, filled):
         if piece.marks is None:
             entry, of = piece.base + found.entry, piece.part.entries[found.entry]
@@ -80,7 +86,7 @@ def entry_rows(storage: LedgerStorage, piece: Piece, wanted: pa.Schema, filled: 
 
 
 def _marked(piece: Piece, first: int, batch: pa.RecordBatch) -> Iterator[EntryRows]:
-    """Rows of a compacted file, the first of them its row `first`, cut where entries end."""
+    """Split rows of a compacted file at the ends of entries. `first`: the number of the batch's first row in the file."""
     marks, part = piece.marks, piece.part
     assert marks is not None
     assert isinstance(part, CompactedPart)

@@ -1,8 +1,8 @@
-"""How a stream follows its topics: readings kept while nothing wakes it, so that an idle query costs the store next to nothing.
+"""Tailing: a stream keeps its newest reading until something changes, so that an idle query costs the store next to nothing.
 
-Spark asks for the latest offset every ten milliseconds. A reading stays the newest while nothing was appended and nothing is open
-that could have been decided since, so it is enough to ask for that. What was committed before Spark asked is always in the answer,
-which `processAllAvailable` rests on. A commit wakes us by its events, and after `MOST_SECONDS` a reading is taken again anyway.
+Spark asks for the latest offset every ten milliseconds. A reading stays the newest while nothing was appended to the log and it has
+no undecided registration, so each call checks only this. The answer has all that was committed before the call;
+`processAllAvailable` needs this. The events of a commit wake the stream. After `MOST_SECONDS` the log is read again in any case.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Seen = TypeVar("Seen")
 
 
 class Source(Protocol[Seen]):
-    """What is followed: one log (`LogReader`), or those of several topics (`TopicLogs`)."""
+    """The logs to tail: one log (`LogReader`), or the logs of several topics (`TopicLogs`)."""
 
     @property
     def cluster(self) -> Cluster: ...
@@ -39,7 +39,7 @@ class Source(Protocol[Seen]):
 
 
 class Following(Generic[Seen]):
-    """The newest reading of a source, for one query. `told` hears of each wake-up, from any thread."""
+    """Keeps the newest reading of a source for one query. `told` is called at each wake-up, from any thread."""
 
     def __init__(self, source: Source[Seen], told: Callable[[], None] = lambda: None) -> None:
         self._source, self._cluster, self._told = source, source.cluster, told
@@ -49,11 +49,11 @@ class Following(Generic[Seen]):
         self._taken = 0.0
 
     def read(self) -> Seen:
-        """A reading with all that was decided before this call. Raises what a reading of the source does."""
+        """Return a reading with all that was decided before this call. Raises the errors of `source.now`."""
         clock = self._cluster.clock
         old = self._woken.is_set() or clock.monotonic() - self._taken >= MOST_SECONDS
         if self._seen is None or old or not self._is_newest(self._seen):
-            self._woken.clear()  # before reading: a wake-up in between is not lost
+            self._woken.clear()  # cleared before the read, so that no wake-up during it is lost
             self._taken = clock.monotonic()
             self._seen = self._source.now()
             self._watch(self._seen)
@@ -66,16 +66,16 @@ class Following(Generic[Seen]):
         wanted = self._source.watched(seen)
         for name in wanted.keys() - self._watches.keys():
             self._watches[name] = self._cluster.store.watch(wanted[name], self.wake)
-            self.wake()  # what came between the reading and its first watch has woken nobody
+            self.wake()  # a change between the reading and the first watch caused no wake-up
         for name in self._watches.keys() - wanted.keys():
             self._watches.pop(name).close()
 
     def wait(self, seconds: float) -> bool:
-        """Until something wakes us, at most so long: wake-ups may be lost. Whether it did."""
+        """Wait for a wake-up, at most `seconds`, since wake-ups may be lost. Return whether one came."""
         return self._woken.wait(seconds)
 
     def wake(self) -> None:
-        """Something may have changed: the next reading is taken anew."""
+        """Make the next `read` read the source again, since something may have changed."""
         self._woken.set()
         self._told()
 
@@ -86,7 +86,7 @@ class Following(Generic[Seen]):
 
 
 class FollowingLogs:
-    """The newest readings of all logs of a selection, for one query. What persistent topics are migrated to is followed, too."""
+    """Keeps the newest readings of all logs of a selection for one query. Successors of migrated topics are tailed, too."""
 
     def __init__(self, client: Client, selection: Selection) -> None:
         self._logs, self._selection = Logs(client, selection), selection
@@ -96,8 +96,8 @@ class FollowingLogs:
         self._own: Following[tuple[Reading, ...]] | None = None if own is None else Following(own)
 
     def read(self) -> tuple[Reading, ...]:
-        """What was decided before this call in each log, the cluster's first (`metadata.client.logs` says why). Raises
-        TopicNotFound.
+        """Return a reading of each log with all that was decided before this call. The cluster's log is read first
+        (`metadata.client.logs` gives the reason). Raises TopicNotFound.
         """
         while True:
             shared = self._read_shared()
@@ -113,7 +113,7 @@ class FollowingLogs:
         return () if self._shared is None else (self._shared.read(),)
 
     def _migrated_further(self, own: tuple[Reading, ...]) -> bool:
-        """Whether there are successors that were not followed; they are from now on."""
+        """Return whether there are new successors. They are tailed from now on."""
         named = {topic_name(one.successor) for one in own if one.successor is not None} - {*(self._successors or ())}
         if isinstance(self._selection, Pattern):
             named = {name for name in named if not self._selection.matches(name)}  # the others are covered anyway

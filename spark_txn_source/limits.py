@@ -1,7 +1,7 @@
-"""How far a micro-batch of several logs goes within its limits. PURE: no I/O, no clock.
+"""The end of a micro-batch over several logs within its limits. PURE: no I/O, no clock.
 
-The one log of topic:// and the log of each persistent topic have no order among each other; what was published first is read first,
-so that no log waits for another one that never ends. `transitions.limited` is the rule of a single log.
+Different logs have no common order, so ledgers are read by publish time. No log then waits for another one that grows without end.
+`transitions.limited` is the rule for a single log.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from metadata.rules.transitions import Weight
 
 
 class Published(NamedTuple):
-    """A ledger's weight and publish time (ms)."""
+    """The weight and publish time (ms) of a ledger."""
 
     ms: int
     weight: Weight
 
 
 class Stretch(NamedTuple):
-    """What there is of a log beyond the start of a micro-batch: its visible ledgers, ascending, and where it ends at most."""
+    """The range of a log after the start of a micro-batch: its visible ledgers, ascending, and its highest possible end."""
 
     start: int
     end: int
@@ -29,16 +29,18 @@ class Stretch(NamedTuple):
 
 
 def published(weights: Iterable[Weight], times: Iterable[tuple[int, int]]) -> Iterator[Published]:
-    """Both are ascending by number; the times have every number of the weights, and perhaps others."""
+    """Join weights and publish times by number. Both are ascending. `times` must have every number of the weights and may have
+    others.
+    """
     known = iter(times)
     for weight in weights:
         yield Published(next(ms for number, ms in known if number == weight.number), weight)
 
 
 def limited(logs: Mapping[str, Stretch], *, max_rows: int | None, max_bytes: int | None) -> dict[str, int]:
-    """Where the micro-batch ends in each log: whole ledgers within the limits, but never fewer than one of all.
+    """Return the end of the micro-batch in each log: whole ledgers within the limits, but at least one ledger in all.
 
-    A log of which nothing is left within its stretch is read to the stretch's end, also beyond its last ledger (a seal, say).
+    A log whose ledgers are all taken is read to the end of its range, which may lie beyond its last ledger, e.g. at a seal.
     """
     ends = {name: one.start for name, one in logs.items()}
     heads: list[tuple[int, str, Weight]] = []

@@ -1,4 +1,4 @@
-"""A read of one log from one number to another, and the numbers that starts and ends of a read stand for in each log."""
+"""Ranges of one log, and the resolution of a read's start and end to numbers in each log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOTHING: Mapping[str, Rows] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class LogRange:
-    """What is read of one log: rows of ledgers with start < number <= end, but for those in `done`, by segment."""
+    """The range that is read of one log: the rows of ledgers with start < number <= end, except the rows in `done` (by segment)."""
 
     reading: Reading
     start: int
@@ -36,24 +36,26 @@ class LogRange:
 
     @property
     def places(self) -> tuple[Position, Position]:
-        """Start and end, as offsets say them."""
+        """Start and end as positions for offsets."""
         return self.reading.position(self.start), self.reading.position(self.end)
 
     def done_of(self, segment: SegmentView) -> Rows:
         return self.done.get(segment.name, NONE)
 
     def left(self, segment: SegmentView) -> list[Ledger]:
-        """The ledgers of a segment with rows that are read."""
+        """Return the ledgers of a segment with rows to read."""
         return [ledger for ledger, _ in pending(segment, self.done_of(segment), self.start, self.end)]
 
     def pieces(self, *, marks: bool) -> list[list[Piece]]:
-        """For each segment with rows in the range its rows in order, part by part. Raises DataLoss, CorruptRecord, StorageError."""
+        """Return the rows of each segment with rows in the range, in order, part by part. Raises DataLoss, CorruptRecord,
+        StorageError.
+        """
         found = (list(pieces(s, self.start, self.end, marks=marks, done=self.done_of(s))) for s in self.reading.segments)
         return [some for some in found if some]
 
 
 def start_number(reading: Reading, start: Start) -> int:
-    """The number after which a read of a log begins. Raises OffsetOutOfRange."""
+    """Return the number after which a read of a log begins. Raises OffsetOutOfRange."""
     match start:
         case Earliest():
             return 0
@@ -66,8 +68,8 @@ def start_number(reading: Reading, start: Start) -> int:
 
 
 def end_number(reading: Reading, end: End) -> int:
-    """The number up to and with which a batch reads a log. By a timestamp it is final in a reading that `final` gave. Raises
-    OffsetOutOfRange.
+    """Return the number up to which a batch reads a log, inclusive. For a timestamp it is final if `final` returned the reading.
+    Raises OffsetOutOfRange.
     """
     match end:
         case Latest():
@@ -79,10 +81,11 @@ def end_number(reading: Reading, end: End) -> int:
 
 
 def deleted_to(reading: Reading, start: Start, end: int | None) -> int:
-    """The number up to which deletions are no loss for a NEW read that ends at a number (None: at the cut): what they took was gone
-    before its range was ever read.
+    """Return the number up to which deletions of topics are no data loss for a NEW read that ends at `end` (None: at the cut). The
+    deleted rows were gone before the read began.
 
-    A start that names no number begins after every deletion that its end has seen; with `AtLog` the range itself was read before.
+    A start without a number (e.g. `earliest`) begins after every deletion at or below the end. A start with a number (`AtLog`)
+    continues an earlier read, so every deletion in its range is a loss, and this returns 0.
     """
     if isinstance(start, AtLog):
         return 0
@@ -90,13 +93,13 @@ def deleted_to(reading: Reading, start: Start, end: int | None) -> int:
 
 
 def limited(ranges: Sequence[LogRange], *, max_rows: int | None, max_bytes: int | None) -> dict[str, int]:
-    """Where a micro-batch ends in each log: whole transactions within the limits, never fewer than one of all, and never beyond the
+    """Return the end of a micro-batch in each log: whole transactions within the limits, at least one in all, and never beyond the
     next seal.
     """
     ends = {one.log: min([one.end, *one.reading.seals(one.start, one.end)]) for one in ranges}
     if max_rows is None and max_bytes is None:
         return ends
-    if len(ranges) == 1:  # publish times order several logs; one needs none of them
+    if len(ranges) == 1:  # only several logs are ordered by publish times
         (one,) = ranges
         weights = one.reading.weights(one.start, one.end)
         return {one.log: transitions.limited(weights, ends[one.log], max_rows=max_rows, max_bytes=max_bytes)}

@@ -1,4 +1,4 @@
-"""What a read has lost: rows that deletions and retention took, which it raises DataLoss for (protocol.md section 6)."""
+"""Detect data loss: rows of a read's range that a deletion or retention has removed (protocol.md section 6)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ def check_deletions(
     trims: Mapping[str, int],
     advice: str = "Start after it (earliest does, in a new checkpoint), or set failOnDataLoss=false to go on without these rows.",
 ) -> None:
-    """Raise DataLoss if rows of a range went with a topic that was deleted by a seal above `known`, or before that by retention,
-    beyond the `trims` that were known when the read began. Rows that are `done` are no loss.
+    """Raise DataLoss if a deleted topic had rows in a range. The deletion counts if its seal lies above `known`. Rows that
+    retention had removed before the deletion count, too, if they lie above the `trims` known when the read began. Rows in `done`
+    are no loss.
 
-    Within the grace period it is known which rows those were; after it, that there may have been some below the seal.
+    Within the grace period the lost rows are known exactly. Later it is only known that there may have been rows below the seal.
     """
     reading, start, end = found.reading, found.start, found.end
     for segment in reading.gone:
@@ -53,9 +54,11 @@ def check_deletions(
 
 
 def known_trims(reading: Reading, start: Start, *, cursors: bool = False) -> dict[str, int]:
-    """What retention had taken before a NEW read began, which is no loss for it: `earliest` is the first transaction that is kept
-    whole, over all segments of a topic. `cursors`: it begins at those of a subscription. They say themselves what they have done,
-    but of segments that have left the layout: none goes before every subscription is through with it.
+    """Return the numbers, by segment or topic, up to which trimmed rows are no loss for a NEW read.
+
+    `earliest` begins at the first transaction that is kept whole, over all segments of a topic. `cursors`: the read begins at the
+    cursors of a subscription. A cursor shows which rows are acknowledged, so only segments that have left the layout count here: a
+    segment leaves it only after every subscription has acknowledged it.
     """
     if cursors:
         return reading.guards()
@@ -63,14 +66,16 @@ def known_trims(reading: Reading, start: Start, *, cursors: bool = False) -> dic
 
 
 def _known_of(segment: SegmentView, known: Mapping[str, int]) -> int:
-    """What is known of a segment: said of itself, or of its topic."""
+    """Return the known number of a segment: its own or its topic's, whichever is higher."""
     return max(known.get(segment.name, 0), known.get(str(segment.topic.name), 0))
 
 
 def hidden(reading: Reading, known: Mapping[str, int], *, fail_on_data_loss: bool = True) -> dict[str, Rows]:
-    """The rows of each segment that a read leaves out: those of transactions of which retention has taken something, in whichever
-    segment of the topic, before the read began (`known`), and, without `failOnDataLoss`, until now. What was taken of a segment
-    itself need not be left out.
+    """Return the rows, by segment, that a read leaves out because retention has removed other rows of their transactions, in any
+    segment of the topic. So a read shows whole transactions only.
+
+    Trims before the read began (`known`) count; without `failOnDataLoss` later trims count, too. A segment's own trimmed rows are
+    not listed.
     """
     now = {} if fail_on_data_loss else reading.whole_from()
     numbers = {segment.name: max(_known_of(segment, known), _known_of(segment, now)) for segment in reading.segments}
@@ -78,9 +83,7 @@ def hidden(reading: Reading, known: Mapping[str, int], *, fail_on_data_loss: boo
 
 
 def check_trims(found: LogRange, known: Mapping[str, int]) -> None:
-    """Raise DataLoss if retention has taken rows of a range, beyond what was `known` when the read began, and which are not
-    `done`.
-    """
+    """Raise DataLoss if retention has removed rows of a range. Trims `known` when the read began and rows in `done` are no loss."""
     reading, start, end = found.reading, found.start, found.end
     if start >= end:
         return
@@ -94,14 +97,16 @@ def check_trims(found: LogRange, known: Mapping[str, int]) -> None:
 
 
 def within_trimmed(found: LogRange, given: Start) -> LogRange:
-    """The range of a batch in which rows may have been trimmed. Timestamps become numbers by the rows that are kept and by where
-    each trim ended. So a range of timestamps of which all rows were trimmed is empty, and its start is the number before that end.
+    """Return the range of a batch in which trimmed rows are looked for. It is the given range, except for a start by timestamp.
+
+    Timestamps are resolved by the kept rows and by the end of each trim. If all rows between two timestamps were trimmed, the range
+    is empty, and its start is the number before the end of the trim. One number is added, so that the trim is found.
     """
     return replace(found, end=max(found.end, found.start + 1)) if isinstance(given, AtTime) else found
 
 
 def check_cursors(reading: Reading, done: Mapping[str, Rows], subscription: str) -> None:
-    """Raise DataLoss if retention has taken rows that the subscription has not acknowledged, wherever it begins now."""
+    """Raise DataLoss if retention has removed rows that the subscription has not acknowledged, also below the read's start."""
     for segment in reading.segments:
         left = minus(segment.trimmed(), done.get(segment.name, NONE))
         if left:

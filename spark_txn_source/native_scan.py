@@ -1,4 +1,4 @@
-"""`scan`: the same cut, read by Spark's own Parquet reader: column pruning, filter pushdown, vectorised."""
+"""`scan`: a batch read up to the same cut by Spark's own vectorised Parquet reader, with column pruning and filter pushdown."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ _ENTRY = StructType(
 
 
 def scan(spark: SparkSession, topic: str | Sequence[str] | None = None, **options: object) -> DataFrame:
-    """The committed rows of a topic as a DataFrame that Spark's own Parquet reader scans: the same rows as
-    `spark.read.format("txnsegment")` at the same cut, with column pruning and filter pushdown. Row order is Spark's.
+    """Return the committed rows of a topic as a DataFrame that Spark's own Parquet reader scans. It has the same rows as
+    `spark.read.format("txnsegment")` at the same cut, with column pruning and filter pushdown. The row order is up to Spark.
 
     `topic`: a name or a list of names (or one of the options topics, topicsPattern). `options`: the batch options of the source
-    as keywords, e.g. `serviceUrl=..., startingOffsets={"log": 41}, includeMetadata=True`; tasks are split by Spark's own settings.
-    Every part is checked against its registration (length, rows, footer CRC) when the scan is planned and page checksums are
-    verified when it runs: a missing or damaged file is an error. Raises what reading raises.
+    as keywords, e.g. `serviceUrl=..., startingOffsets={"log": 41}, includeMetadata=True`. Spark's own settings split the tasks.
+    Planning checks every part against its registration (length, rows, footer CRC), and the scan verifies page checksums: a missing
+    or damaged file is an error. Raises the errors of a batch read.
     """
     given = {name: text for name, value in options.items() if (text := option_text(name, value)) is not None}
     for name in given:
@@ -78,12 +78,12 @@ def scan(spark: SparkSession, topic: str | Sequence[str] | None = None, **option
     parsed = ReadOptions.parse(given, streaming=False)
     if parsed.subscription is not None or parsed.acknowledged is not None:
         raise OptionError(
-            "scan() reads whole files and cannot leave out what a subscription has acknowledged.",
+            "scan() reads whole files and cannot leave out the rows that a subscription has acknowledged.",
             advice='Read it with spark.read.format("txnsegment").option("subscription", name).',
         )
     if parsed.value_format == "avro":
         raise OptionError(
-            "scan() reads columns: Spark's own reader does not make values of Avro.",
+            "scan() cannot return Avro values: Spark's own reader returns columns.",
             advice='Read them with spark.read.format("txnsegment").option("valueFormat", "avro").',
         )
     client = shared_client(parsed.service_url.text)
@@ -102,7 +102,7 @@ def scan(spark: SparkSession, topic: str | Sequence[str] | None = None, **option
 
 
 def _check(storage: LedgerStorage, found: Sequence[Piece]) -> None:
-    """Compare every part with its registration before Spark reads it by name. Raises CorruptPart."""
+    """Check every part against its registration before Spark reads the file. Raises CorruptPart."""
 
     def one(piece: Piece) -> None:
         check_part(storage, piece.part, where=piece.where)
@@ -113,7 +113,9 @@ def _check(storage: LedgerStorage, found: Sequence[Piece]) -> None:
 
 
 def _frame(spark: SparkSession, storage: LedgerStorage, found: Sequence[Piece], columns: Columns) -> DataFrame:
-    """Files of one part, compacted files of which everything is wanted, and those of which some rows are: each its own way."""
+    """Union the frames of three kinds of files: files of one part, compacted files that are read whole, and compacted files of
+    which some rows are read.
+    """
     wanted = METADATA_NAMES.intersection(columns.output.fieldNames())
     own = [p for p in found if not isinstance(p.part, CompactedPart)]
     compacted = [p for p in found if isinstance(p.part, CompactedPart)]
@@ -135,7 +137,7 @@ def _groups(piece: Piece) -> tuple[int, ...]:
 
 
 def _rows(spark: SparkSession, storage: LedgerStorage, found: Sequence[Piece], columns: Columns) -> DataFrame:
-    """All rows of the files, by Spark's own reader."""
+    """Return all rows of the files, by Spark's own reader."""
     uris = [storage.spark_uri(path) for path in dict.fromkeys(p.part.path for p in found)]
     with _listing_by_driver(spark, len(uris)):
         return (
@@ -150,7 +152,9 @@ def _rows(spark: SparkSession, storage: LedgerStorage, found: Sequence[Piece], c
 
 
 def _placed(rows: DataFrame, columns: Columns) -> tuple[DataFrame, str, str]:
-    """The rows with the name of their file and their number in it, which Spark's reader tells; and these two columns' names."""
+    """Return the rows with two more columns from Spark's reader, their file's name and their row number in it, and the names of
+    these columns.
+    """
     taken = {name.lower() for name in columns.output.fieldNames()}
     file_name, row_number = _free("__file", taken), _free("__row", taken)
     place = rows.metadataColumn("_metadata")
@@ -163,7 +167,7 @@ def _placed(rows: DataFrame, columns: Columns) -> tuple[DataFrame, str, str]:
 
 
 def _some(rows: DataFrame, found: Sequence[Piece], columns: Columns) -> DataFrame:
-    """Of compacted files the rows that were asked for: the others lie outside the range of this read."""
+    """Keep the rows of compacted files that lie within the range of the read."""
     placed, file_name, row_number = _placed(rows, columns)
     row = F.col(row_number)
     kept = [(F.col(file_name) == _name(p)) & (row >= begin) & (row < end) for p in found for begin, end in [_range(p)]]
@@ -176,13 +180,14 @@ def _range(piece: Piece) -> tuple[int, int]:
 
 
 def _name(piece: Piece) -> str:
-    """Part names are unique, whatever their folder."""
+    """Return the file name of a part. It is unique over all folders."""
     return piece.part.path.rsplit("/", 1)[1]
 
 
 def _with_marks(spark: SparkSession, rows: DataFrame, found: Sequence[Piece], columns: Columns) -> DataFrame:
-    """As `_with_metadata`, for compacted files: what is known of their entries is joined by blocks of rows, since there are many.
-    Rows of entries that were not asked for find no partner."""
+    """As `_with_metadata`, for compacted files. They have many entries, so the entries are joined by blocks of rows. Rows of
+    entries outside the range of the read have no match and are dropped.
+    """
     placed, file_name, row_number = _placed(rows, columns)
     step = max(256, sum(p.part.rows for p in found) // 10_000)
     taken = {name.lower() for name in placed.columns}
@@ -202,7 +207,7 @@ def _with_marks(spark: SparkSession, rows: DataFrame, found: Sequence[Piece], co
 
 
 def _blocks(piece: Piece, step: int) -> Iterator[tuple[object, ...]]:
-    """For each block of `step` rows of the file: the entries with rows in it."""
+    """Yield for each block of `step` rows of the file the entries with rows in it."""
     marks, (begin, end) = piece.marks, _range(piece)
     assert marks is not None
     topic = str(topic_of(piece.segment))
@@ -230,7 +235,7 @@ def _blocks(piece: Piece, step: int) -> Iterator[tuple[object, ...]]:
 
 
 def _with_metadata(spark: SparkSession, rows: DataFrame, found: Sequence[Piece], columns: Columns) -> DataFrame:
-    """Join each row's file and number in it with what is known of the part."""
+    """Join the rows with the metadata of their parts, by file name, and compute their positions from their row numbers."""
     placed, file_name, row_number = _placed(rows, columns)
     taken = {name.lower() for name in placed.columns}
     known_file, fact = (_free(name, taken) for name in ("__part", "__fact"))
@@ -246,7 +251,7 @@ def _with_metadata(spark: SparkSession, rows: DataFrame, found: Sequence[Piece],
 
 
 def _shown(rows: DataFrame, fact: str, entry: Column, index: Column, columns: Columns) -> DataFrame:
-    """The columns that were asked for. `fact`: what is known of a row's part, a struct beside it; `entry`, `index`: its place."""
+    """Select the output columns. `fact`: the struct column with the metadata of a row's part; `entry`, `index`: the row's place."""
     position = (F.col(f"{fact}.ledger"), F.lit(":"), entry, F.lit(":"), index)
     made = {
         "__topic": F.col(f"{fact}.topic"),
@@ -259,14 +264,14 @@ def _shown(rows: DataFrame, fact: str, entry: Column, index: Column, columns: Co
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """A column name that the rows do not have."""
+    """Return a column name that is not taken."""
     while name in taken:
         name += "_"
     return name
 
 
 def _fact(piece: Piece) -> tuple[object, ...]:
-    """What the metadata columns of one part's rows come from."""
+    """Return the facts of one part from which the metadata columns of its rows are computed."""
     starts = [0, *accumulate(piece.part.entries)][:-1]
     topic = str(topic_of(piece.segment))
     return _name(piece), (topic, piece.segment, piece.ledger, piece.base, starts, piece.publish_ms, piece.txn)
@@ -274,8 +279,8 @@ def _fact(piece: Piece) -> tuple[object, ...]:
 
 @contextmanager
 def _listing_by_driver(spark: SparkSession, count: int) -> Iterator[None]:
-    """Spark lists more than 32 explicit paths by a job of its own: 15 s for 4,000 files instead of 1 s."""
-    with _listing:  # threads share the session: the second must not take the first one's value for the user's
+    """Make the driver list the paths. For more than 32 paths Spark would run a job: 15 s for 4,000 files instead of 1 s."""
+    with _listing:  # threads share the session: the second must not save the first one's value as the user's
         before = spark.conf.get(_THRESHOLD, None)
         spark.conf.set(_THRESHOLD, str(count + 1))
         try:

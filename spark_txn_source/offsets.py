@@ -1,30 +1,33 @@
-"""A stream's offset: one number of the log, and what is read: `{"log":N,"read":<topics or pattern>}` (protocol.md section 6).
+"""The offset of a stream: a number of the log, and the selection: `{"log":N,"read":<topics or pattern>}` (protocol.md section 6).
 
-`"deletedTo":D` besides, while N is below D: topics that a seal up to D deleted were gone before the stream began, so their rows are
-no loss for it. Deletions above D are: their rows were there when the stream might have read them.
+It may have these fields, too:
 
-`"acked":{"segment://..":["5:2..5:4"]}` besides, while a batch may begin below them: rows that the subscription had acknowledged
-beyond the number at which the stream began, one by one or in some segments only.
+`"deletedTo":D`, while N is below D: topics that a seal at or below D deleted were gone before the stream began, so their rows are
+no data loss. Deletions above D are data loss: the stream might have read their rows.
 
-`"from":{<segment or topic>:N,..}` besides, in a stream from `earliest`: what retention had taken of each before it began. An end
-keeps what its start says, since Spark asks for the initial offset anew when it replays the first batch; it goes once a start has
-passed N.
+`"acked":{"segment://..":["5:2..5:4"]}`, while a batch may begin below them: rows that the subscription had acknowledged above the
+number at which the stream began, one by one or in some segments only.
 
-`"initial":true` marks what `initialOffset` answers. Spark calls it anew for each plan of the first batch, so its answers differ.
+`"from":{<segment or topic>:N,..}`, in a stream from `earliest`: the number up to which retention had trimmed each before the stream
+began. The end of a batch keeps the field of its start, since Spark asks for a new initial offset when it replays the first batch.
+The field is dropped once a start has passed N.
+
+`"initial":true` marks the result of `initialOffset`. Spark calls it for each plan of the first batch, so the results differ.
 `"began":{..}` in the end of the first batch is the initial offset that this batch was planned from. Every later plan of the batch
 starts there. No later end has it.
 
-`"cluster":"<id>"` says whose log the numbers are of. They name other rows in another cluster, also in one that was made anew in the
-same place. (Offsets of older versions do not say it.)
+`"cluster":"<id>"` names the cluster whose log the numbers belong to. They name other rows in another cluster, also in one that was
+created again at the same place. (Offsets of older versions lack it.)
 
-`"subscription":"<name>"` is the one whose cursors follow the stream.
+`"subscription":"<name>"` names the subscription whose cursors the stream moves.
 
-`"ackedTo":{"log":N,"persistent://..":L}` says up to where all rows were acknowledged when the offset was planned: they were so
-before the stream began, or by its commits. If such a row is left again, the subscription was moved back, or deleted and made again.
+`"ackedTo":{"log":N,"persistent://..":L}` gives the numbers up to which all rows were acknowledged when the offset was planned,
+before the stream began or by its commits. If such a row is unacknowledged again, the subscription was moved back, or deleted and
+created again.
 
-`"persistent://t/n/x":"ledger:entry"` besides for each persistent topic, which has a log of its own: the last entry that was read,
-`0:0` before the first. One that is read and not named came later (a pattern, topicsChanged=continue): it is read from its
-beginning.
+`"persistent://t/n/x":"ledger:entry"` for each persistent topic, which has its own log: the last entry that was read, or `0:0`
+before the first. A persistent topic that is read but not named was added later (by a pattern, or topicsChanged=continue): it is
+read from its beginning.
 """
 
 from __future__ import annotations
@@ -42,7 +45,9 @@ from spark_txn_source.option_table import TopicsChanged
 
 @dataclass(frozen=True)
 class StreamOffset:
-    """Everything of this read at or below `log` has been read, but for what deletions up to `deleted_to` took before it began."""
+    """The offset of a stream (see above). Every row of the selection at or below `log` has been read, except rows that a deletion
+    up to `deleted_to` had removed before the stream began.
+    """
 
     log: int
     read: object
@@ -75,53 +80,57 @@ class StreamOffset:
         return {LOG: self.log, "read": self.read, **{name: str(place) for name, place in sorted(self.positions.items())}, **more}
 
     def number(self, log: str) -> int:
-        """The number up to which a log has been read (0: nothing of it)."""
+        """Return the number up to which a log has been read (0: nothing of it)."""
         return self.numbers().get(log, 0)
 
     def numbers(self) -> dict[str, int]:
-        """The number up to which each log has been read, by the name of the log."""
+        """Return the number up to which each log has been read, by the name of the log."""
         return {LOG: self.log, **{name: place.ledger for name, place in self.positions.items()}}
 
     def moved(self, places: Mapping[str, Position]) -> StreamOffset:
-        """The same at new places in some logs."""
+        """Return a copy with new positions in some logs."""
         own = {name: place for name, place in places.items() if name != LOG}
         return replace(self, log=places[LOG].ledger if LOG in places else self.log, positions={**self.positions, **own})
 
     def without(self, logs: Collection[str]) -> StreamOffset:
-        """The same without the positions in logs that are read no more."""
+        """Return a copy without the positions in logs that are not read any more."""
         return replace(self, positions={name: place for name, place in self.positions.items() if name not in logs})
 
     def first_end(self) -> StreamOffset:
-        """Of an initial offset: the same as the end of the first batch, which records where the batch began. Others stay."""
+        """Turn an initial offset into an end of the first batch, which records the initial offset as `began`. Return any other
+        offset as it is.
+        """
         if not self.is_initial:
             return self
         plain = replace(self, is_initial=False)
         return replace(plain, began=plain.to_json())
 
     def start_of_batch(self, start: StreamOffset) -> StreamOffset:
-        """Where the batch that ends here starts, given the start that Spark says: of the first batch Spark says a new initial
-        offset, and the batch starts where it was planned from. (Checkpoints of older versions do not record that.) Raises
+        """Return the start of the batch that ends at this offset. `start`: the start that Spark gives. For the first batch Spark
+        gives a new initial offset; then it is the recorded `began`. (Checkpoints of older versions do not record it.) Raises
         OffsetOutOfRange.
         """
         return offset_of(self.began) if start.is_initial and self.began is not None else start
 
     def done(self) -> dict[str, Rows]:
-        """What of each segment was acknowledged beyond the start. Raises OffsetOutOfRange."""
+        """Return the rows, by segment, that were acknowledged beyond the start. Raises OffsetOutOfRange."""
         try:
             return {segment: parse_all(found) for segment, found in self.acked}
         except ValueError as error:
             raise OffsetOutOfRange(f"The offset's acked is damaged: {error}.", advice="Use a new checkpoint location.") from error
 
     def acked_beyond(self, segment: str) -> Rows:
-        """What of a segment was acknowledged beyond the start, one by one. What reaches back to its first row was read
-        (`as_segments`), and may be acknowledged or not. Raises OffsetOutOfRange.
+        """Return the rows of a segment that were acknowledged one by one beyond the start. A range from the segment's first row is
+        left out: it was read (`as_segments`), but need not be acknowledged. Raises OffsetOutOfRange.
         """
         return tuple(one for one in self.done().get(segment, NONE) if one[0] != FIRST)
 
     def after(self, start: int, migrated: Mapping[str, int]) -> StreamOffset:
-        """The same without what a batch after `start` does not need, since all of it lies behind, or was of a topic that is gone.
-        `migrated`: of each persistent topic that is read as a segment of the topic:// that goes on, the ledger at `start`; all else
-        of it are numbers of the log.
+        """Return a copy without the `acked` and `from` fields that a batch after `start` does not need: they lie below it, or
+        belong to a topic that is gone.
+
+        `migrated`: for each persistent topic that is read as a segment of its successor, the ledger at `start`. All other numbers
+        of such a topic are numbers of the cluster's log.
         """
 
         def own(name: str) -> bool:
@@ -141,8 +150,8 @@ class StreamOffset:
         return replace(self, acked=self.acked if needed else (), trims=trims)
 
     def as_segments(self, migrated: Iterable[str]) -> StreamOffset:
-        """The same for a read that has these persistent topics as segments of the topic:// that goes on, and no longer under their
-        own names (`topicsChanged=continue`): what was read by their own positions is done.
+        """Return a copy for a read that has these persistent topics as segments of their successors and no longer under their own
+        names (`topicsChanged=continue`). The rows up to their positions become `acked` ranges, so they are not read again.
         """
         mine = [name for name in migrated if name in self.positions]
         if not mine:
@@ -154,7 +163,7 @@ class StreamOffset:
 
 
 def offset_of(found: Mapping[str, Any]) -> StreamOffset:
-    """Parse what Spark's checkpoint holds. Raises OffsetOutOfRange for what is not ours."""
+    """Parse an offset from Spark's checkpoint. Raises OffsetOutOfRange if it is not an offset of this source."""
     if not isinstance(found, Mapping):
         found = {}
     number, deleted_to = found.get("log"), found.get("deletedTo", 0)
@@ -182,18 +191,18 @@ def offset_of(found: Mapping[str, Any]) -> StreamOffset:
 
 
 def same_topics(offset: StreamOffset, selection: Selection, changed: TopicsChanged) -> None:
-    """A restart with other topics is an error unless `topicsChanged=continue`: added ones then start where the stream stands."""
+    """Raises OptionError if the restarted query reads other topics than its checkpoint, unless `topicsChanged=continue`."""
     if offset.read == selection.key or changed == "continue":
         return
     raise OptionError(
         f"The checkpoint reads {offset.read}, this query reads {selection.key}.",
-        advice="Use a new checkpoint, or topicsChanged=continue: added topics then start where the stream stands "
+        advice="Use a new checkpoint, or topicsChanged=continue: added topics then start at the checkpoint's offset "
         "(persistent:// ones, which have a log of their own, at their first row).",
     )
 
 
 def planned_selection(end: dict[str, Any], selection: Selection) -> Selection:
-    """What the batch that ends at this offset reads: the topics that it was planned for. Raises OffsetOutOfRange."""
+    """Return the selection that a batch was planned for, from the offset at its end. Raises OffsetOutOfRange."""
     offset = offset_of(end)
     if offset.read == selection.key:
         return selection

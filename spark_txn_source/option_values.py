@@ -1,4 +1,4 @@
-"""How the values of the source's options are read, where no other option of ours has its like."""
+"""Parsers of option values that only the source has."""
 
 from __future__ import annotations
 
@@ -48,9 +48,7 @@ def acknowledged(option: str, text: str) -> Mapping[str, Rows]:
         found = read_json(text, pairs=unique_pairs)
         return {_segment(name): parse_all(ranges) for name, ranges in found.items()}
     except (ValueError, TypeError, AttributeError, OptionError) as e:
-        raise bad(
-            option, text, f"it is not what txn.read gives ({e})", "Read with txn.read(spark, topic, subscription=...)."
-        ) from e
+        raise bad(option, text, f"txn.read did not set it ({e})", "Read with txn.read(spark, topic, subscription=...).") from e
 
 
 def _segment(name: str) -> str:
@@ -74,7 +72,7 @@ def _offset(option: str, text: str) -> AtLog:
     if "log" not in found and not positions:
         raise bad(option, text, "it is not a JSON object with the field log", _OFFSET_ADVICE)
     if more := sorted(found.keys() - positions.keys() - {"log"}):
-        raise bad(option, text, f"it has more than the field log ({', '.join(more)})", _OFFSET_ADVICE)
+        raise bad(option, text, f"it has unknown fields ({', '.join(more)})", _OFFSET_ADVICE)
     number = found.get("log", 0)
     if type(number) is not int or not 0 <= number <= LONG_MAX:
         raise bad(option, text, f"log must be a whole number from 0 to {LONG_MAX}", _OFFSET_ADVICE)
@@ -104,7 +102,7 @@ def start(option: str, text: str) -> Start:
 def end(option: str, text: str) -> End:
     match text.strip().lower():
         case "earliest":
-            raise bad(option, text, "a read cannot end where it begins", 'Write latest or {"log": 41}.')
+            raise bad(option, text, "a read cannot end at its start", 'Write latest or {"log": 41}.')
         case "latest":
             return Latest()
     return _offset(option, text)

@@ -1,4 +1,4 @@
-"""The options of the source together, typed and checked (docs/options.md)."""
+"""Parse and check the options of the source as a whole (docs/options.md)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MAX_PARTITION_BYTES: Final = 128 * 1024 * 1024
 
 @dataclass(frozen=True)
 class CommonReadOptions:
-    """What can be said before it is known whether a batch or a stream is read: enough to find the schema."""
+    """The options that are common to batches and streams. They are enough to find the schema."""
 
     service_url: ServiceUrl
     selection: Selection
@@ -114,7 +114,7 @@ class ReadOptions(CommonReadOptions):
         acknowledged = given.get(ACKNOWLEDGED)
         if acknowledged is not None and subscription is not None:
             raise OptionError(
-                "The options subscription and acknowledged are both given: what to leave out is said twice.",
+                "The options subscription and acknowledged are both given: each of them selects the rows to leave out.",
                 advice="Read with txn.read(spark, topic, subscription=...), or give the subscription alone.",
             )
         return cls(
@@ -155,11 +155,13 @@ def _common(given: Given) -> CommonReadOptions:
 
 
 def _check_schema_options(given: Given, selection: Selection) -> None:
-    """What reads by one schema reads one topic, or segments of one."""
+    """Raises OptionError if valueFormat=avro or schemaVersion is given and the read is not of one topic, or segments
+    of one topic.
+    """
     avro = given.value(VALUE_FORMAT) == "avro"
     if avro and COLUMNS in given:
         raise OptionError(
-            "The options valueFormat=avro and columns are both given: a value is a whole record.",
+            "The options valueFormat=avro and columns are both given: an Avro value always has all fields.",
             advice="Leave one of the two out.",
         )
     if not avro and SCHEMA_VERSION not in given:
@@ -168,7 +170,7 @@ def _check_schema_options(given: Given, selection: Selection) -> None:
     topics = set() if isinstance(selection, Pattern) else {n.topic if isinstance(n, SegmentName) else n for n in selection.names}
     if len(topics) != 1:
         raise OptionError(
-            f"The option {named} reads one topic, by its schema; here several are named.", advice="Read each topic by itself."
+            f"The option {named} needs the schema of one topic, and several topics are read.", advice="Read each topic by itself."
         )
 
 
@@ -191,14 +193,14 @@ def _selection(given: Given) -> Selection:
             "There is no topic to read.", advice="Give load(name), or one of the options topic, topics, topicsPattern."
         )
     if len(used) > 1:
-        raise OptionError(f"What to read is said in {len(used)} ways: {', '.join(used)}.", advice="Give one of them.")
+        raise OptionError(f"The topics are given in {len(used)} ways: {', '.join(used)}.", advice="Give one of them.")
     if pattern is not None:
         return Pattern(pattern)
     found = tuple(dict.fromkeys(kinds[used[0]] or ()))
     for name in found:
         if isinstance(name, SegmentName) and name.topic in found:
             raise OptionError(
-                f"{name} is a segment of {name.topic}, which is read whole: its rows would come twice.",
+                f"{name} is a segment of {name.topic}, which is read whole: its rows would be read twice.",
                 advice="Name the topic or its segments, not both.",
             )
     return Topics(found)
@@ -227,7 +229,7 @@ def _start_of(given: Given, *, streaming: bool) -> Start:
 
 
 def _check_order(start: AtLog, end: AtLog) -> None:
-    """No end lies before its start. Raises OffsetOutOfRange."""
+    """Raises OffsetOutOfRange if the end lies before the start in any log."""
     if start.log > end.log:
         raise OffsetOutOfRange(
             f"startingOffsets is log {start.log}, after endingOffsets, which is log {end.log}.",
@@ -243,8 +245,8 @@ def _check_order(start: AtLog, end: AtLog) -> None:
 
 
 def _check_offset(selection: Selection, offset: Start | End, *, wider: bool = False) -> None:
-    """An offset says of everything that is read where it begins or ends, and of nothing else. `wider`: it may be the end of a read
-    of more topics by name (`cluster.snapshot`).
+    """Raises OptionError unless an offset has a position for every log of the selection and for no other log. `wider`: it may have
+    positions of more topics by name, as the end of a `cluster.snapshot` has.
     """
     if not isinstance(offset, AtLog):
         return
@@ -256,7 +258,8 @@ def _check_offset(selection: Selection, offset: Start | End, *, wider: bool = Fa
         missing, of_log = [n for n in selection.persistent if n not in named], bool(selection.scalable)
     if strange:
         raise OptionError(
-            f"An offset gives a position of {strange[0]}, which is not read.", advice="Leave it out, or read that topic, too."
+            f"An offset gives a position of {strange[0]}, but the topic is not read.",
+            advice="Leave the position out, or read the topic, too.",
         )
     if missing:
         raise OptionError(

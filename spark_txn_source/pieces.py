@@ -1,4 +1,4 @@
-"""A read as pieces of files, packed into tasks."""
+"""Split a read into pieces of files, and pack the pieces into tasks."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from spark_txn_source.tasks import Piece, of_stretch
 
 
 def large_pieces(segment: SegmentView, start: int, end: int, *, marks: bool) -> Iterator[Piece]:
-    """Everything visible of a segment with start < number <= end, in order: part by part, but what lies together in a compacted
-    file is one piece. `marks`: with what the positions of its rows come from.
+    """Yield the visible rows of a segment with start < number <= end, in order. There is one piece for each part, or for each run
+    of adjacent rows in a compacted file. `marks`: with the marks that give the rows' positions.
     """
     for found in segment.stretches(start, end, marks=marks):
         yield of_stretch(segment.name, found)
 
 
 def pieces(segment: SegmentView, start: int, end: int, *, marks: bool, done: Rows = NONE) -> Iterator[Piece]:
-    """As `large_pieces`, but for the rows in `done`."""
+    """As `large_pieces`, without the rows in `done`."""
     touched = segment.number(done[-1][1].ledger_id) if done else 0
     middle = min(max(start, touched), end)
     for ledger, left in pending(segment, done, start, middle):
@@ -30,7 +30,7 @@ def pieces(segment: SegmentView, start: int, end: int, *, marks: bool, done: Row
 
 
 def _left_pieces(segment: str, ledger: Ledger, left: Sequence[Left] | None) -> Iterator[Piece]:
-    """What is left of one ledger, part by part."""
+    """Yield the unacknowledged rows of one ledger, part by part. `left` None: all rows."""
     bases = [0, *accumulate(len(part.entries) for part in ledger.parts)]
     if left is None:
         for base, part in zip(bases, ledger.parts, strict=False):
@@ -41,7 +41,7 @@ def _left_pieces(segment: str, ledger: Ledger, left: Sequence[Left] | None) -> I
 
 
 def runs(left: Iterable[Left]) -> Iterator[tuple[int, int, int, int, int | None]]:
-    """What is left of a ledger in as few pieces as can be: (part, first entry, last entry, row, stop)."""
+    """Join the unacknowledged rows of a ledger to as few pieces as possible: (part, first entry, last entry, row, stop)."""
     whole: tuple[int, int, int] | None = None
     for one in left:
         if whole is not None and (one.first, one.stop) == (0, one.of) and (one.part, one.entry) == (whole[0], whole[2] + 1):
@@ -59,7 +59,7 @@ def runs(left: Iterable[Left]) -> Iterator[tuple[int, int, int, int, int | None]
 
 
 def split(found: Iterable[Piece], size: int) -> Iterator[Piece]:
-    """Cut pieces above `size` bytes between entries (of a compacted file: between row groups)."""
+    """Split pieces above `size` bytes between entries; in a compacted file between row groups."""
     for one in found:
         if one.bytes <= size or one.first == one.last:
             yield one
@@ -76,7 +76,7 @@ def split(found: Iterable[Piece], size: int) -> Iterator[Piece]:
 
 
 def packed(found: Iterable[Piece], size: int) -> Iterator[list[Piece]]:
-    """Consecutive pieces together while they stay within `size` bytes."""
+    """Group consecutive pieces up to `size` bytes."""
     group: list[Piece] = []
     weight = 0
     for piece in found:
@@ -90,7 +90,7 @@ def packed(found: Iterable[Piece], size: int) -> Iterator[list[Piece]]:
 
 
 def merged(groups: Iterable[list[Piece]], size: int) -> list[list[Piece]]:
-    """Put small groups of several segments together: many tiny segments need few tasks."""
+    """Merge small groups of several segments, so that many tiny segments need few tasks."""
     found: list[list[Piece]] = []
     weight = 0
     for group in groups:

@@ -1,6 +1,4 @@
-"""From the options of a batch to ranges of its logs, and from ranges to tasks: which ledgers, in which order, packed into
-partitions.
-"""
+"""Plan reads: the ranges of the logs from the options of a batch, and the tasks from ranges."""
 
 from __future__ import annotations
 
@@ -27,8 +25,8 @@ from spark_txn_source.topics import Columns
 
 
 def read_batch(client: Client, options: ReadOptions) -> tuple[LogRange, ...]:
-    """What a batch reads of each log. `done` is what its subscription has done, or what retention has left of transactions that it
-    has not taken whole yet.
+    """Return the range of each log that a batch reads. `done` of a range has the rows to leave out: those that the subscription has
+    acknowledged, or else the remaining rows of partly trimmed transactions.
 
     Raises TopicNotFound, SubscriptionNotFound, OffsetOutOfRange, DataLoss.
     """
@@ -40,7 +38,7 @@ def read_batch(client: Client, options: ReadOptions) -> tuple[LogRange, ...]:
 
 
 def _decided(log: LogReader, options: ReadOptions) -> Reading:
-    """The one reading of a log by which a batch goes. Raises TopicNotFound, OffsetOutOfRange."""
+    """Return the one reading of a log that a batch uses. Raises TopicNotFound, OffsetOutOfRange."""
     end = options.end
     if options.isolation_level == "read_uncommitted":
         reading = log.now(uncommitted=True)
@@ -72,7 +70,7 @@ def _range(client: Client, reading: Reading, options: ReadOptions) -> LogRange:
     cursors = options.subscription is not None or options.acknowledged is not None
     known = known_trims(reading, options.start, cursors=cursors)
     if options.fail_on_data_loss:
-        begins = Earliest() if options.acknowledged is not None else options.start  # then its number is that of a cursor
+        begins = Earliest() if options.acknowledged is not None else options.start  # the start is a cursor's number then
         check_deletions(found, deleted_to(reading, begins, None if isinstance(options.end, Latest) else end), known)
         if options.subscription is not None:
             check_cursors(reading, done, options.subscription)
@@ -81,7 +79,7 @@ def _range(client: Client, reading: Reading, options: ReadOptions) -> LogRange:
 
 
 def tasks(ranges: Sequence[LogRange], options: ReadOptions, columns: Columns) -> list[ReadTask]:
-    """The partitions of a read. By default a stream has one ordered task per segment; a batch packs pieces by size."""
+    """Return the tasks of a read. By default a stream has one ordered task per segment, and a batch packs pieces by size."""
     by_segment = [found for one in ranges for found in one.pieces(marks=columns.with_metadata)]
     if not by_segment:
         return []

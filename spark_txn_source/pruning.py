@@ -1,4 +1,4 @@
-"""Leaving out the fields of structs that a read does not want, in the batches of a part."""
+"""Prune nested fields that a read does not want from the batches of a part."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 
 
 def pruned(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """The batch without the nested fields that `wanted` does not have. Shares the rows; nothing is copied."""
+    """Return the batch without the nested fields that `wanted` lacks. It shares the buffers of the batch; nothing is copied."""
     columns = [_pruned(column, wanted.field(name).type) for name, column in zip(batch.schema.names, batch.columns, strict=True)]
     if all(new is old for new, old in zip(columns, batch.columns, strict=True)):
         return batch

@@ -1,4 +1,4 @@
-"""Whether a read can hold the rows of its topics as their schemas are by now."""
+"""Check that the schema of a planned read still fits the current schemas of its topics."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from spark_txn_source.topics import Columns, full_schema
 
 
 def check_schema(client: Client, topics: Sequence[Topic], columns: Columns, *, streaming: bool, ignore_new: bool) -> None:
-    """Refuse to read rows that the schema of the read cannot hold: a wider type always, a new column in a stream of all columns.
+    """Raise an error if the schema of the read cannot hold the rows: a type has become wider, or a stream of all columns lacks a
+    new column.
 
-    Raises SchemaChanged (a stream: restart to pick it up) or SchemaError (a batch: load again).
+    Raises SchemaChanged for a stream (a restart picks the change up), SchemaError for a batch (it must be loaded again).
     """
     if streaming and not ignore_new and columns.version is not None:
         _check_version(client, topics, columns.version)
@@ -40,20 +41,20 @@ def check_schema(client: Client, topics: Sequence[Topic], columns: Columns, *, s
 
 
 def _check_version(client: Client, topics: Sequence[Topic], version: int) -> None:
-    """A stream of values goes by one version of the schema. Raises SchemaChanged when there is a newer one."""
+    """Raises SchemaChanged if a topic has another schema version than the one by which a stream returns values."""
     for topic in topics:
         latest = client.topics.schemas.latest(topic)
         if latest is not None and latest.version != version:
             raise SchemaChanged(
                 f"The schema of {topic.name} is version {latest.version} now; this stream gives values by version {version}.",
-                advice="Restart the query to go by the new one; no row was dropped. schemaVersion keeps a stream at a version, "
-                "schemaChange=ignoreNewColumns at the one it began with.",
+                advice="Restart the query to use the new version; no row was dropped. schemaVersion keeps a stream at a version, "
+                "schemaChange=ignoreNewColumns at the version of its start.",
             )
 
 
 def check_replay(client: Client, topics: Sequence[Topic], columns: Columns) -> None:
-    """Refuse to replay a batch of other topics (topicsChanged=continue) whose columns do not fit the read of today. A column that
-    those topics do not have is null in it; one that the read does not have is left out. Raises SchemaChanged.
+    """Raises SchemaChanged if a replayed batch of other topics (topicsChanged=continue) has columns that do not fit the current
+    read. A column that only the read has is null; a column that only those topics have is left out.
     """
     then = full_schema(client, topics)
     if then is None:
@@ -73,12 +74,12 @@ def check_replay(client: Client, topics: Sequence[Topic], columns: Columns) -> N
         raise SchemaChanged(
             f"The last batch was planned for {', '.join(str(t.name) for t in topics)} and has to be read again, but its "
             f"columns do not fit this read: {'; '.join(changed)}.",
-            advice="Restart once with the topics of before, or read columns that fit; no row was dropped.",
+            advice="Restart once with the former topics, or read columns that fit; no row was dropped.",
         )
 
 
 def _no_more_fitting(now: StructType, wanted: StructType) -> list[str]:
-    """Columns of the read whose type has grown beyond what it asked for."""
+    """Describe the columns of the read that no longer exist or have a type that does not fit any more."""
     found = []
     for field in wanted:
         if field.name not in now.fieldNames():
@@ -92,7 +93,7 @@ def _no_more_fitting(now: StructType, wanted: StructType) -> list[str]:
 
 
 def _paths(kind: DataType, above: str = "") -> dict[str, str]:
-    """The columns of a schema and the fields of its structs: path -> type."""
+    """Return the columns of a schema and the fields of its structs: path -> type."""
     match kind:
         case StructType():
             found = {}

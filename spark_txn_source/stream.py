@@ -1,4 +1,6 @@
-"""The stream reader that Spark sees. One object in one long-lived process serves a query: the live log stays in its memory."""
+"""The stream reader, as Spark's DataSource API wants it. One object in one long-lived process serves a query, so the live log stays
+in memory.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ from spark_txn_source.topics import columns_wanted, standing
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One `spark.readStream.format("txnsegment").load(...)`: offsets are numbers of the log, micro-batches whole transactions."""
+    """The reader of one `spark.readStream.format("txnsegment").load(...)`. Offsets are numbers of the log; micro-batches are whole
+    transactions.
+    """
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._options = ReadOptions.parse(options, streaming=True)
@@ -48,12 +52,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._selection = self._options.selection
         self._columns = columns_wanted(client, self._options, schema)
         self._target: Mapping[str, int] | None = None
-        """By log, the number up to which Trigger.AvailableNow reads; None: there is no such end."""
+        """The number, by log, up to which Trigger.AvailableNow reads; None for other triggers."""
         self._reached = StreamOffset(0, self._selection.key)
         self._following: FollowingLogs | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Spark pickles the reader to its tasks, which read files and follow nothing."""
+        """Leave out cursors and tailing: Spark pickles the reader for its tasks, and tasks only read files."""
         kept = {name: value for name, value in self.__dict__.items() if name != "_cursors"}
         return kept | {"_following": None}
 
@@ -64,7 +68,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if subscription is None else StreamCursors(self._client, self._options, subscription)
 
     def _newest(self) -> tuple[Reading, ...]:
-        """What was decided before this call in each log; what follows them is made when first asked for, since tasks never ask."""
+        """Return a reading of each log with all that was decided before this call. Tailing starts at the first call: tasks never
+        call it.
+        """
         if self._following is None:
             self._following = FollowingLogs(self._client(), self._selection)
         return self._following.read()
@@ -73,11 +79,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return shared_client(self._options.service_url.text)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new checkpoint begins. Spark asks again for each plan of the first batch, until that batch is done. The end of
-        the first batch records which answer it was planned from.
+        """Return the start of a new checkpoint. Spark calls this for each plan of the first batch, until that batch is done. The
+        end of the first batch records the result that it was planned from.
         """
         start, logs = self._options.start, Logs(self._client(), self._selection)
-        if isinstance(start, AtTime):  # not before it is known which rows come before it: a batch that ends there has them
+        if isinstance(start, AtTime):  # wait until the rows before it are final: a batch that ends at this time has exactly them
             ms, patience_ms = start.ms - 1, self._options.timestamp_timeout_ms
             readings = logs.read(lambda log: final(log, ms, patience_ms))
         else:
@@ -96,7 +102,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dataclasses.replace(self._signed(offset), is_initial=True).to_json()
 
     def _signed(self, offset: StreamOffset) -> StreamOffset:
-        """With what its numbers are of, and which cursors follow."""
+        """Return the offset with the id of its cluster and the stream's subscription."""
         return dataclasses.replace(offset, cluster=self._client().cluster.id, subscription=self._options.subscription)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -111,7 +117,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {one.log: one.before_lost(one.cut) for one in readings}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next micro-batch: whole transactions up to cut, limits and next seal; never below the start."""
+        """Return the end of the next micro-batch: whole transactions up to the cut, within the limits, and not beyond the next
+        seal. It is never below the start.
+        """
         given, readings = self._start(start), self._newest()
         offset = given.first_end()
         for one in readings:
@@ -136,14 +144,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reached.to_json()
 
     def _standing(self, offset: StreamOffset, readings: Sequence[Reading]) -> StreamOffset:
-        """An offset in the logs that are read now. Raises DataLoss if a log with rows that were not read is gone."""
+        """Return an offset with positions only in the logs that are read now. Raises DataLoss if a log with unread rows is gone."""
         offset = offset.as_segments(_migrated(readings, offset))
         fail = self._options.fail_on_data_loss
         gone = Logs(self._client(), self._selection).gone(offset.positions, readings, fail=fail)
         return dataclasses.replace(offset.without(gone), read=self._selection.key)
 
     def _new(self, offset: StreamOffset, readings: Sequence[Reading]) -> list[LogRange]:
-        """Where there is anything new behind an offset, and up to where."""
+        """Return the ranges of the logs with changes after an offset."""
         found = []
         for one in readings:
             begin = offset.number(one.log)
@@ -162,8 +170,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"max_rows": self._options.max_rows_per_trigger, "max_bytes": self._options.max_bytes_per_trigger}
 
     def _remembering(self, offset: StreamOffset, readings: Sequence[Reading], ranges: Sequence[LogRange]) -> StreamOffset:
-        """The offset with what the batch behind it has to know: up to where rows are acknowledged, and what retention had taken of
-        a log before the stream came to it.
+        """Return the offset with the fields that the batch after it needs: the numbers up to which rows are acknowledged, and the
+        trims of each log that the stream reads for the first time.
         """
         cursors = self._cursors
         acked_to = acked_when_planned(self._client(), offset) if cursors is None else cursors.acked_now(readings, offset)
@@ -175,7 +183,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._signed(dataclasses.replace(after, trims=trims))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """What the progress shows as the newest there is: equal to the end of the last batch once the stream has all of it."""
+        """Return the newest offset for the query's progress. It equals the end of the last batch if the stream has read
+        everything.
+        """
         reached, readings = self._reached, self._newest()
         if self._cursors is not None:
             self._cursors.join(readings)
@@ -188,17 +198,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return newest.to_json() | ({"lag": dataclasses.asdict(left)} if left.rows else {})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Plan a GIVEN range, the first time or as a replay: the same rows for ever. Raises OffsetOutOfRange or DataLoss rather
-        than fewer.
+        """Plan a GIVEN range, for the first time or as a replay. It always has the same rows, never fewer: otherwise raises
+        OffsetOutOfRange or DataLoss.
 
-        A replay reads the topics that the batch's end names: topics added since start where the stream stands, which is there. The
-        first batch starts where its end says that it began: Spark's start is a new initial offset.
+        A replay reads the topics that the batch's end names. Topics added since then start at that end. The first batch starts at
+        the offset that its end records, since the start that Spark gives is a new initial offset.
         """
         to = self._start(end)
         offset = to.start_of_batch(self._start(start))
         starts, ends = offset.numbers(), to.numbers()
         if not any(number > starts.get(log, 0) for log, number in ends.items()):
-            return []  # (a first batch whose end, of an older version, does not say where it began)
+            return []  # a first batch of an older version, whose end does not record its start
         client, fail = self._client(), self._options.fail_on_data_loss
         planned = planned_selection(end, self._selection)
         logs = Logs(client, planned)
@@ -227,15 +237,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark's checkpoint keeps the progress; a subscription's cursors follow it. Idempotent. Raises AckConflict (a transaction
-        of somebody else claims rows of this batch; or the subscription was moved back, or deleted and made again),
-        SubscriptionNotFound (it was deleted).
+        """Acknowledge the batch that ends at `end`, if the stream has a subscription. Spark's checkpoint keeps the progress; the
+        cursors follow it. Idempotent.
+
+        Raises AckConflict if another transaction claims rows of this batch, or if the subscription was moved back, or deleted and
+        created again; SubscriptionNotFound if it was deleted.
         """
         if self._cursors is not None:
             self._cursors.commit(offset_of(end), self._newest())
 
     def stop(self) -> None:
-        """The client is shared by the process's queries and stays."""
+        """Stop tailing. The client stays open: all queries of the process share it."""
         if self._following is not None:
             self._following.close()
 
@@ -256,5 +268,5 @@ def _measure(readings: Sequence[Reading]) -> None:
 
 
 def _migrated(readings: Sequence[Reading], offset: StreamOffset) -> dict[str, int]:
-    """The persistent topics that are segments of another log by now, and the ledger of each at an offset."""
+    """Return the migrated persistent topics that are read as segments of the cluster's log, each with its ledger at an offset."""
     return {name: ledger for one in readings for name, ledger in one.migrated(offset.number(one.log)).items()}

@@ -1,4 +1,4 @@
-"""What read tasks do: part files to Arrow batches. Executors get paths and entry ranges and never open the metadata store."""
+"""Read tasks: they turn part files into Arrow batches. Executors get paths and entry ranges and never open the metadata store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from metadata.records.names import topic_of
 from spark_txn_source.pruning import pruned
 
 VALUE = "value"
-"""The column of rows that are Avro binary."""
+"""The name of the column with the rows as Avro binary."""
 
 Filled = Callable[[pa.RecordBatch], pa.RecordBatch]
 
@@ -33,8 +33,9 @@ JOINED_BYTES = 1024 * 1024
 class Piece:
     """Entries `first` to `last` (inclusive, counted within the part) of one part. `base`: entryId of the part's entry 0.
 
-    `row`, `stop`: of a single entry only the rows `row` to before `stop` (None: to its end).
-    Of a stretch of a compacted file: what is said of the ledger and its entries holds for its first rows; `marks` knows of all.
+    `row`, `stop`: if the piece is a single entry, only its rows `row` <= row < `stop` (None: to its end).
+    A piece of a compacted file may have rows of many ledgers. `ledger`, `base`, `publish_ms` and `txn` are those of its first rows;
+    `marks` has those of all rows.
     """
 
     segment: str
@@ -51,19 +52,19 @@ class Piece:
     marks: Marks | None = None
 
     def __reduce__(self) -> tuple[type[Piece], tuple[object, ...]]:
-        """As for `Part`."""
+        """Pickle as a short tuple, as `Part` does."""
         where = (self.segment, self.ledger, self.base, self.publish_ms, self.txn)
         return Piece, (*where, self.part, self.first, self.last, self.row, self.stop, self.last_ledger, self.marks)
 
     @property
     def where(self) -> str:
-        """Which positions these are, for people."""
+        """The positions of the piece, for messages."""
         if self.last_ledger is not None and self.last_ledger != self.ledger:
             return f"{self.segment}, ledgers {self.ledger} to {self.last_ledger}"
         return f"{self.segment}, ledger {self.ledger}, entries {self.base} to {self.base + len(self.part.entries) - 1}"
 
     def narrowed(self, first: int, last: int) -> Piece:
-        """Some of its entries."""
+        """Return the piece with only the entries `first` to `last`."""
         marks = self.marks
         if marks is not None and isinstance(self.part, CompactedPart):
             begin = self.part.first_row + sum(self.part.entries[:first])
@@ -78,12 +79,12 @@ class Piece:
 
     @property
     def bytes(self) -> int:
-        """About: the part's bytes by the share of its rows."""
+        """The approximate bytes: the part's bytes times the share of its rows."""
         return self.part.bytes * self.rows // max(1, self.part.rows)
 
 
 def of_stretch(segment: str, found: Stretch) -> Piece:
-    """All of a stretch."""
+    """Return a piece with all rows of an extent."""
     known = (segment, found.ledger, found.base, found.publish_ms, found.txn, found.part, 0, len(found.part.entries) - 1)
     return Piece(*known, last_ledger=found.last, marks=found.marks) if isinstance(found.part, CompactedPart) else Piece(*known)
 
@@ -100,17 +101,18 @@ class ReadTask(InputPartition):
 
 
 def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, exactly in the Arrow schema that Spark derives. Spark makes one partition, not of ours, of an empty plan.
+    """Yield the rows of a task, exactly in the Arrow schema that Spark derives. For an empty plan Spark passes a partition of its
+    own class; it has no rows.
 
-    Raises CorruptPart naming file, segment and positions.
+    Raises CorruptPart with file, segment and positions.
     """
     if isinstance(task, ReadTask):
         yield from _together(_read(task))
 
 
 def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in the same order, small batches joined: each costs Spark as much as a thousand rows, and a topic of many
-    small transactions is made of them. Holds at most `JOINED_BYTES` beside the batch at hand.
+    """Join small batches. The rows and their order stay. A batch costs Spark as much as a thousand rows, and a topic of many small
+    transactions has many small batches. Holds at most `JOINED_BYTES` besides the current batch.
     """
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
@@ -155,7 +157,7 @@ def entries(storage: LedgerStorage, piece: Piece, wanted: pa.Schema, filled: Fil
 
 
 class AvroValues:
-    """Rows as Avro binary. The codec and fastavro are made when the first task asks for them."""
+    """Encodes rows as Avro binary. Imports are lazy: only tasks with Avro values load the codec and fastavro."""
 
     def __init__(self, schema: str) -> None:
         from ledgers.avro.parsing import parse
@@ -165,7 +167,7 @@ class AvroValues:
         self.filled = self._codec.filled
 
     def of(self, rows: EntryBatch, piece: Piece) -> pa.RecordBatch:
-        """The rows as one column. Raises ValueFormatError, which names the row by its message id."""
+        """Return the rows as one binary column. Raises ValueFormatError with the message id of the row."""
 
         def named(index: int) -> str:
             ids = _with_metadata(rows.batch, rows, piece, pa.schema([("__messageId", pa.string())])).column(0)
@@ -175,7 +177,7 @@ class AvroValues:
 
 
 def _wanted(found: EntryBatch, piece: Piece) -> EntryBatch | None:
-    """The rows of a batch that the piece has; None: none of them."""
+    """Return the rows of a batch that belong to the piece; None if there are none."""
     if not piece.row and piece.stop is None:
         return found
     end = found.first_row + found.batch.num_rows
@@ -212,7 +214,7 @@ def _with_metadata(batch: pa.RecordBatch, rows: EntryBatch, piece: Piece, output
 
 
 def _with_marks(batch: pa.RecordBatch, segment: str, marks: Marks, first_row: int, output: pa.Schema) -> pa.RecordBatch:
-    """As `_with_metadata`, for rows of many ledgers: `first_row` is the first one's number in the compacted file."""
+    """As `_with_metadata`, for rows of many ledgers. `first_row`: the number of the first row in the compacted file."""
     count = batch.num_rows
     index, inside = marks.of(first_row, count)
     columns = []

@@ -1,4 +1,4 @@
-"""Reads whose range by publish time is final (protocol.md section 6, Timestamps): they wait for it, or raise an error."""
+"""Reads by publish time wait until their range is final, or raise an error (protocol.md section 6, Timestamps)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ POLL_SECONDS = 0.05
 
 
 def patience_ms(settings: Settings) -> int:
-    """How long a read waits by default: every transaction that may hold it up is past its deadline by then, and aborted."""
+    """Return how long a read waits by default (ms). By then every transaction that it waits for is past its deadline
+    and aborted.
+    """
     return settings.max_txn_timeout_ms + 3 * settings.deadline_allowance_ms
 
 
 def final(log: LogReader, ms: int, timeout_ms: int | None) -> Reading:
-    """The first reading of a log in which the end by the timestamp `ms` is final. The open transactions are asked for BEFORE the
-    reading that they are said of. Raises TopicNotFound, OffsetOutOfRange.
+    """Wait for a reading of a log in which the end by the timestamp `ms` is final, and return it. The open transactions are read
+    BEFORE the log, so that the log has all rows of every transaction that is not among them. Raises TopicNotFound,
+    OffsetOutOfRange.
     """
     reading = log.now()
     if _ends(reading, ms, closed=False):
@@ -41,13 +44,13 @@ def final(log: LogReader, ms: int, timeout_ms: int | None) -> Reading:
 
 
 def _ends(reading: Reading, ms: int, *, closed: bool) -> bool:
-    """Whether the end by a timestamp is final."""
+    """Return whether the end by a timestamp is final."""
     published = reading.published(0, reading.cut)
     return timestamps.end(published, ms, reading.cut, reading.above_cut(), closed=closed)[1]
 
 
 def _not_final(ms: int, seen: OpenTransactions, reading: Reading) -> OffsetOutOfRange:
-    what = _some([topic.name for topic in reading.topics]) or "what is read"
+    what = _some([topic.name for topic in reading.topics]) or "the read"
     undecided = [one.number for one in reading.above_cut() if not one.visible and one.publish_ms <= ms]
     holding = [
         f"{t.txn_id} of {t.owner} (opened {moment(t.created_ms)}, times out {moment(t.deadline_ms)})" for t in seen.holding(ms)
@@ -61,7 +64,7 @@ def _not_final(ms: int, seen: OpenTransactions, reading: Reading) -> OffsetOutOf
         why = f"{' and '.join(named)}, so rows of that publish time may still become visible"
         advice = "Read again once they have ended: txnsegment txns list shows them, txnsegment txns abort ends one."
     else:
-        why = "what was above its cut changed with each look"
+        why = "the registrations above its cut changed with each attempt"
         advice = "Read again."
     return OffsetOutOfRange(
         f"The timestamp {ms} ({moment(ms)}) is not final for {what}: {why}.",
@@ -74,7 +77,7 @@ def _some(found: Sequence[object]) -> str:
 
 
 def moment(ms: int) -> str:
-    """A publish time for people, in UTC. Beyond the years that have a date: the number."""
+    """Return a publish time as text in UTC; as a number of ms if it is beyond the range of dates."""
     try:
         return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):

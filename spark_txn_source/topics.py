@@ -1,4 +1,4 @@
-"""What a read's topics look like together: their schemas as one, and what of it the user wants."""
+"""The columns of a read: the union of its topics' schemas, and the columns that the user wants."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ METADATA_NAMES = frozenset(f.name for f in METADATA_FIELDS)
 
 
 def standing(client: Client, options: Options) -> Options:
-    """The options with the topics that their names stand for: a persistent name that does not exist is that of a topic:// where its
-    namespace says so. A round trip for each persistent name. Raises OptionError.
+    """Return the options with the current names of the topics. A persistent name of no existing topic becomes a topic:// name if
+    its namespace creates new topics as topic://. One round trip for each persistent name. Raises OptionError.
     """
     selection = options.selection
     if isinstance(selection, Pattern) or not selection.persistent:
         return options
-    from metadata.client.providers import Providers  # here: most processes never meet one
+    from metadata.client.providers import Providers  # lazy: most processes read no persistent topic
 
     providers = Providers(client)
     named = {name: providers.named(str(name)) for name in selection.persistent}
@@ -60,9 +60,10 @@ def standing(client: Client, options: Options) -> Options:
 
 @dataclass(frozen=True)
 class Columns:
-    """`full`: all columns of the topics; `wanted`: those of the read, without metadata columns; `output`: what Spark gets.
+    """The columns of a read. `full`: all columns of the topics; `wanted`: the columns of the read without metadata columns;
+    `output`: the columns that Spark gets.
 
-    `avro`: the schema of version `version` by which each row becomes a value. `pinned`: the user chose the version.
+    `avro`: the schema, of version `version`, by which rows are encoded as values. `pinned`: the user chose the version.
     """
 
     full: StructType
@@ -74,12 +75,14 @@ class Columns:
 
     @property
     def with_metadata(self) -> bool:
-        """Whether more is asked for than the rows have: where they come from, that is."""
+        """Whether the output has metadata columns besides the topics' columns, or is a value column."""
         return [f.name for f in self.output] != [f.name for f in self.wanted]
 
 
 def full_schema(client: Client, topics: Iterable[Topic]) -> StructType | None:
-    """The union of the topics' schemas by column name, widened where needed; None while none has one. SchemaError for conflicts."""
+    """Return the union of the topics' schemas by column name, with widened types; None if no topic has a schema. Raises SchemaError
+    if they conflict.
+    """
     known = [(str(t.name), schema) for t in topics if (schema := client.topics.schema(t)) is not None]
     if not known:
         return None
@@ -87,13 +90,13 @@ def full_schema(client: Client, topics: Iterable[Topic]) -> StructType | None:
 
 
 def columns_now(client: Client, options: CommonReadOptions) -> Columns:
-    """What a read gives when the user gives no schema: all columns, or those of the option `columns`, of the schema of today or of
-    the version chosen; or a value by it. Raises TopicNotFound, SchemaError.
+    """Return the columns of a read if the user gives no schema: all columns, or those of the option `columns`, of the latest or the
+    chosen schema version; with valueFormat=avro the value column. Raises TopicNotFound, SchemaError.
     """
     full, version = _schemas(client, options)
     if full is None:
         raise SchemaError(
-            "What is read has no schema yet: nothing was written, or no topic matches.",
+            "The topics of the read have no schema yet: nothing was written, or no topic matches.",
             advice="Write first, create the topic with a schema, or give one: spark.read.schema(...).",
         )
     extra = list(METADATA_FIELDS) if options.include_metadata else []
@@ -105,8 +108,9 @@ def columns_now(client: Client, options: CommonReadOptions) -> Columns:
 
 
 def columns_wanted(client: Client, options: CommonReadOptions, given: StructType) -> Columns:
-    """What a read gives in the schema that Spark hands over: the one of `columns_now`, or the user's, which may subset, reorder or
-    widen, and say NOT NULL (a null is then an error). Raises TopicNotFound, SchemaError, OptionError.
+    """Return the columns of a read for the schema that Spark passes: the one from `columns_now`, or the user's. The user's schema
+    may leave out, reorder or widen columns. It may declare them NOT NULL; a null is then an error. Raises TopicNotFound,
+    SchemaError, OptionError.
     """
     full, version = _schemas(client, options)
     for field in (f for f in given if f.name in METADATA_NAMES):
@@ -135,7 +139,9 @@ def columns_wanted(client: Client, options: CommonReadOptions, given: StructType
 
 
 def _schemas(client: Client, options: CommonReadOptions) -> tuple[StructType | None, SchemaVersion | None]:
-    """The columns of today, and the version of the schema that the read goes by, if it goes by one."""
+    """Return all current columns, and the schema version by which the read goes; None unless it is chosen or the
+    values are Avro.
+    """
     topics = Logs(client, options.selection).topics_now()
     full = full_schema(client, topics)
     if options.schema_version is not None:

@@ -36,32 +36,37 @@ from txnsegment.transaction import Transaction
 from txnsegment.values import as_values, values_of
 
 _DELETED_ADVICE = (
-    "If the topic was made again, make the subscription of the new one (cluster.subscriptions.create), then call rewind(): the "
-    "consumer goes on without these rows."
+    "If the topic was created again, create the subscription on the new one (cluster.subscriptions.create), then call rewind(): "
+    "the consumer continues without these rows."
 )
 IDLE_SECONDS = 1.0
-"""Wake-ups may be lost: an idle consumer looks again after so long, and sooner while something is undecided."""
+"""An idle consumer reads the logs again after this time, since wake-ups may be lost; UNDECIDED_SECONDS while a transaction is
+undecided.
+"""
 UNDECIDED_SECONDS = 0.05
 
 T = TypeVar("T")
 
 
 class Consumer:
-    """Made by `cluster.consumer(topics, subscription)`; for one thread; several loops share its position.
+    """Delivers committed rows to one subscription. Made by `cluster.consumer(topics, subscription)`, for one thread.
 
         with cluster.consumer("orders", "billing", start="earliest") as consumer:
             for message in consumer.messages():
                 ...
                 consumer.ack(message)
 
-    Rows come in the order of their transactions, over all segments and topics, so parents before children, each committed row as
-    long as it is not acknowledged. A row counts as delivered once it was handed out, and not because it was read ahead: after a
-    loop that was left (`next`, `break`, an error) another one, by row or by batch, begins with the next row.
+    It delivers every committed row that is not acknowledged, in the order of transactions, over all segments and topics. So rows of
+    parents come before rows of children. All loops share one position. A row counts as delivered when the loop returns it, not when
+    it is read ahead: after a loop that was left (`next`, `break`, an error) the next loop, by row or by batch, starts with the next
+    row. An idle consumer sleeps until a commit wakes it.
 
-    A `persistent://` topic has an order of its own: its rows come in the order of its log, up to its maxReadPosition, and stand in
-    no order to those of other topics. Once it is migrated, what is left of it and all that goes on come in the one order with all
-    `topic://` topics. It sleeps until a commit wakes it. Several consumers of one subscription
-    all get everything: who acknowledges a row first wins, the other one's ack is an AckConflict.
+    A `persistent://` topic has its own order: its rows come in the order of its log, up to its maxReadPosition. They have no order
+    relative to rows of other topics. Once the topic is migrated, its remaining rows and those of its successor come in one order
+    with all `topic://` topics.
+
+    Several consumers of one subscription all get every row. The first acknowledgement of a row succeeds; any later one raises
+    AckConflict.
     """
 
     def __init__(
@@ -80,13 +85,13 @@ class Consumer:
         self._woken = threading.Event()
         self._feeds = Feeds(client, names, self._subscription, self._woken)
         self._given: dict[str, Row] = {}
-        """By segment, the end of the last row that was handed out since the last rewind."""
+        """The end of the last row that was delivered since the last rewind, by segment."""
         self._given_before: dict[str, Row] = {}
-        """The same of all the time before."""
+        """The end of the last row that was delivered before the last rewind, by segment."""
         self._floor: dict[str, Row] = {}
-        """By segment, up to where cumulative acks were given that count."""
+        """The end of the cumulative acks that are in effect, by segment."""
         self._floors: dict[Transaction, dict[str, Row]] = {}
-        """The same of acks that count once their transaction has committed."""
+        """The end of the cumulative acks that take effect with the commit of a transaction, by transaction and segment."""
         self._next: deque[tuple[Feed, Reading]] = deque()
         self._current: Iterator[Batch] | None = None
         self._ahead: Ahead | None = None
@@ -99,16 +104,18 @@ class Consumer:
             raise
 
     def rewind(self) -> None:
-        """Deliver again what is not acknowledged. It happens by itself, at the next delivery, when a transaction that acknowledges
-        ends without a commit, or its commit is skipped. Called by the program, it also goes on without the rows of topics that
-        were deleted.
+        """Go back to the subscription's cursors, so that all unacknowledged rows are delivered again.
 
-        Raises SubscriptionNotFound, TopicNotFound, DataLoss (retention has taken rows of it). Then the next delivery tries again.
+        The consumer rewinds by itself, at the next delivery, if a transaction with its acks is not committed or its commit is
+        skipped. If the program calls this, the consumer also continues without the rows of deleted topics.
+
+        Raises SubscriptionNotFound, TopicNotFound, DataLoss (retention has removed unacknowledged rows). After an error the next
+        delivery tries again.
         """
         self._begin_anew(lambda feed: None)
 
     def _begin_anew(self, check: Callable[[Feed], None]) -> None:
-        """Go back to where the subscription stands, if each feed passes the check. After an error the next delivery tries again."""
+        """Go back to the subscription's cursors if `check` passes for each feed. After an error the next delivery tries again."""
         self._rewind_due = True
         self._next.clear()
         self._current = self._ahead = None
@@ -116,14 +123,14 @@ class Consumer:
         self._feeds.begin(check)
         self._given_before |= {s: end for s, end in self._given.items() if end > self._given_before.get(s, FIRST)}
         for segment, acked in self._feeds.done.items():
-            if minus(before_it.get(segment, NONE), acked):  # a seek went back: rows before these were never handed out
+            if minus(before_it.get(segment, NONE), acked):  # a seek moved the cursor back: rows before it count as not delivered
                 self._given_before.pop(segment, None)
         self._floor, self._floors, self._given = {}, {}, {}
         self._rewind_due = self._skipped = False
 
     def _drop(self, skipped: bool) -> None:
-        """A transaction with acks of this consumer ended without a commit, or its commit was skipped. It does not read: the caller
-        of `abort` is not to fail for it.
+        """Note that a transaction with acks of this consumer ended without a commit, or that its commit was skipped. This does no
+        I/O, so that the `abort` that calls it cannot fail for it.
         """
         self._rewind_due = True
         self._skipped = self._skipped or skipped
@@ -131,16 +138,18 @@ class Consumer:
     # --- delivering -----------------------------------------------------------------------------------------------
 
     def messages(self, *, timeout: float | None = None) -> Iterator[Message]:
-        """Row by row. `timeout`: stop after so many SECONDS without a new row; None: never. Raises as `batches` does, and
-        ValueFormatError for a row with a value that Python cannot hold (a date before the year 1, say): `batches` gives it.
+        """Deliver row by row. `timeout`: stop after this many SECONDS without a new row; None: never stop.
+
+        Raises the errors of `batches`, and ValueFormatError for a row with a value that Python cannot represent (e.g. a date before
+        the year 1); `batches` still delivers the row.
         """
         return self._handed_out(self._message, timeout)
 
     __iter__ = messages
 
     def batches(self, *, timeout: float | None = None) -> Iterator[Batch]:
-        """Batch by batch; of one that `messages` has begun, the rest. Raises TopicNotFound, DataLoss, CorruptPart; after an error
-        the next call goes on with the row that comes next.
+        """Deliver batch by batch. If `messages` has delivered some rows of a batch, the first batch has the rest. Raises
+        TopicNotFound, DataLoss, CorruptPart. After an error the next call continues with the next row.
         """
         return self._handed_out(self._batch, timeout)
 
@@ -169,16 +178,16 @@ class Consumer:
         return batch
 
     def _read_ahead(self) -> Ahead | None:
-        """The batch with the row that comes next; None: there is nothing new."""
-        if self._rewind_due:  # what went with a topic is told of all the same: nothing that was given back is done
+        """Return the batch with the next row; None if there is no new row."""
+        if self._rewind_due:  # deletions are checked with nothing acknowledged: rows that the rewind delivers again may be lost
             self._begin_anew(lambda feed: self._check_deletions(feed, feed.reading, 0, {}))
         while self._ahead is None or not self._ahead.left:
             if self._current is None:
-                self._woken.clear()  # before looking: a wake-up in between is not lost
+                self._woken.clear()  # cleared before the read, so that no wake-up during it is lost
                 self._current = self._more()
                 if self._current is None:
                     return None
-            batch = next(self._current, None)  # also after it raised: then it has ended, and what it has not given is read anew
+            batch = next(self._current, None)  # a generator that raised has ended: its undelivered rows are read again
             if batch is None:
                 self._current = None
             else:
@@ -186,8 +195,8 @@ class Consumer:
         return self._ahead
 
     def _more(self) -> Iterator[Batch] | None:
-        """What is new in the next feed that has something. All were looked at when it was seen, and each has its turn before they
-        are looked at again.
+        """Return the new batches of the next feed with new rows; None if no feed has any. All logs are read together, then each
+        feed delivers its rows before the logs are read again.
         """
         if not self._next:
             self._feeds.look()
@@ -200,7 +209,7 @@ class Consumer:
         try:
             check_trims(LogRange(reading, feed.after, reading.cut, done), known)
         except DataLoss:
-            # No loss is what the subscription has acknowledged, by another consumer, since this one began.
+            # Rows that another consumer of the subscription has acknowledged since this one began are no loss.
             now = feed.done(reading)
             done = {s.name: union(done.get(s.name, NONE), now.get(s.name, NONE)) for s in reading.segments}
             check_trims(LogRange(reading, feed.after, reading.cut, done), known)
@@ -218,8 +227,8 @@ class Consumer:
         feed.after = reading.cut
 
     def _check_deletions(self, feed: Feed, reading: Reading, after: int, done: Mapping[str, Rows]) -> None:
-        """Raise DataLoss if rows above `after` that are not done went with a topic that was deleted since this began. What the
-        subscription had acknowledged is no loss, whoever acknowledged it.
+        """Raise DataLoss if a topic that was deleted since the feed began had rows above `after` that are not in `done`. Rows that
+        any consumer of the subscription has acknowledged are no loss.
         """
         try:
             check_deletions(LogRange(reading, after, reading.cut, done), feed.deleted_to, feed.known, _DELETED_ADVICE)
@@ -229,8 +238,8 @@ class Consumer:
             check_deletions(LogRange(reading, after, reading.cut, done), feed.deleted_to, feed.known, _DELETED_ADVICE)
 
     def _not_again(self, reading: Reading) -> dict[str, Rows]:
-        """By segment, what is not to be delivered: what was acknowledged when it began, and what was handed out since. The latter
-        stands above `Feed.after` once reading ended with an error.
+        """Return the rows, by segment, that must not be delivered: those acknowledged when the feeds began, and those delivered
+        since. After an error delivered rows may stand above `Feed.after`.
         """
         found = dict(self._feeds.done)
         for segment in (*reading.segments, *reading.gone):
@@ -239,7 +248,7 @@ class Consumer:
         return found
 
     def _wanted(self) -> pa.Schema | None:
-        """The columns of today: a topic that grows one shows it from the next batch on. None: nothing was ever written."""
+        """Return the current columns; a new column shows from the next batch on. None if no topic has a schema."""
         topics = sorted((topic for feed in self._feeds for topic in feed.reading.topics), key=lambda topic: str(topic.name))
         full: StructType | None = full_schema(self._client, topics)
         if full is None:
@@ -266,8 +275,8 @@ class Consumer:
         )
 
     def _behind(self, segment: str, row: Row) -> Row:
-        """The end of the last visible row before a ledger's first one: between them nothing is visible, now or ever, and covering
-        it lets acks of consecutive rows grow together in the cursor.
+        """Return the end of the last visible row before a ledger's first row. The positions between them are empty for ever. The
+        span of the first row covers them, so that acks of consecutive rows join in the cursor.
         """
         done = self._feeds.done.get(segment, NONE)
         spans = bisect_right(done, (row, row))
@@ -277,9 +286,10 @@ class Consumer:
     # --- acknowledging --------------------------------------------------------------------------------------------
 
     def ack(self, *given: Message | Batch | Iterable[Message | Batch], txn: Transaction | None = None) -> None:
-        """Acknowledge these rows, at once or with the commit of `txn`. Several at a time cost no more than one.
+        """Acknowledge these rows, at once or with the commit of `txn`. Several rows cost no more round trips than one.
 
-        Raises AckConflict (somebody else has acknowledged or claims one of them), SubscriptionNotFound, TxnConflict (`txn` ended).
+        Raises AckConflict (one of the rows is acknowledged already, or a transaction claims it), SubscriptionNotFound, TxnConflict
+        (`txn` ended).
         """
         spans: dict[str, list[Span]] = {}
         for one in _flat(given):
@@ -291,13 +301,14 @@ class Consumer:
             Providers(self._client).acknowledge(acks)
 
     def ack_cumulative(self, given: Message | Batch, *, txn: Transaction | None = None) -> None:
-        """Acknowledge every row that was handed out up to and with it, and no other, in all segments that one log orders: of a
-        `persistent://` topic in that topic alone (also if it was migrated since), else in all `topic://` topics. What was read
-        ahead, and the rows behind it in its own transaction and batch, are not acknowledged.
+        """Acknowledge every row that was delivered up to `given`, inclusive, in all segments of the same log. A row of a `topic://`
+        topic acknowledges rows of all `topic://` topics. A row of a `persistent://` topic acknowledges rows of this topic alone,
+        also if the topic was migrated since. Rows that were only read ahead, and later rows of the same transaction or batch, are
+        not acknowledged.
 
-        Raises as `ack` does, NotDelivered (this consumer has not handed it out, or a transaction that was skipped gave rows back
-        which come with the next delivery), and DataLoss if the segment has gone since: it
-        does not say any more what came before.
+        Raises the errors of `ack`; NotDelivered if this consumer has not delivered the row, or if the commit of a transaction was
+        skipped and its rows come again with the next delivery; DataLoss if the segment is deleted, so that the rows before it are
+        not known.
         """
         last = given.id if isinstance(given, Message) else given.ids[-1]
         if self._skipped:
@@ -310,8 +321,8 @@ class Consumer:
         feed = next((found for found in self._feeds if found.covers(given.segment)), None)
         if feed is None:
             raise DataLoss(
-                f"{given.segment} of {given.topic} has gone since {last} was delivered: its topic was deleted, or retention took "
-                "all of it. Nothing was acknowledged: acknowledge a later row."
+                f"{given.segment} of {given.topic} has gone since {last} was delivered: its topic was deleted, or retention "
+                "removed all of it. Nothing was acknowledged: acknowledge a later row."
             )
         if given.span[1] > self._handed_to(given.segment):
             raise NotDelivered(
@@ -323,7 +334,7 @@ class Consumer:
         views = {view.name: view for view in feed.reading.segments}
         number = views[given.segment].number(given.span[1].ledger_id)
         boundaries = {given.segment: given.span[1]}
-        by_itself = number <= feed.known.get(given.segment, 0)  # it came before its topic was joined to the others
+        by_itself = number <= feed.known.get(given.segment, 0)  # delivered by the feed of the migrated topic, before the merge
         floor = self._floor_of(txn)
         handed_out = self._given.keys() | self._given_before.keys()
         for segment in set() if by_itself else (handed_out & views.keys()) - {given.segment}:
@@ -339,16 +350,17 @@ class Consumer:
         (self._floor if txn is None else self._floors.setdefault(txn, {})).update(new)
 
     def _floor_of(self, txn: Transaction | None) -> dict[str, Row]:
-        """Up to where an ack in `txn`, or at once, finds cumulative acks that it need not repeat: those that count, and its own.
-        What another transaction acknowledges does not count before its commit.
+        """Return the end, by segment, of the cumulative acks that an ack in `txn` (None: at once) need not repeat: those in effect
+        and those of `txn` itself. Acks of another transaction are not in effect before its commit.
         """
         for one in [one for one in self._floors if one.counts]:
             self._floor = _higher(self._floor, self._floors.pop(one))
         return self._floor if txn is None else _higher(self._floor, self._floors.get(txn, {}))
 
     def _row_end(self, view: SegmentView, through: int, floor: Mapping[str, Row]) -> Row:
-        """The end of a segment's last row at or below a number, if rows above it were handed out: those begin right there, and
-        their acks cover the empty space in between. An ack that ended within that space would be in conflict with them.
+        """Return the end of a segment's rows at or below a number. If rows above were delivered, it is the end of the last row:
+        their spans begin there and cover the empty positions. An ack that ended within these positions would conflict with their
+        acks.
         """
         below = view.ledger_id(through)
         if not below or end_of(below) >= self._handed_to(view.name):
@@ -360,11 +372,11 @@ class Consumer:
         return found
 
     def _handed_to(self, segment: str) -> Row:
-        """Up to where this consumer has handed out a segment's rows, or found them acknowledged."""
+        """Return the end of the last row of a segment that this consumer has delivered."""
         return max(self._given.get(segment, FIRST), self._given_before.get(segment, FIRST))
 
     def lag(self) -> Lag:
-        """How far the subscription lags behind what is committed."""
+        """Return the committed rows that the subscription has not acknowledged, their bytes and age. Also sets the metrics."""
         found: dict[str, Lag] = {}
         for feed in self._feeds:
             reading = feed.look()
@@ -391,13 +403,14 @@ def _higher(one: Mapping[str, Row], other: Mapping[str, Row]) -> dict[str, Row]:
 
 
 def _begin(done: Rows) -> Row:
-    """The boundary up to which all is acknowledged."""
+    """Return the end of the rows that are acknowledged without a gap."""
     return done[0][1] if done and done[0][0] == FIRST else FIRST
 
 
 def _order(segment: str) -> tuple[str, int]:
-    """Of one transaction's rows: topic by topic, segment by segment."""
-    # What was migrated comes before all that went on from it.
+    """Return the sort key of the rows of one transaction: topic by topic, segment by segment. The segment of a migrated topic comes
+    before the successor's other segments.
+    """
     return str(topic_of(segment)), -1 if is_persistent(segment) else segment_name(segment).segment_id
 
 

@@ -1,4 +1,4 @@
-"""What a cluster and this machine need, checked one after the other, each with the next step: for `txnsegment doctor`."""
+"""The checks of `txnsegment doctor`: what a cluster and this machine need. Each finding names the next step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from metadata.records import paths
 from txnsegment.java import find_java
 
 LONG_LOG = 10_000
-"""Registrations that wait in the live log: far more than committers leave when anything sweeps."""
+"""A live log with more registrations than this shows that no process sweeps: committers and sweepers leave far fewer."""
 
 
 class Health(StrEnum):
@@ -29,7 +29,7 @@ class Health(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor: `next_step` is empty when there is nothing to do."""
+    """The result of one check. `next_step` is empty if there is nothing to do."""
 
     check: str
     health: Health
@@ -38,8 +38,9 @@ class Finding:
 
 
 def examine(service_url: str | None) -> Iterator[Finding]:
-    """Every check in order; what needs the store is left out once that cannot be opened. Changes nothing but one small file in
-    the ledger storage, which it deletes again. Makes no cluster.
+    """Run all checks in order, and yield their findings. If the store cannot be opened, the checks that need it are left out.
+
+    Writes one small file to the ledger storage and deletes it again; changes nothing else. Does not create a cluster.
     """
     yield _tried("java", _java)
     yield _tried("spark", _spark)
@@ -108,16 +109,16 @@ def _storage(name: str, cluster: Cluster) -> Finding:
     cluster.storage.publish(path, content)
     try:
         if cluster.storage.read(path) != content:
-            raise StorageError(
-                f"{cluster.storage.uri} gives back other bytes than were written.", advice="Do not use this storage."
-            )
+            raise StorageError(f"{cluster.storage.uri} returns other bytes than were written.", advice="Do not use this storage.")
     finally:
-        cluster.storage.delete(path)  # nobody can refer to it: its name was never given away
+        cluster.storage.delete(path)  # safe: no other process knows its name
     return Finding(name, Health.OK, f"{cluster.storage.uri} can be written and read")
 
 
 def _clock(name: str, cluster: Cluster) -> Finding:
-    """All deadlines are judged by the store's clock; the offset only tells how far this machine's timestamps can be trusted."""
+    """Compare this machine's clock with the store's. Deadlines use the store's clock alone; the offset affects only timestamps that
+    this machine writes.
+    """
     before = cluster.clock.now_ms()
     theirs = cluster.store.view().now_ms()
     ours = (before + cluster.clock.now_ms()) // 2
@@ -137,7 +138,7 @@ def _transactions(name: str, cluster: Cluster) -> Finding:
             name,
             Health.WARN,
             f"{len(late)} of {count} OPEN transactions are past their deadline: {listed}",
-            "End them: txnsegment sweep --once. If they come again, look for drivers that die while they commit.",
+            "Abort them: txnsegment sweep --once. If there are new ones again, look for drivers that die while they commit.",
         )
     return Finding(name, Health.OK, f"{count} are OPEN, none is past its deadline")
 
@@ -169,7 +170,7 @@ def _records(name: str, cluster: Cluster) -> Finding:
         return Finding(
             name,
             Health.WARN,
-            f"{len(foreign)} records are none of txnsegment's, such as {foreign[0]!r:.200}",
-            "Something else writes into this store: give it a folder or chroot of its own.",
+            f"{len(foreign)} records do not belong to txnsegment, such as {foreign[0]!r:.200}",
+            "Another program writes to this store: give each its own folder or chroot.",
         )
     return Finding(name, Health.OK, "all records can be read")

@@ -1,5 +1,5 @@
-"""What a consumer follows: the cluster's log, which orders all `topic://` topics together, and the log of each `persistent://`
-topic. Once such a topic is migrated, the cluster's log orders its rows, too.
+"""The feeds of a consumer: one for the cluster's log, which orders all `topic://` topics, and one for the log of each
+`persistent://` topic. When such a topic is migrated, its feed is merged into the feed of the cluster's log.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from spark_txn_source.losses import check_cursors, check_trims
 
 
 class Feed:
-    """One log's part of a consumer. `after`: the number in that log up to which all has been delivered, or was never wanted.
+    """A consumer's progress in one log.
 
-    `known`: the same of single segments, where it is more; and of topics, what retention had taken when this began: no loss for it.
-    `deleted_to`: the newest seal of a deletion when this began (0 if it was joined since): no loss for it either.
+    `after`: the number in the log up to which all rows are delivered, or were acknowledged before the feed began. `known`: by
+    segment, a higher such number; by topic, the number up to which retention had removed rows when the feed began. `deleted_to`:
+    the newest seal of a deletion when the feed began. Trims up to `known` and deletions up to `deleted_to` are no data loss.
     """
 
     def __init__(self, client: Client, log: LogReader, subscription: str, wake: threading.Event) -> None:
@@ -44,12 +45,14 @@ class Feed:
             raise
 
     def look(self) -> Reading:
-        """A reading with all that was decided before this call; it stays in `reading`. Raises TopicNotFound."""
+        """Return a reading with all that was decided before this call, and keep it in `reading`. Raises TopicNotFound."""
         self.reading = self._following.read()
         return self.reading
 
     def begin(self) -> dict[str, Rows]:
-        """Begin anew where the subscription stands; what it has done of each segment. Raises SubscriptionNotFound, DataLoss."""
+        """Restart at the subscription's cursors. Return the acknowledged rows, by segment. Raises
+        SubscriptionNotFound, DataLoss.
+        """
         done = self.done(self.reading)
         check_cursors(self.reading, done, self._subscription)
         self.after = backlog.first_pending(self.reading, done, self.reading.cut)
@@ -57,12 +60,12 @@ class Feed:
         return done
 
     def done(self, reading: Reading) -> dict[str, Rows]:
-        """What the subscription has acknowledged of each segment of a reading. Raises SubscriptionNotFound."""
+        """Return the rows that the subscription has acknowledged, by segment of a reading. Raises SubscriptionNotFound."""
         return acknowledged(self._client, reading, self._subscription)
 
     def done_of_deleted(self, reading: Reading) -> dict[str, Rows]:
-        """What the subscription has acknowledged of the segments of deleted topics. Their cursors stay for the grace period. Of a
-        segment without a cursor nothing counts as acknowledged.
+        """Return the rows that the subscription has acknowledged in segments of deleted topics. Their cursors stay for the grace
+        period. In a segment without a cursor no row counts as acknowledged.
         """
         found = {}
         for segment in reading.gone:
@@ -72,19 +75,19 @@ class Feed:
         return found
 
     def successor(self) -> str | None:
-        """The topic:// that this log's topic was migrated to, as of the last look; None: it is not migrated. Raises TopicNotFound
-        once the successor was deleted.
+        """Return the topic:// that this log's topic was migrated to, by the last reading; None if it was not migrated. Raises
+        TopicNotFound if the successor was deleted.
         """
         if self.reading.successor is None:
             return None
         try:
             to = str(Providers(self._client).resolve(self.reading.log))
         except TopicExists:
-            return None  # another topic has taken the name: who migrates it gives it another one
+            return None  # another topic has taken the successor's name: the migration must choose another one
         return None if to == self.reading.log else to
 
     def covers(self, segment: str) -> bool:
-        """Whether the segment's rows come in the order of this log."""
+        """Return whether this log orders the segment's rows."""
         return any(segment == found.name for found in self.reading.segments)
 
     def close(self) -> None:
@@ -92,14 +95,14 @@ class Feed:
 
 
 class Feeds:
-    """All feeds of a consumer, that of the cluster's log first. `done`: what the subscription had done of each segment when they
-    began.
+    """All feeds of a consumer, that of the cluster's log first. `done`: the rows, by segment, that the subscription had
+    acknowledged when the feeds began.
 
-    They are looked at in this order, and nothing is delivered before all were (`metadata.client.logs` says why).
+    The logs are read in this order, and rows are delivered only after all logs were read (`metadata.client.logs` gives the reason).
     """
 
     def __init__(self, client: Client, names: Sequence[str], subscription: str, wake: threading.Event) -> None:
-        """Of topics and segments by full name. `wake` is set when something may have come. Raises TopicNotFound."""
+        """`names`: topics and segments by full name. `wake` is set when there may be new rows. Raises TopicNotFound."""
         self._client, self._subscription, self._wake = client, subscription, wake
         self.done: dict[str, Rows] = {}
         self._feeds: list[Feed] = []
@@ -114,7 +117,7 @@ class Feeds:
         return iter(self._feeds)
 
     def begin(self, check: Callable[[Feed], None]) -> None:
-        """Begin anew where the subscription stands, once each feed has passed the check. Raises what it raises,
+        """Restart at the subscription's cursors, after `check` has passed for each feed. Raises the errors of `check`,
         SubscriptionNotFound, DataLoss, TopicNotFound.
         """
         self.look()
@@ -123,19 +126,18 @@ class Feeds:
         self.done = {segment: done for feed in self._feeds for segment, done in feed.begin().items()}
 
     def look(self) -> None:
-        """Look at all of them. What is found to be migrated is joined to `topic://`. Raises TopicNotFound, DataLoss."""
+        """Read all logs. The feed of a migrated topic is merged into that of the cluster's log. Raises TopicNotFound, DataLoss."""
         while True:
             for feed in self._feeds:
                 feed.look()
             migrated = next(((feed, to) for feed in self._feeds if (to := feed.successor()) is not None), None)
             if migrated is None:
                 return
-            self._join(*migrated)  # whose reading is newer than what the others were looked at for
+            self._join(*migrated)  # its reading is newer than those of the other feeds, so the loop reads all again
 
     def _join(self, ended: Feed, to: str) -> None:
-        """Read the successor of a migrated topic together with all that the cluster's log orders already, as one feed. What was not
-        delivered of the migrated topic stands in that log, above everything that was delivered of it; what was delivered does not
-        come again.
+        """Merge the feed of a migrated topic and the feed of the cluster's log into one, which also reads the successor. In the
+        cluster's log the undelivered rows of the migrated topic stand above its delivered ones. No row is delivered twice.
         """
         before = next((feed for feed in self._feeds if feed.reading.log == LOG), None)
         names = tuple(dict.fromkeys([*(() if before is None else before.names), to]))
@@ -147,19 +149,20 @@ class Feeds:
             at = [] if before is None else [before.after]
             (name,) = ended.names
             segment = next((s for s in reading.segments if s.name == name), None)
-            if segment is None:  # it was let go since: what is there stands above it
+            if segment is None:  # retention has removed the whole segment: the successor's rows stand above it
                 shown = ended.look()
                 left = LogRange(shown, ended.after, shown.cut, self.done)
                 check_trims(left, ended.known)
                 if any(left.left(one) for one in shown.segments):
                     raise rows_gone(name, to, ended.after)
             else:
-                assert segment.sealed_at is not None  # a reading completes what was migrated
+                assert segment.sealed_at is not None  # a reading completes each migration that it meets
                 known[name] = min(segment.number(ended.after + 1) - 1, segment.sealed_at)
                 at.append(known[name])
             joined.after = min(at, default=0)
             joined.known = known | (dict(before.known) if before is not None else {})
-            joined.deleted_to = 0 if before is None else before.deleted_to  # the topic is no older than what began on its log
+            # The successor is newer than `before.deleted_to`: it was created after the feed of the cluster's log began.
+            joined.deleted_to = 0 if before is None else before.deleted_to
             self.done = joined.done(reading) | self.done
         except BaseException:
             joined.close()
@@ -178,5 +181,5 @@ class Feeds:
 
 
 def full_name(client: Client, text: str) -> str:
-    """A segment's name as it is, of a topic the one that it goes by. Raises OptionError."""
+    """Return a segment's name as it is, or the current full name of a topic. Raises OptionError."""
     return text if text.startswith("segment:") else str(Providers(client).resolve(text))

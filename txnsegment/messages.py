@@ -70,7 +70,7 @@ class Batch:
             found: dict[str, Any] = self.rows.slice(i, 1).to_pylist()[0]
         except (ValueError, OverflowError) as error:
             raise ValueFormatError(
-                f"The row {self.ids[i]} of {self.segment} has a value that Python cannot hold: {error}.",
+                f"The row {self.ids[i]} of {self.segment} has a value that Python cannot represent: {error}.",
                 advice="Consumer.batches() gives the row as Arrow, with the rows after it; columns= can leave the column out.",
             ) from error
         return found

@@ -1,4 +1,4 @@
-"""The transactions of a cluster, as their records say: `cluster.transactions`."""
+"""`cluster.transactions`: list, look up and abort the transactions of a cluster."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ class ClusterTransactions:
         self._client = client
 
     def list(self, state: State | TxnState | str | None = None) -> list[TransactionDescription]:
-        """All that have a header (OPEN, or ended within the header retention), of one state or of all: OPEN ones by deadline, then
-        the ended ones by the time they ended; behind them those over `persistent://` topics, in the order in which they began.
-        Raises OptionError for a state that does not exist.
+        """List the transactions in one state; None: in any. Ended ones are listed as long as their headers are retained.
+
+        The order is: OPEN ones by deadline, then ended ones by the time of their end, then those over `persistent://` topics in the
+        order in which they began. Raises OptionError for a state that does not exist.
         """
         asked = None if state is None else _state(state)
         return [found for provider in of_all(self._client) for found in provider.list(asked)]
 
     def get(self, txn_id: str) -> TransactionDescription:
-        """One transaction with the segments that its op records name. Raises TransactionNotFound."""
+        """Return one transaction, with the segments that its op records name. Raises TransactionNotFound."""
         _check(txn_id)
         return of_id(self._client, txn_id).get(txn_id)
 
     def abort(self, txn_id: str) -> None:
-        """End an OPEN transaction ABORTED, for ever; its owner's commit then fails. Idempotent.
+        """Abort an OPEN transaction. The commit of its owner then fails. Idempotent.
 
-        Raises TxnConflict if it has committed, TransactionNotFound if there is none.
+        Raises TxnConflict if it has committed, TransactionNotFound if it does not exist.
         """
         _check(txn_id)
         of_id(self._client, txn_id).abort(txn_id)

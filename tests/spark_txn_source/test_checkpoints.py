@@ -69,7 +69,9 @@ def test_a_topic_added_to_a_subscribed_stream_loses_no_unacknowledged_row(cluste
     assert drained(query, topics="a", **options) == [1]
     commit(cluster, "a", 2)
     changed = options | {"topics": "a,b", "topicsChanged": "continue"}
-    with pytest.raises(OptionError, match=r"'s' has rows of topic://public/default/b left .*seek topic://public/default/b s"):
+    with pytest.raises(
+        OptionError, match=r"'s' has unacknowledged rows of topic://public/default/b .*seek topic://public/default/b s"
+    ):
         drained(query, **changed)
     with cluster.consumer("b", "s") as consumer:
         consumer.ack(list(consumer.messages(timeout=0)))
@@ -85,7 +87,7 @@ def test_a_subscription_added_to_a_stream_loses_no_unacknowledged_row(cluster: C
     query = MicroBatchExecution()
     options = {"serviceUrl": cluster.url, "path": topic}
     assert drained(query, **options) == [], "it starts at the latest"
-    with pytest.raises(OptionError, match=rf"'s' has rows of {topic} left at or below \d+, where the stream stands"):
+    with pytest.raises(OptionError, match=rf"'s' has unacknowledged rows of {topic} at or below \d+, the stream's offset"):
         drained(query, **options, subscription="s")
     cluster.subscriptions.seek(topic, "s", "latest")
     commit(cluster, topic, 2)

@@ -140,7 +140,10 @@ def test_timestamps(bench: SparkBench) -> None:
     ("options", "what"),
     [
         ({"topic": X, "startingOffsets": '{"log": 3}'}, "gives no position of persistent"),
-        ({"topic": X, "startingOffsets": json.dumps({X: "1:0", Y: "1:0"})}, "persistent://public/default/y, which is not read"),
+        (
+            {"topic": X, "startingOffsets": json.dumps({X: "1:0", Y: "1:0"})},
+            "persistent://public/default/y, but the topic is not read",
+        ),
         ({"topics": f"t,{X}", "startingOffsets": json.dumps({X: "1:0"})}, "topic:// topics are read, too"),
         ({"topic": X, "startingOffsets": json.dumps({X: "1"})}, "is not ledger:entry"),
         ({"topic": X, "startingOffsets": json.dumps({X: 1})}, "is not ledger:entry"),

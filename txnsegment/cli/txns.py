@@ -23,7 +23,7 @@ def list_transactions(
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
-    """List transactions: OPEN ones, and those that ended a while ago; behind them those over persistent:// topics."""
+    """List transactions: OPEN ones, then recently ended ones, then those over persistent:// topics."""
     with opened(context, service_url) as cluster:
         found = cluster.transactions.list(state)
     if json:
@@ -64,7 +64,7 @@ def show(context: typer.Context, txn_id: Id, json: AsJson = False, service_url: 
 
 @app.command()
 def abort(context: typer.Context, txn_id: Id, service_url: ServiceUrl = None) -> None:
-    """End an OPEN transaction; its owner's commit then fails."""
+    """Abort an OPEN transaction. The commit of its owner then fails."""
     with opened(context, service_url) as cluster:
         cluster.transactions.abort(txn_id)
     say(f"Transaction {txn_id} is ABORTED.")
