@@ -1,1 +1,1 @@
-"""What the suites share: a store whose calls a policy decides about."""
+"""Tools that several suites share: a store with injected faults, and a Spark driver without a JVM."""

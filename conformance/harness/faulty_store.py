@@ -1,4 +1,4 @@
-"""A metadata store each of whose calls passes a policy, which may fail it, delay it, count it, or end the process.
+"""A metadata store with a policy for its calls: the policy may fail, delay or count a call, or end the process.
 
     def lose_replies(call: Call, go: Callable[[], Any]) -> Any:
         answer = go()
@@ -8,9 +8,9 @@
 
     store = FaultyStore(SqliteStore(folder), lose_replies)
 
-What a policy does before `go` happens before the call reaches the store, what it does after `go` happens when the store has
-answered. A policy that never calls `go` answers in place of the store. (`conformance.simulator` has a store of its own, whose
-faults need more than calls: replicas that lag, requests that arrive late, lists that are read record by record.)
+A policy's code before `go` runs before the call reaches the store. Its code after `go` runs after the store has answered. A policy
+that never calls `go` answers in place of the store. (`conformance.simulator` has its own store. Its faults are more than faults of
+single calls: lagging replicas, late requests, lists that are read record by record.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A Spark job that loads the classes which drivers and executors of the suites need (`conformance.harness.spark_start`).
+"""A Spark job that loads the classes that the suites' drivers and executors need (`conformance.harness.spark_start`).
 
     python -m conformance.harness.spark_classes FOLDER
 

@@ -1,4 +1,4 @@
-"""Spark without a JVM: it drives the source and the sink as Spark 4.3 and its Python runner do, in the caller's own process.
+"""A Spark driver without a JVM: it calls the source and the sink as Spark 4.3 and its Python runner do, in the caller's process.
 
     read_batch(options)                                  # spark.read.format("txnsegment").options(**options).load().collect()
     query = MicroBatchExecution()                      # a streaming query, with its checkpoint
@@ -6,17 +6,18 @@
     while (batches := query.next()) is not None: ...   # `construct`, `run`, `done`; `stop` and `start` between any two of them
     spark_write(options, topic, table)                 # df.write.format("txnsegment").options(**options).save(topic)
 
-What Spark does with a stream, and this does in the same order (read in Spark's bytecode and in pyspark/sql/streaming):
+It makes the calls of a stream in Spark's order (as read in Spark's bytecode and in pyspark/sql/streaming):
 
-- a (re)start makes a new reader. The last batch of the offset log is planned again unless the commit log has it; a batch before
-  it is never looked at;
-- a batch is constructed: `initialOffset()` if no batch was ever logged, `latestOffset(start, limit)`, `reportLatestOffset()`. Batch
-  0 is always logged, a later one if its end differs. Once it is logged, `commit(end)` of the batch before;
-- a batch runs: batch 0 asks for `initialOffset()` ANEW, also in the run that planned it; then `partitions(start, end)`, and tasks
-  on copies of reader and partitions; then the commit log gets it;
-- `Trigger.AvailableNow` calls `prepareForTriggerAvailableNow()` before all that.
+- a start or restart makes a new reader. The last batch of the offset log is planned again unless it is in the commit log; earlier
+  batches are never planned again;
+- a batch is constructed: `initialOffset()` if no batch was ever logged, then `latestOffset(start, limit)`, then
+  `reportLatestOffset()`. Batch 0 is always logged, a later batch if its end differs from its start. After that `commit(end)` of the
+  previous batch is called;
+- a batch runs: batch 0 calls `initialOffset()` AGAIN, also in the process that planned it. Then come `partitions(start, end)`,
+  tasks on copies of reader and partitions, and the entry in the commit log;
+- `Trigger.AvailableNow` calls `prepareForTriggerAvailableNow()` first.
 
-Offsets cross as JSON text, readers, writers, partitions and what tasks report as pickles.
+Offsets are passed as JSON text. Readers, writers, partitions and commit messages are passed as pickles.
 """
 
 from __future__ import annotations
@@ -42,20 +43,22 @@ LIMITS: dict[str, type[Any]] = {one.__name__: one for one in (ReadAllAvailable, 
 
 
 def source(options: Mapping[str, str]) -> DefaultSource:
-    """The data source, as it crosses from the driver to the process that plans."""
+    """Return the data source, pickled once as on its way from the driver to the planning process."""
     found: DefaultSource = pickle.loads(pickle.dumps(DefaultSource(dict(options))))
     return found
 
 
 def schema_of(options: Mapping[str, str]) -> StructType:
-    """What `load()` asks for."""
+    """Return the schema that `load()` infers."""
     found = source(options).schema()
     assert isinstance(found, StructType)
     return StructType.fromJson(json.loads(found.json()))
 
 
 def run_tasks(reader: DataSourceReader | DataSourceStreamReader, partitions: Sequence[InputPartition]) -> list[pa.RecordBatch]:
-    """The tasks of a read, each with copies of the reader and of its partition; what they yield, in the order of partitions."""
+    """Run the tasks of a read, each with copies of the reader and of its partition. Return their batches in the order of
+    partitions.
+    """
     crossed = pickle.dumps(reader)
     found: list[pa.RecordBatch] = []
     for partition in partitions:
@@ -65,12 +68,12 @@ def run_tasks(reader: DataSourceReader | DataSourceStreamReader, partitions: Seq
 
 
 def numbers(batches: list[pa.RecordBatch]) -> list[int]:
-    """The rows by their number."""
+    """Return the numbers of the rows."""
     return [n for batch in batches for n in batch.column(batch.schema.get_field_index("n")).to_pylist()]
 
 
 def read_batch(options: Mapping[str, str], schema: StructType | None = None) -> list[pa.RecordBatch]:
-    """A batch read. `schema`: what the user gave to `.schema()`."""
+    """Run a batch read. `schema`: the user's argument of `.schema()`."""
     reader = source(options).reader(schema_of(options) if schema is None else schema)
     reader = pickle.loads(pickle.dumps(reader))
     return run_tasks(reader, list(reader.partitions()))
@@ -103,16 +106,16 @@ class MicroBatchExecution:
         self.committed: str | None = None
         self.start_of_0: str | None = None
         self.started: str | None = None
-        """Where the batch that ran last began."""
+        """The start of the batch that ran last."""
         self.initial: str | None = None
-        """What `initialOffset` answered when batch 0 was constructed."""
+        """The result of `initialOffset` when batch 0 was constructed."""
 
     def start(self, options: Mapping[str, str], *, schema: StructType | None = None, available_now: bool = False) -> None:
         """`schema`: what the user gave to `.schema()`."""
         self.begin(source(options).streamReader(schema_of(options) if schema is None else schema), available_now=available_now)
 
     def begin(self, reader: Any, *, available_now: bool = False) -> None:
-        """Go on where the two logs say."""
+        """Continue after the last batch in the two logs."""
         self.reader = reader
         self.batch, self.constructed, self.available, self.committed, self.start_of_0 = 0, False, None, None, None
         if available_now:
@@ -143,7 +146,7 @@ class MicroBatchExecution:
         return True
 
     def construct(self) -> bool:
-        """constructNextBatch: plan and log a batch; whether there is one to run."""
+        """constructNextBatch: plan and log a batch. Return whether there is one to run."""
         if self.constructed:
             return True
         first = self.available is None
@@ -166,7 +169,7 @@ class MicroBatchExecution:
         return True
 
     def run(self) -> list[pa.RecordBatch] | None:
-        """runBatch: plan the logged range and read it; None: Spark sees nothing new in it."""
+        """runBatch: plan the logged range and read it. Return None if the range is empty."""
         assert self.available is not None
         if self.committed is not None and self.committed == self.available:
             return None
@@ -175,7 +178,7 @@ class MicroBatchExecution:
         return run_tasks(self.reader, partitions)
 
     def done(self) -> None:
-        """The commit log gets the batch."""
+        """Write the batch to the commit log."""
         self.commits.add(self.batch)
         self._log({"commit": self.batch})
         self.committed = self.available
@@ -183,7 +186,7 @@ class MicroBatchExecution:
         self.constructed = False
 
     def next(self) -> list[pa.RecordBatch] | None:
-        """A whole micro-batch, what was planned and not done first; None: there is nothing new."""
+        """Run a whole micro-batch; first one that was planned and not committed. Return None if there is nothing new."""
         if not self.construct():
             return None
         found = self.run()
@@ -192,7 +195,7 @@ class MicroBatchExecution:
 
     @property
     def at(self) -> dict[str, Any]:
-        """The end of the last batch that was planned, or where the first one starts."""
+        """The end of the last planned batch, or the start of the first one."""
         self.look()
         found: dict[str, Any] = json.loads(self.available or self.start_of_0 or "{}")
         return found
@@ -212,7 +215,7 @@ class MicroBatchExecution:
 
 
 class SparkWrite:
-    """One batch write, planned when it is made; `run` its tasks, then `commit` or `abort` it, as often as Spark might.
+    """One batch write. The constructor plans it. `run` runs its tasks; `commit` and `abort` may be called repeatedly, as by Spark.
 
     As in Spark the writer crosses to tasks and to the committing process as bytes. `options`: those of the write, with `path`.
     """
@@ -225,7 +228,9 @@ class SparkWrite:
         return pickle.loads(self._pickled)
 
     def run(self, tasks: int = 2, *, query: str | None = None, batch: int | None = None) -> list[Staged]:
-        """What the accepted attempts report. `query`, `batch`: of the streaming query in whose `foreachBatch` it is."""
+        """Run the tasks. Return the commit messages of the accepted attempts. `query`, `batch`: the streaming query and batch, if
+        the write is in its `foreachBatch`.
+        """
         return _staged(self._writer, self._table, tasks, query, batch)
 
     def commit(self, messages: Sequence[Staged | None]) -> None:
@@ -236,7 +241,7 @@ class SparkWrite:
 
 
 class SparkStreamWrite:
-    """One micro-batch of `df.writeStream`. As in Spark a writer is made anew in the tasks' process and in the committing one."""
+    """One micro-batch of `df.writeStream`. As in Spark, the tasks' process and the committing process each make a new writer."""
 
     def __init__(self, options: Mapping[str, str], table: pa.Table, query: str, batch: int) -> None:
         self._options, self._table, self._query, self._batch = options, table, query, batch
@@ -256,7 +261,7 @@ class SparkStreamWrite:
 
 
 def _staged(writer: Callable[[], Any], table: pa.Table, tasks: int, query: str | None, batch: int | None) -> list[Staged]:
-    """The rows, divided among tasks in order; query and batch are in the tasks' local properties."""
+    """Divide the rows among tasks in order, and run them. Query and batch are in the tasks' local properties."""
     found = []
     size = -(-table.num_rows // tasks)
     known = {"sql.streaming.queryId": query, "streaming.sql.batchId": None if batch is None else str(batch)}
@@ -282,7 +287,7 @@ def spark_write(
     between: Callable[[], object] | None = None,
     query: str | None = None,
 ) -> None:
-    """A whole batch write. `between`: called before the commit. `query`: of the stream in whose `foreachBatch` it is."""
+    """Run a whole batch write. `between`: called before the commit. `query`: the stream, if the write is in its `foreachBatch`."""
     write = SparkWrite({**options, "path": topic}, table)
     messages = write.run(query=query)
     if between is not None:

@@ -1,4 +1,4 @@
-"""Spark drivers and executors that start in less processor time, for suites that start many of them.
+"""Start Spark drivers and executors in less processor time, for suites that start many of them.
 
 Half of the processor time of a Spark that lives for seconds goes into loading classes. Java's class data sharing (CDS) keeps loaded
 and verified classes in one file, which later processes map into memory. The first start on a machine runs a small job and writes
@@ -21,14 +21,14 @@ from metadata.common.errors import ConfigurationError
 from txnsegment.java import find_java
 
 SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a Java process that lives for seconds or minutes beside others: simple compiler, one thread for garbage."""
+"""Java options for short-lived processes: the simple compiler and one thread for garbage collection."""
 
 SILENT = "-Xlog:disable -Xlog:all=error:stderr"
-"""A process of another class path says nothing about the archive that it cannot use."""
+"""Silences the warning of a process with another class path, which cannot use the archive."""
 
 
 def spark_environment() -> dict[str, str]:
-    """Environment variables for a small driver, its executors, and whatever they start. Raises ConfigurationError."""
+    """Return the environment variables for a small driver, its executors and their child processes. Raises ConfigurationError."""
     archive = class_archive()
     return {
         "SPARK_LOCAL_IP": "127.0.0.1",

@@ -1,13 +1,13 @@
 """A deterministic simulator of the REAL protocol code: one seed, one schedule, byte for byte.
 
-A room imports those below it in this list, and no other (`make lint`).
+A package imports only packages below it in this list (`make lint`).
 
 schedules  one schedule by its seed, many by count
 search     every schedule of a small cast up to 3 preemptions and 1 crash
 quiet      the same schedules, fast
-casts      who is in a schedule, for each kind of schedules, and how many of each kind are run
+casts      the actors of a schedule, for each kind of schedule, and the share of each kind
 actors     writers, readers, consumers, sweepers: they run the code of `metadata`, the source and the sink as it is
-world      processes on one store, whose threads (greenlets) take turns as the scheduler says: who goes next, who crashes
-seen       what an outsider sees of the store's writes, what these mean, and what must be true in the end
-store      a store, files, a clock and watches; each call is a step, and a gate says what becomes of it
+world      processes on one store. The scheduler decides which thread (greenlet) takes the next step and which process crashes
+seen       records the store's writes from outside, interprets them, and checks the end state
+store      a store, files, a clock and watches; each call is a step, and a gate decides its fate
 """

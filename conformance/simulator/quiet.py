@@ -1,4 +1,4 @@
-"""Running thousands of schedules fast: without log lines and metrics; pure decoding and encoding is remembered by its input."""
+"""Run thousands of schedules fast: without log lines and metrics, and with caches for pure decoding and encoding."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _remembering: list[bool] = []
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """The same schedules, faster. Within another `quiet` it changes nothing: what is remembered goes on being remembered.
+    """A context that runs the same schedules faster. A nested `quiet` has no effect: the outer caches stay.
 
-    Nothing is remembered beyond it: the code may be another one then (a planted fault comes or goes).
+    The caches are cleared at the end, since the code may change afterwards (a mutant is planted or removed).
     """
     if _remembering:
         yield
@@ -71,13 +71,13 @@ def quiet() -> Iterator[None]:
 
 
 def _forget() -> None:
-    """Worlds that were made once and are copied, and pure functions' answers."""
+    """Clear the cached worlds and the cached results of pure functions."""
     for remembering in (stage.made, pasts.made, pasts.more, keyed.place, observer.decoded, observer.read_json):
         remembering.cache_clear()
 
 
 class Unread:
-    """A metric that nobody reads: what is counted is dropped."""
+    """A metric that drops all counts."""
 
     def labels(self, **labels: str) -> Self:
         return self
@@ -99,12 +99,14 @@ _NOTHING = nullcontext()
 
 
 def quiet_forever() -> None:
-    """For a process that does nothing else: what is remembered of one chunk of schedules serves the next."""
+    """`quiet` for the rest of the process: the caches of one chunk of schedules serve the next."""
     _forever.enter_context(quiet())
 
 
 def tidy() -> None:
-    """Collect the worlds that are over. What is still known then is of the code and the caches, and not looked at again."""
+    """Collect the garbage of finished worlds. The remaining objects belong to code and caches; they are frozen, so that later
+    collections skip them.
+    """
     gc.collect()
     gc.freeze()
 

@@ -41,7 +41,7 @@ whose owner may have died. The others end with a reader, who has to judge by wha
 
 @dataclass
 class Outcome:
-    """What one schedule gave. `digest` is the same for the same seed. `before`: commits that its world began with."""
+    """The result of one schedule. `digest` depends on the seed alone. `before`: the commits in the world before its first step."""
 
     seed: int
     violations: list[str]
@@ -69,7 +69,7 @@ def schedule(seed: int, *, only: str = "", trace: bool = False, digest: bool = F
 
 
 def cast_of(seed: int, only: str = "") -> Cast:
-    """The world of a seed with everybody in it, before its first step (its snapshots are as big as in production)."""
+    """Return the world of a seed with all actors, before its first step. Its snapshots are as big as in production."""
     rng = random.Random(seed)
     return drawn(rng, False, only)
 
@@ -170,7 +170,7 @@ def _subscribed(world: World) -> bool:
 
 
 def _sweep_files(world: World, process: Process) -> None:
-    """In the end only files are left that something names."""
+    """Sweep the files and check that only files remain that a record or snapshot names."""
     delete_orphans(process.cluster)
     world.clock.now += world.settings.orphan_age_ms + 1
     delete_orphans(process.cluster)
@@ -190,7 +190,7 @@ def _sweep_files(world: World, process: Process) -> None:
 
 
 def _part_files(process: Process) -> set[str]:
-    """Where the rows are that a read of everything returns."""
+    """Return the files of the rows that a read of everything returns."""
     reading = process.buffer.read(Selection(tuple(str(t.name) for t in Topics(process.cluster).list())))
     ledgers = (found for segment in reading.segments for found in segment.ledgers(0, reading.cut))
     return {part.path for found in ledgers for part in found.parts}
@@ -228,7 +228,7 @@ class Summary:
 
 
 def simulate(count: int, seed: int = 0, *, only: str = "", stop_after: int = 10) -> Summary:
-    """Run the schedules of `count` seeds from `seed` on (`only`: as in `schedule`); stop once `stop_after` of them were bad."""
+    """Run the schedules of `count` seeds from `seed` on (`only`: as in `schedule`). Stop after `stop_after` bad ones."""
     summary = Summary()
     started = time.perf_counter()
     with quiet():

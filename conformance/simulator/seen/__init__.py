@@ -1,1 +1,1 @@
-"""What an outsider sees of the store's writes, what these mean, and what must be true of them in the end."""
+"""Records the store's writes from outside, interprets them, and checks the end state."""

@@ -1,4 +1,4 @@
-"""What must be true of a finished world: the history checker says it; and what is left at rest in its store, counted for it."""
+"""Check a finished world by the history checker, and count the records that remain in its store."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ COUNTED = ("/log/", "/txn/id/", "/txn/op/", "/txn/app/", "/txn/segment-state/abo
 
 
 def violations(history: History) -> list[str]:
-    """Everything that the checker finds, each once, in words."""
+    """Return all violations that the checker finds, each once, as text."""
     return list(dict.fromkeys(map(str, check(history.events))))
 
 
 def at_rest(history: History, state: MemoryState, applications: int, segments: int) -> None:
-    """Count what is left when everything is decided, retention and grace have passed and sweeps have run (invariant 14)."""
+    """Count the remaining records when all transactions are decided, retention and grace are over, and sweeps have run (invariant
+    14).
+    """
     counts = Counter(_kind(key.path) for key in state.records)
     allowed = {"/log/": 1, "/txn/app/": applications, "/txn/segment-events/": 3 * segments}
     history.events.append(

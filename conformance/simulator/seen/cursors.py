@@ -1,6 +1,6 @@
-"""What a write of a cursor record means, read from its JSON alone: claims taken, moved into the cursor, given back, plain acks.
+"""Interpret a write of a cursor record from its JSON alone: pending acks that are added, committed or dropped, and plain acks.
 
-It has an arithmetic of its own, on numbers, so that it finds out when the product's is wrong.
+It has its own arithmetic on numbers, so that it detects errors in the product's.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def lacks(cursor: bytes, last: tuple[int, int]) -> bool:
 
 
 def acknowledged(record: Any) -> Covered:
-    """What a cursor's record says is done."""
+    """Return the rows that a cursor's record shows as acknowledged."""
     mark = record.get("markDelete")
     if mark is None:
         return covered(record.get("acked", []))

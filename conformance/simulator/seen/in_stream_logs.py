@@ -1,4 +1,4 @@
-"""What a write below /persistent/ means, read from its JSON alone: an entry of a topic's or coordinator's log; a topic's record."""
+"""Interpret a write below /persistent/ from its JSON alone: an entry of a topic's or coordinator's log, or a topic's record."""
 
 from __future__ import annotations
 

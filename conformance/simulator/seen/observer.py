@@ -1,7 +1,7 @@
-"""What an outsider records of a world: each write to the store as it happens, and what the actors asked for, were told and read.
+"""Record the history of a world: each write to the store, and the requests, replies and reads of the actors.
 
-It reads the records' JSON by itself and gives the events of `conformance.history.format`; what is wrong is the checker's to say.
-Its clock is the number of the event: of two events it is always known which was first.
+It parses the records' JSON by itself and produces the events of `conformance.history.format`; the checker judges them. The time of
+an event is its number, so the order of any two events is known.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _DECODER = json.JSONDecoder()
 
 @lru_cache(20_000)
 def read_json(body: bytes) -> Any:
-    """Remembered by the bytes: look at it, never change it."""
+    """Parse JSON, cached by its bytes. Callers must not change the result."""
     return _DECODER.decode(body.decode())
 
 
@@ -62,7 +62,7 @@ class History(Observer):
     allowance_ms: int = 0
     events: list[Event] = field(default_factory=list)
     aborting: Callable[[], str | None] = lambda: None
-    """The attempt that the actor of now may abort, if it is a late abort."""
+    """Returns the attempt that the current actor may abort, if it is a late abort."""
     acking: Callable[[], bool] = lambda: False
     """Whether the actor of now acknowledges without a transaction: then it may drop a void claim and ack the same rows at once."""
     moving: Callable[[], Sequence[int]] = tuple
@@ -70,11 +70,11 @@ class History(Observer):
     or below one of them is acknowledged then.
     """
     showing: Callable[[Event], None] = lambda layout: None
-    """Told of each layout as it is shown."""
+    """Called with each layout that is written."""
     trimmed: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Up to which position of each segment retention has taken the rows."""
+    """The last trimmed position of each segment."""
     ack_logs: dict[str, AckLog] = field(default_factory=dict)
-    """Of persistent topics: what their pending-ack logs have come to."""
+    """The state of the pending-ack logs of persistent topics."""
     movable: set[str] = field(default_factory=set)
     """Cursors that somebody has made or moved."""
     writes: int = 0
@@ -94,15 +94,15 @@ class History(Observer):
         return len(self.events)
 
     def bad(self, what: str, invariant: int | None = None) -> None:
-        """Something that only a participant can see to be wrong."""
+        """Record a violation that only a participant can detect."""
         self.events.append(Complaint(len(self.events), what, invariant))
 
     def digest(self) -> str:
-        """The same for the same events."""
+        """A digest of the events."""
         return hashlib.sha256(json.dumps(self.events).encode()).hexdigest()
 
     def recorded(self, seed: int) -> list[Event]:
-        """The history as it goes into a file."""
+        """The history in its file format."""
         return [Start(0, "conformance.simulator", "events", seed), *self.events]
 
     # --- the actors -----------------------------------------------------------------------------------------------
@@ -123,11 +123,11 @@ class History(Observer):
         self.reads += 1
 
     def missed(self, who: str, error: Exception) -> None:
-        """A read failed, and not for a fault that was injected: what it needs is gone."""
+        """Record that a read failed without an injected fault: a file or record that it needs is gone."""
         self.events.append(ReadFailed(len(self.events), who, type(error).__name__, False, str(error)))
 
     def swept(self, who: str, began: int, now_ms: int) -> None:
-        """A sweep that ends what is past its deadline has ended well."""
+        """Record that a sweep which aborts timed-out transactions has succeeded."""
         self.events.append(Sweep(len(self.events), began, who, now_ms))
 
     # --- the store ------------------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""A store, files and a clock of a simulated world: each call is a step, and a gate says what becomes of it."""
+"""The store, files and clock of a simulated world: each call is a step, and a gate decides its fate."""

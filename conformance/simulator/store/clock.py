@@ -1,4 +1,4 @@
-"""The clock of a world: the store's time, and every process's own."""
+"""The clock of a simulated world: the store's time, and each process's own time."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ START_MS = 1_700_000_000_000
 
 
 class SimulatedClock:
-    """Moves when the scheduler says so. Sleeping is a step. The store's time may be set back (`back`), no process's own is."""
+    """A clock that the scheduler moves. Sleeping is a step. The store's time may be set back (`back`), a process's
+    own time never.
+    """
 
     def __init__(self) -> None:
         self.now = START_MS
         self.falls: list[int] = []
-        """The times to which it was set back."""
+        """The times to which the store's time was set back."""
         self.lost = 0
-        """By how much in all."""
+        """The sum of all set-backs, in ms."""
         self.highest = START_MS
-        """The latest time that it was set back from."""
+        """The latest time from which it was set back."""
         self.pause: Callable[[str, str], Fate] = lambda kind, what: Fate.GO
 
     def now_ms(self) -> int:

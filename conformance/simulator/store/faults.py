@@ -1,6 +1,6 @@
-"""A metadata store whose every atomic step passes a gate: the gate says what becomes of it.
+"""A metadata store in which each atomic step passes a gate, and the gate decides the step's fate.
 
-Used with a gate that counts (crash exactly at the k-th step) and with the scheduler's (who goes next, and what befalls him).
+It is used with a gate that counts (crash exactly at the k-th step) and with the scheduler's gate (next actor, and its faults).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from metadata.store.memory import MemoryState
 
 
 class Fate(Enum):
-    """What becomes of one step."""
+    """The fate of one step."""
 
     GO = auto()
     CRASH_BEFORE = auto()
     """The caller dies; the step never happens."""
     CRASH_AFTER = auto()
-    """The step happens; the caller dies before it hears of it."""
+    """The step happens; the caller dies before the reply."""
     LOSE_REPLY = auto()
     """UnknownOutcome, and it happened."""
     LOSE_REQUEST = auto()
@@ -42,7 +42,7 @@ class Fate(Enum):
 
 
 class Crashed(BaseException):
-    """The process is dead: nothing of it runs on, whatever it catches."""
+    """The process is dead. It is not an Exception, so that no code of the process catches it and continues."""
 
 
 Gate = Callable[[str, str], Fate]
@@ -54,11 +54,11 @@ def always(kind: str, what: str) -> Fate:
 
 
 class Wakes(Protocol):
-    """Who wakes the watches of a world, and when: late, twice, or never."""
+    """Wakes the watches of a world: in time, late, twice or never."""
 
     @property
     def open(self) -> Collection[Watch]:
-        """The watches that somebody waits for."""
+        """The open watches."""
         ...
 
     def add(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch: ...
@@ -67,7 +67,7 @@ class Wakes(Protocol):
 
 
 class Observer:
-    """Sees each write that happens, with what was there before. The default sees nothing."""
+    """Receives each write that happens, with the record before it. The default does nothing."""
 
     def wrote(self, key: Key, before: bytes | None, after: bytes | None) -> None:
         """`after` None: deleted."""
@@ -109,7 +109,7 @@ class GatedStore(MetadataStore):
         return GatedView(self)
 
     def read(self) -> MemoryState:
-        """The state that answers a read of now."""
+        """Return the state that answers a read now."""
         if self.lagging is None or self.lagging():
             return self._replica
         self._replica = self.state.snapshot()
@@ -149,12 +149,12 @@ class GatedStore(MetadataStore):
         return records
 
     def reply(self) -> None:
-        """It takes its time: others may go on between a step and its answer."""
+        """Delay the reply: other actors may take steps between a step and its reply."""
         if self.gate("reply", "") is not Fate.GO:
             raise Crashed
 
     def _attempt(self, writes: Sequence[Write]) -> None:
-        """A request that arrives late: nobody hears its answer."""
+        """Run a request that arrives late. Its reply is lost."""
         try:
             self._apply(writes)
         except BadVersion:

@@ -1,4 +1,4 @@
-"""Parts whose rows have keys, as files of a simulated world: they say row by row what is in them, so that one can be divided."""
+"""Part files with keyed rows in a simulated world. The file lists its rows, so that a part can be divided."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def content(rows: Sequence[Keyed]) -> bytes:
 
 @lru_cache(20_000)
 def rows_of(path: str, data: bytes) -> tuple[tuple[str, str | None], ...]:
-    """(id, key) of each row of a part. One that holds no rows with keys is a row by itself, known by its path."""
+    """Return (id, key) of each row of a part. A part without keyed rows counts as one row with its path as id."""
     return tuple((name, key) for name, key in json.loads(data)) if data[:1] == b"[" else ((path, None),)
 
 

@@ -1,4 +1,4 @@
-"""Parts of a simulated world put together, as compaction does it: files that say of each row where it is from."""
+"""Compacted files of a simulated world. Each lists the origin of every row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Origin(NamedTuple):
 
 
 def joined(storage: LedgerStorage, folder: str, units: Sequence[Unit], *, name: str) -> Moved | None:
-    """A compacted file says on each line where its row came from. Every file that is put together must be there."""
+    """Return a compacted file with the origin of one row on each line. Every file that is joined must exist."""
     parts = [part for unit in units for part in unit.parts]
     rows = [row for part in parts for row in rows_of(storage.read(part.path), part)]
     data = "\n".join(json.dumps(row) for row in rows).encode()

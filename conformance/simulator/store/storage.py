@@ -1,6 +1,6 @@
 """A ledger storage in memory: the interface of `ledgers.storage.LedgerStorage`, each call a step of the gate.
 
-Its own kind of part: a file whose content is its path, so that a part that was deleted is noticed when it is read.
+A part is a file whose content is its own path, so that a read notices a deleted part.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ class Disk:
 
 
 class GatedStorage(LedgerStorage):
-    """`gate_reads`: whether reading a file is a step, too. Files never change: it is one only where somebody deletes files."""
+    """The storage of one process. `gate_reads`: whether reading a file is a step, too. Files never change, so this matters only in
+    worlds that delete files.
+    """
 
     def __init__(self, disk: Disk, gate: Gate = always, *, gate_reads: bool = True) -> None:
         self.uri, self._path = "file:///simulated", "/simulated"

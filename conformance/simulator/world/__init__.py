@@ -1,1 +1,1 @@
-"""Where a schedule happens: processes on one store, whose threads take turns as the scheduler says."""
+"""The world of a schedule: processes on one store. The scheduler decides which thread takes the next step."""

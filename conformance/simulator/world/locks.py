@@ -1,4 +1,4 @@
-"""Locks between the threads of a simulated process: greenlets of one thread, which a lock of the system's does not keep apart."""
+"""Locks between the threads of a simulated process. These are greenlets of one thread, so a lock of the system does not work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from conformance.simulator.world.scheduler import Actor, World
 
 NEVER = 1 << 60
-"""A step that does not come: whoever waits has no turn before he is woken."""
+"""A step number that is never reached: a waiting actor takes no step before it is woken."""
 
 
 class SimulatedLock:

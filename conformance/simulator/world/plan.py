@@ -1,4 +1,4 @@
-"""How one schedule behaves, drawn from its seed."""
+"""The fault probabilities of one schedule, drawn from its seed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from conformance.simulator.store.faults import Fate
 
 CHANCES = 1 << 20
-"""A fate's chance is counted in parts of this."""
+"""The unit of a fate's probability is 1 / CHANCES."""
 
 
 @dataclass(frozen=True)

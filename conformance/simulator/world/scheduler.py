@@ -1,5 +1,5 @@
-"""The world: a store, a disk, a clock, and actors that take turns. At each step of the store or the disk the scheduler decides
-who goes next and what becomes of the step. Everything random comes from one seed.
+"""The world: a store, a disk, a clock, and actors. At each call of the store or the disk the scheduler chooses the actor of the
+next step and the fate of the step. All random numbers come from one seed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _wakes = attrgetter("wakes")
 
 
 class Process:
-    """What dies together: a session, a memory of the log, threads."""
+    """A simulated process: a session, a cache of the log, and threads. They die together."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name, self.alive = world, name, True
@@ -84,11 +84,11 @@ class Process:
             self.sweeper.last_fold = world.clock.monotonic()
 
     def aftermath(self, job: Callable[[], object]) -> None:
-        """What a commit does not wait for becomes another thread of the process."""
+        """Run the post-commit work in another thread of the process."""
         self.aside(job, self.sweeper.share)
 
     def aside(self, *jobs: Callable[[], object]) -> None:
-        """Another thread does this, and what fails is put off to the next sweep, as in `metadata.write.aftermath`."""
+        """Run the jobs in another thread. A failed job is left to the next sweep, as in `metadata.write.aftermath`."""
 
         def run() -> None:
             for job in jobs:
@@ -111,11 +111,11 @@ class Actor:
         self.process, self.name, self.on_crash = process, name, on_crash
         self.greenlet = greenlet.greenlet(run, process.world.hub)
         self.asked: str | None = None
-        """The kind of the step that it wants to do next; None: it has not begun."""
+        """The kind of the actor's next step; None if the actor has not begun."""
         self.what = ""
         self.wakes = 0
         self.nap: tuple[int, int] | None = None
-        """After so many steps of its own it sleeps for so many of the others: long enough for a whole sweep in between."""
+        """(own steps before the nap, steps of the others during it). A nap is long enough for a whole sweep."""
         self.aborts: str | None = None
         self.opened = False
         """Whether its transaction's header exists (so that its deadline protects the world from it)."""
@@ -129,19 +129,19 @@ class World:
     state: MemoryState = field(default_factory=MemoryState)
     trace: list[str] | None = None
     files_go: bool = True
-    """Whether anybody deletes files. If not, reading one (they never change) is no step of its own."""
+    """Whether an actor deletes files. If not, reading a file is not a step, since files never change."""
     rested: bool = False
-    """Whether a new process counts as one that has just swept: it does its share later."""
+    """Whether a new process counts as one that has just swept, so that its share of the sweeping comes later."""
     before: Sequence[Event] = ()
-    """What has happened before."""
+    """The events before the first step."""
     brief: bool = False
-    """Whether it does in a share of its sweeps only what rarely finds anything (docs/conformance.md)."""
+    """Whether the steps of a sweep that rarely find anything run only in a share of the sweeps (docs/conformance.md)."""
     clock: SimulatedClock = field(default_factory=SimulatedClock)
     actors: list[Actor] = field(default_factory=list)
     steps: int = 0
     crashes: int = 0
     calm: bool = False
-    """No faults any more: the end, where everything must come right."""
+    """Whether faults have ended. In this last phase all work must succeed."""
 
     def __post_init__(self) -> None:
         self.disk = Disk(self.clock)
@@ -156,11 +156,11 @@ class World:
         self._random, self._bits = self.rng.random, self.rng.getrandbits
         self._limit, self._stay, self._jump, self._harm, self._sleepy = 0, 0, 0.0, 0, 0.0
         self._last: Actor | None = None
-        """Who took the last step, and may stay."""
+        """The actor of the last step."""
         self._chance = 0
-        """What may become of the step that was drawn last."""
+        """The random number that decides the fate of the step that was drawn last."""
         self._leaper: Actor | None = None
-        """Whose step was drawn from the gate, and before it the clock leaps."""
+        """The actor whose step was drawn in `gate` and comes after a leap of the clock."""
 
     def lock(self) -> SimulatedLock:
         return SimulatedLock(self)
@@ -182,7 +182,7 @@ class World:
         return self.current is not None and not self.calm and self._random() < self.plan.dumb
 
     def later(self, effect: Callable[[], None]) -> None:
-        """A request that is still under way: it is its sender's also when it arrives."""
+        """Let a request arrive some steps later. It still counts as its sender's request then."""
         sender = self.current
 
         def arrives() -> None:
@@ -198,7 +198,7 @@ class World:
         self._late.append((self.steps + steps, effect))
 
     def _wake_delays(self) -> tuple[int, ...]:
-        """What becomes of one wake-up: it comes after so many steps; or never; or twice."""
+        """Return the delays of one wake-up in steps: one, two (it comes twice), or none (it is lost)."""
         chance = self._random()
         if chance < self.plan.deaf:
             return ()
@@ -206,10 +206,10 @@ class World:
         return (first, first + self.rng.randrange(60)) if chance > 0.9 else (first,)
 
     def gate(self, kind: str, what: str) -> Fate:
-        """The step that the actor of now wants to do; what becomes of it, once it is his turn.
+        """Wait until the current actor's step is due, and return the step's fate.
 
-        Who is next is drawn here and woken from here: to go by way of the hub costs two switches, and if it is the same actor he
-        needs none. To the hub is left what is rare: what arrives late, a leap of the clock, the end; and the trace.
+        The next actor is drawn and woken here. A detour by the hub would cost two switches; without it the same actor needs none.
+        The hub handles only rare cases: late requests, leaps of the clock, the end, and traces.
         """
         actor = self.current
         if actor is None:
@@ -250,10 +250,10 @@ class World:
     # --- who goes next -------------------------------------------------------------------------------------------
 
     def run(self, limit: int) -> bool:
-        """Let them take turns until all are done; False if they are not after `limit` steps.
+        """Run the actors until all are done. Return False if they are not done after `limit` steps.
 
-        The 60 random bits of a step say whether the last one stays (10), who goes else (20), how long it takes (3), and what
-        becomes of it (20).
+        The random bits of a step decide whether the last actor stays (10), which other actor is next (20), the step's duration (3)
+        and its fate (20).
         """
         plan = self.plan
         self._last, self._limit, self._stay = None, limit, int(plan.stay * 1024)
@@ -274,7 +274,7 @@ class World:
         return not self.actors
 
     def _draw(self) -> Actor:
-        """A step begins: whose it is."""
+        """Begin a step, and return its actor."""
         self.steps += 1
         if self._late:
             self.arrive()
@@ -290,7 +290,7 @@ class World:
         return actor
 
     def _enter(self, actor: Actor) -> Fate:
-        """It is his turn: what becomes of what he asked for."""
+        """Begin an actor's turn, and return the fate of its step."""
         self.current = actor
         kind, actor.asked = actor.asked, None
         if self._chance >= self._harm or kind is None:
@@ -306,7 +306,7 @@ class World:
         return fate
 
     def _turns(self, actor: Actor) -> None:
-        """From this actor's step on, until somebody comes back to the hub: it is he who did the last step."""
+        """Run from this actor's step until an actor returns to the hub. That actor did the last step."""
         begun = actor.asked is not None
         fate = self._enter(actor)
         try:
@@ -330,7 +330,7 @@ class World:
             self._pauses(last)
 
     def _pauses(self, actor: Actor) -> None:
-        """Sometimes a thread pauses for a while; sometimes its whole process, long enough to be a zombie when it wakes."""
+        """Let a thread pause at random, or its whole process, for so long that its transactions time out meanwhile (a zombie)."""
         if self.calm:
             return
         if actor.nap is not None:
@@ -351,7 +351,7 @@ class World:
             actor.wakes = self.steps + self.rng.choice((5, 30, 150))
 
     def kill(self, process: Process) -> None:
-        """SIGKILL: nothing of it runs on; somebody may restart it."""
+        """Kill a process, as SIGKILL does. Its actors' `on_crash` may restart it."""
         process.alive = False
         doomed = [a for a in self.actors if a.process is process]
         self.actors = [a for a in self.actors if a.process is not process]
@@ -378,7 +378,7 @@ class World:
                 effect()
 
     def close(self) -> None:
-        """Nobody uses it any more: let go of everything, so that all of it goes at once, and not when cycles are looked for."""
+        """Drop all references, so that the memory is freed at once and not by a later garbage collection."""
         vars(self).clear()
 
     def jump(self, ms: int) -> None:

@@ -1,4 +1,4 @@
-"""The stage of a world: its topics, made by the real code once and copied since."""
+"""The initial state of a world: its topics. The real code creates them once; later worlds get copies."""
 
 from __future__ import annotations
 
