@@ -37,7 +37,7 @@ def published(weights: Iterable[Weight], times: Iterable[tuple[int, int]]) -> It
         yield Published(next(ms for number, ms in known if number == weight.number), weight)
 
 
-def limited(logs: Mapping[str, Stretch], *, max_rows: int | None, max_bytes: int | None) -> dict[str, int]:
+def ends_by_publish_time(logs: Mapping[str, Stretch], *, max_rows: int | None, max_bytes: int | None) -> dict[str, int]:
     """Return the end of the micro-batch in each log: whole ledgers within the limits, but at least one ledger in all.
 
     A log whose ledgers are all taken is read to the end of its range, which may lie beyond its last ledger, e.g. at a seal.

@@ -103,7 +103,9 @@ def limited(ranges: Sequence[LogRange], *, max_rows: int | None, max_bytes: int 
         (one,) = ranges
         weights = one.reading.weights(one.start, one.end)
         return {one.log: transitions.limited(weights, ends[one.log], max_rows=max_rows, max_bytes=max_bytes)}
-    return limits.limited({one.log: _stretch(one, ends[one.log]) for one in ranges}, max_rows=max_rows, max_bytes=max_bytes)
+    return limits.ends_by_publish_time(
+        {one.log: _stretch(one, ends[one.log]) for one in ranges}, max_rows=max_rows, max_bytes=max_bytes
+    )
 
 
 def _stretch(one: LogRange, end: int) -> Stretch:

@@ -10,7 +10,7 @@ from conformance.mutants.planting import Real, fault
 from conformance.store.faults.planting import SoundView
 from metadata.log.live_log import Entry, Listing, LiveLog
 from metadata.read.log_reader import LogReader
-from metadata.read.reading import Reading, Selection
+from metadata.read.reading import LogSelection, Reading
 from metadata.read.segment_view import StoredSegment
 from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.records import paths
@@ -126,7 +126,7 @@ class _Remembering(SoundView):
     at=f"{_BUFFER}._read",
     by="script a28_log_is_read_before_snapshots",
 )
-def log_before_snapshot(real: Real, self: TransactionBuffer, view: View, selection: Selection, uncommitted: bool) -> Any:
+def log_before_snapshot(real: Real, self: TransactionBuffer, view: View, selection: LogSelection, uncommitted: bool) -> Any:
     early = _Remembering(view)
     _, names = self._topics(view, selection)
     early.get_many([paths.watermark(name) for _, _, name in names])
@@ -139,7 +139,7 @@ def log_before_snapshot(real: Real, self: TransactionBuffer, view: View, selecti
     at=f"{_BUFFER}._read",
     by="script a32_layouts_are_read_after_the_log",
 )
-def layouts_before_log(real: Real, self: TransactionBuffer, view: View, selection: Selection, uncommitted: bool) -> Any:
+def layouts_before_log(real: Real, self: TransactionBuffer, view: View, selection: LogSelection, uncommitted: bool) -> Any:
     early = _Remembering(view)
     self._topics(early, selection)
     return real(self, early, selection, uncommitted)
@@ -151,7 +151,7 @@ def layouts_before_log(real: Real, self: TransactionBuffer, view: View, selectio
     at=f"{_BUFFER}._read",
     by="script a29_cut_is_not_taken_from_a_moving_watermark",
 )
-def cut_from_the_watermark(real: Real, self: TransactionBuffer, view: View, selection: Selection, uncommitted: bool) -> Reading:
+def cut_from_the_watermark(real: Real, self: TransactionBuffer, view: View, selection: LogSelection, uncommitted: bool) -> Reading:
     reading: Reading = real(self, view, selection, uncommitted)
     if reading.undecided:
         return reading
@@ -246,7 +246,7 @@ def void_holds_readers(real: Real, number: int, seal: int | None) -> bool:
     at=f"{_BUFFER}.read_to",
     by="script a31_replay_never_returns_fewer_rows",
 )
-def replay_with_fewer_rows(real: Real, self: TransactionBuffer, selection: Selection, end: int, *, attempts: int) -> Reading:
+def replay_with_fewer_rows(real: Real, self: TransactionBuffer, selection: LogSelection, end: int, *, attempts: int) -> Reading:
     return self.read(selection)
 
 

@@ -25,7 +25,7 @@ from conformance.scenarios.scenario import Scenario
 from conformance.scenarios.together import ANSWER_SECONDS, ANSWERS, ENOUGH, LOADED, START, STOP, late, looks, say, wait_until
 from metadata.client.client import Client, client
 from metadata.cluster.cluster import open_cluster
-from metadata.read.reading import Reading, Selection
+from metadata.read.reading import LogSelection, Reading
 from metadata.records.cluster_records import Settings
 from metadata.records.names import topic_name
 from metadata.rules.transitions import Claim
@@ -155,7 +155,7 @@ def watch_buffer(place: Place, stop: Path) -> Watched:
     seen = Watched()
     for _ in looks(stop):
         began = now()
-        reading = mine.buffer.read(Selection(names=(name,)))
+        reading = mine.buffer.read(LogSelection(names=(name,)))
         at = now()
         seen.wrong += [f"cut {reading.cut}: {what}" for what in torn(reading)]
         tops = ((s.name, s.last(reading.cut)) for s in reading.segments)

@@ -22,7 +22,7 @@ from conformance.scripts.reading import rows
 from conformance.scripts.stepping import acks_of, step
 from conformance.scripts.world import Process, Work, World
 from metadata.read import backlog
-from metadata.read.reading import Selection
+from metadata.read.reading import LogSelection
 from metadata.records.names import topic_name
 from metadata.rules.acks import Ack
 from spark_txn_source.acked import acknowledged
@@ -76,7 +76,7 @@ def _only_acks(world: World, cmd: Command) -> Sequence[Ack]:
 def show_backlog(world: World, cmd: Command) -> list[str]:
     name, *topics = cmd.words
     process = world.process(cmd.who("c1"))
-    selection = Selection(tuple(segment(world.state, t) if "." in t else str(topic_name(t)) for t in topics))
+    selection = LogSelection(tuple(segment(world.state, t) if "." in t else str(topic_name(t)) for t in topics))
 
     def run() -> list[str]:
         reading = process.client.buffer.read(selection)

@@ -29,7 +29,7 @@ from ledgers.model import Part
 from metadata.client.providers import Providers, SubscriptionsProvider
 from metadata.instream.client import InStream
 from metadata.instream.coordinator import InStreamCommitted
-from metadata.read.reading import Selection
+from metadata.read.reading import LogSelection
 from metadata.records import paths
 from metadata.records.names import PersistentName, TopicName, persistent_name
 from metadata.records.persistent_records import CONTAINS_TXN, Model
@@ -155,7 +155,7 @@ def migrated(world: World, cmd: Command) -> list[str]:
     name, process = TopicName("public", "default", cmd.one()), world.process(cmd.who("r1"))
 
     def run() -> list[str]:
-        reading = process.client.buffer.read(Selection((str(name),)))
+        reading = process.client.buffer.read(LogSelection((str(name),)))
         names = [(segment, "p" if segment.info.legacy_topic_name else segment.info.segment_id) for segment in reading.segments]
         rows = [
             f"{segment.number(found.id)}={shown}/{found.id}:0..{found.last_entry}"

@@ -22,7 +22,7 @@ def records(state: MemoryState, start: str) -> list[tuple[Key, Any]]:
 
 def layouts(state: MemoryState) -> dict[str, Any]:
     """The layout of each topic by its short name, including tombstones."""
-    return {paths.topic_of(key.path).name: layout for key, layout in records(state, "/topics/")}
+    return {paths.topic_at(key.path).name: layout for key, layout in records(state, "/topics/")}
 
 
 def segments(state: MemoryState, topic: str) -> list[str]:

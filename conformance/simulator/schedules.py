@@ -27,7 +27,7 @@ from ledgers.compaction import COMPACTED
 from metadata.client.passes import delete_orphans
 from metadata.instream import snapshots as buffer_snapshots
 from metadata.instream import steps, transaction_log
-from metadata.read.reading import Selection
+from metadata.read.reading import LogSelection
 from metadata.records import paths
 from metadata.topics.topics import Topics
 from metadata.write import coordinator
@@ -191,7 +191,7 @@ def _sweep_files(world: World, process: Process) -> None:
 
 def _part_files(process: Process) -> set[str]:
     """Return the files of the rows that a read of everything returns."""
-    reading = process.buffer.read(Selection(tuple(str(t.name) for t in Topics(process.cluster).list())))
+    reading = process.buffer.read(LogSelection(tuple(str(t.name) for t in Topics(process.cluster).list())))
     ledgers = (found for segment in reading.segments for found in segment.ledgers(0, reading.cut))
     return {part.path for found in ledgers for part in found.parts}
 
@@ -208,7 +208,7 @@ def _snapshot_files(process: Process) -> set[str]:
 
 def _read_all(world: World, process: Process, when: str) -> tuple[Row, ...]:
     topics = tuple(str(t.name) for t in Topics(process.cluster).list())
-    selection = Selection(topics)
+    selection = LogSelection(topics)
     began = world.history.now()
     reading = process.buffer.read(selection)
     rows = collect(world, reading, 0, reading.cut, reading.whole_from())

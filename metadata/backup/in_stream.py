@@ -232,7 +232,7 @@ def logs(kept: Kept) -> Iterator[Prefix]:
     """Yield the logs that a record of a backup has, which a restore must advance."""
     path = kept.key.path
     if path.startswith(paths.TOPICS.first):
-        yield paths.log(paths.topic_of(path))
+        yield paths.log(paths.topic_at(path))
     elif path.startswith(paths.SUBSCRIPTIONS.first):
         where, life = paths.subscription_of(path), SubscriptionRecord.from_bytes(kept.value).life
         yield paths.ack_log(*where, life)

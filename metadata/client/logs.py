@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from metadata.client.client import Client
 from metadata.client.providers import Providers
 from metadata.read.log_reader import ClusterLog, How, LogReader
-from metadata.read.reading import Reading
-from metadata.read.reading import Selection as LogSelection
+from metadata.read.reading import LogSelection, Reading
 from metadata.read.selection import LOG, Pattern, Position, Selection
 from metadata.records.names import SegmentName, TopicName, is_persistent, persistent_name, topic_name
 from metadata.records.persistent_records import Model, PersistentLayout

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from metadata.client.client import Client
 from metadata.common.errors import BadVersion, OptionError, TopicSealed, UnknownOutcome
 from metadata.cursors.cursors import Where
-from metadata.read.reading import Reading, Selection
+from metadata.read.reading import LogSelection, Reading
 from metadata.records import paths
 from metadata.records.json_records import JsonRecord
 from metadata.records.names import PersistentName, TopicName, any_topic_name, check_new, is_persistent, persistent_name, topic_name
@@ -260,7 +260,7 @@ class _Segments:
     client: Client
 
     def read(self, name: str) -> Reading:
-        return self.client.buffer.read(Selection((name,)))
+        return self.client.buffer.read(LogSelection((name,)))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ SUBSCRIPTIONS = KeyRange("/persistent/subscriptions/", "/persistent/subscription
 
 
 @lru_cache(maxsize=4096)
-def topic_of(path: str) -> PersistentName:
+def topic_at(path: str) -> PersistentName:
     _, _, _, tenant, namespace, name = path.split("/")
     return PersistentName(decode(tenant), decode(namespace), decode(name))
 

@@ -179,7 +179,7 @@ class TopicLogs:
             return False
         if not isinstance(self.selection, Pattern):
             return True
-        there = {name for name in map(paths.topic_of, view.keys(paths.TOPICS)) if self.selection.matches(name)}
+        there = {name for name in map(paths.topic_at, view.keys(paths.TOPICS)) if self.selection.matches(name)}
         new = there - self._met
         self._met.update(new)  # the caller reads them next
         return not new

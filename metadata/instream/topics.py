@@ -236,7 +236,7 @@ def with_system_property(layout: PersistentLayout, value: str) -> PersistentLayo
 
 def every(view: View, pattern: re.Pattern[str] | None = None) -> list[PersistentTopic]:
     """Return all persistent topics, tombstones included, sorted by name. Transaction logs, which hold no rows, are left out."""
-    found = [paths.topic_of(path) for path in view.keys(paths.TOPICS)]
+    found = [paths.topic_at(path) for path in view.keys(paths.TOPICS)]
     names = sorted(n for n in found if not is_system(n) and (pattern is None or pattern.fullmatch(str(n))))
     records = view.get_many([paths.topic(n) for n in names]) if names else []
     return [PersistentTopic(n, PersistentLayout.of(r), r) for n, r in zip(names, records, strict=True) if r is not None]

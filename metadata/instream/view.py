@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from ledgers.model import Ledger
 from metadata.common.errors import OffsetOutOfRange
 from metadata.instream.reading import TopicReading
-from metadata.read.reading import Reading
-from metadata.read.reading import Selection as LogSelection
+from metadata.read.reading import LogSelection, Reading
 from metadata.read.segment_view import SegmentView
 from metadata.read.selection import AtLog
 from metadata.read.selection import Position as Place

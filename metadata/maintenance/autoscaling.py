@@ -12,7 +12,7 @@ from ledgers import snapshots
 from metadata.cluster.cluster import Cluster
 from metadata.common.failures import RACES, contained
 from metadata.maintenance.leading import Leadership
-from metadata.read.reading import Reading, Selection
+from metadata.read.reading import LogSelection, Reading
 from metadata.read.segment_view import SegmentView
 from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.rules import scaling
@@ -60,7 +60,7 @@ class Autoscaler:
         return done
 
     def _scale(self, topics: Topics, topic: Topic, rule: Rule, done: Scaled) -> None:
-        reading = self.buffer.read(Selection((str(topic.name),)))
+        reading = self.buffer.read(LogSelection((str(topic.name),)))
         now = reading.topics[0]
         since = reading.now_ms - rule.cool_down_ms
         young = {s.info.segment_id for s in reading.segments if s.info.created_at_ms > since}

@@ -20,7 +20,7 @@ from metadata.common.failures import RACES, contained
 from metadata.cursors.cursors import live
 from metadata.maintenance.compaction import change_snapshot
 from metadata.read.marker_model import MigratedSegment
-from metadata.read.reading import Reading, Selection
+from metadata.read.reading import LogSelection, Reading
 from metadata.read.segment_view import SegmentView
 from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.records import paths
@@ -61,7 +61,7 @@ class Trimmer:
         TopicNotFound, CorruptSnapshot, StorageError, TxnConflict.
         """
         done = Trimmed() if done is None else done
-        reading = self.buffer.read(Selection((str(name),)))
+        reading = self.buffer.read(LogSelection((str(name),)))
         (topic,) = reading.topics
         policies = self.policies(name, topic.layout)
         if policies.retention_ms is not None or policies.retention_bytes is not None:
@@ -181,7 +181,7 @@ class Trimmer:
         if not infos:
             return {}
         grace_ms = self.cluster.settings.grace_period_ms
-        reading = self.buffer.read(Selection((str(name),)))
+        reading = self.buffer.read(LogSelection((str(name),)))
         segments = {segment.info.segment_id: segment for segment in reading.segments if isinstance(segment, MigratedSegment)}
         drained = {}
         for info in infos:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from metadata.cluster.cluster import Cluster
 from metadata.common.errors import DataLoss
-from metadata.read.reading import Reading
-from metadata.read.reading import Selection as LogSelection
+from metadata.read.reading import LogSelection, Reading
 from metadata.read.selection import LOG
 from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.records import paths

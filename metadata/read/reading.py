@@ -21,7 +21,7 @@ from metadata.topics.topics import Topic, compiled
 
 
 @dataclass(frozen=True)
-class Selection:
+class LogSelection:
     """The topics of a read: topics or segments by full name, or a regular expression over full topic names.
 
     `beside`: persistent topics that the same read takes from their own logs. If such a topic was migrated, its segment in the
@@ -77,7 +77,7 @@ class Reading:
     """Segments of topics that were deleted within the grace period. They are not read; they show exactly which rows are lost."""
     forgotten: tuple[tuple[str, int], ...]
     """Topics with an earlier deletion, and the number of its seal. Which rows lay below the seal is not known any more."""
-    selection: Selection
+    selection: LogSelection
     undecided_ms: tuple[tuple[int, int], ...] = ()
     """The publish time of each undecided registration: (number, ms), ascending."""
 

@@ -19,7 +19,7 @@ from metadata.common.errors import OffsetOutOfRange, OptionError
 from metadata.log import ending
 from metadata.log.live_log import Entry, Listing, LiveLog
 from metadata.read.marker_model import MarkerModel
-from metadata.read.reading import Reading, Selection
+from metadata.read.reading import LogSelection, Reading
 from metadata.read.segment_view import SegmentView, StoredSegment
 from metadata.read.snapshot_heads import SnapshotHeads
 from metadata.records import paths
@@ -53,7 +53,7 @@ class TransactionBuffer:
     def heads(self) -> SnapshotHeads:
         return SnapshotHeads(self.cluster.storage)
 
-    def read(self, selection: Selection, *, uncommitted: bool = False) -> Reading:
+    def read(self, selection: LogSelection, *, uncommitted: bool = False) -> Reading:
         """Return a reading up to the cut of now. Raises TopicNotFound.
 
         `uncommitted` (isolationLevel read_uncommitted): every registration above the watermarks is visible, also undecided and void
@@ -61,7 +61,7 @@ class TransactionBuffer:
         """
         return self.deciding(lambda view: self._read(view, selection, uncommitted))
 
-    def read_to(self, selection: Selection, end: int, *, attempts: int = 5) -> Reading:
+    def read_to(self, selection: LogSelection, end: int, *, attempts: int = 5) -> Reading:
         """Return a reading whose cut is at or above a GIVEN end (of a replay, or from the user). It never has fewer rows.
 
         Raises OffsetOutOfRange if the log ends before `end`, if a transaction at or below it is still undecided after several
@@ -142,7 +142,7 @@ class TransactionBuffer:
             except _LookAgain:
                 continue
 
-    def _read(self, view: View, selection: Selection, uncommitted: bool) -> Reading:
+    def _read(self, view: View, selection: LogSelection, uncommitted: bool) -> Reading:
         listing = self.log.list(view, again=self.still_open)
         verdicts = self.verdicts(view, listing)
         topics, names = self._topics(view, selection)
@@ -210,7 +210,7 @@ class TransactionBuffer:
         """Return whether a cached entry must be read again: it is not settled, and this process does not know its outcome."""
         return entry.registration.state is None and entry.registration.txn is not None and entry.number not in self._final
 
-    def _topics(self, view: View, selection: Selection) -> tuple[list[Topic], list[tuple[Topic, SegmentInfo, str]]]:
+    def _topics(self, view: View, selection: LogSelection) -> tuple[list[Topic], list[tuple[Topic, SegmentInfo, str]]]:
         if selection.pattern is not None:
             topics = every(view, compiled(selection.pattern))
             names = [n for n in map(topic_name, selection.further) if n not in {t.name for t in topics}]

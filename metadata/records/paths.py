@@ -163,7 +163,7 @@ def namespace(tenant: str, namespace: str) -> Key:
 
 
 @lru_cache(maxsize=4096)
-def topic_of(path: str) -> TopicName:
+def topic_at(path: str) -> TopicName:
     _, _, tenant, namespace, name = path.split("/")
     return TopicName(decode(tenant), decode(namespace), decode(name))
 

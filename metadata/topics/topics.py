@@ -355,7 +355,7 @@ def matching(view: View, pattern: re.Pattern[str] | None) -> list[Topic]:
 
 def every(view: View, pattern: re.Pattern[str] | None = None) -> list[Topic]:
     """Return the topics whose full name matches, with tombstones of deleted topics, sorted by name."""
-    found = [paths.topic_of(path) for path in view.keys(paths.TOPICS)]
+    found = [paths.topic_at(path) for path in view.keys(paths.TOPICS)]
     names = sorted(n for n in found if pattern is None or pattern.fullmatch(str(n)))
     records = view.get_many([paths.topic(n) for n in names]) if names else []
     return [Topic(n, Layout.of(r), r) for n, r in zip(names, records, strict=True) if r is not None]

@@ -312,9 +312,9 @@ def test_a_damaged_index_snapshot(site: Site) -> None:
 
 
 def _all() -> Any:
-    from metadata.read.reading import Selection
+    from metadata.read.reading import LogSelection
 
-    return Selection(pattern=".*")
+    return LogSelection(pattern=".*")
 
 
 def test_the_ledger_folder_is_gone(site: Site) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 from conformance.harness.spark_driver import read_batch, rows_of, run_tasks
 from metadata.client.client import shared_client
 from metadata.common.errors import OptionError, SchemaChanged, SchemaError, ValueFormatError
-from metadata.read.reading import Selection
+from metadata.read.reading import LogSelection
 from spark_txn_sink.commit import Identity, commit
 from spark_txn_sink.options import WriteOptions
 from spark_txn_sink.plan import plan_write
@@ -61,7 +61,7 @@ def _topic(cluster: Cluster) -> None:
 
 def schema_ids(cluster: Cluster) -> list[int]:
     """Of all parts, in order, folded or not."""
-    reading = cluster.client.buffer.read(Selection(("topic://public/default/t",)))
+    reading = cluster.client.buffer.read(LogSelection(("topic://public/default/t",)))
     return [part.schema for segment in reading.segments for ledger in segment.ledgers(0, reading.cut) for part in ledger.parts]
 
 

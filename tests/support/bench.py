@@ -18,7 +18,7 @@ from ledgers.model import Part
 from metadata.client.client import Client, client
 from metadata.cluster.cluster import Cluster
 from metadata.instream.client import InStream
-from metadata.read.reading import Selection
+from metadata.read.reading import LogSelection
 from metadata.records.cluster_records import Lost, Settings
 from metadata.records.names import PersistentName, topic_name
 from metadata.records.records import Header, State
@@ -106,7 +106,7 @@ class Bench:
     def read(self, party: Client | None = None, topics: tuple[str, ...] = (T, U), kind: str = "batch") -> list[Row]:
         """Everything that is visible now in `topic://`, noted in the history."""
         history, began = self.history, self.history.now()
-        reading = (party or self.party()).buffer.read(Selection(topics))
+        reading = (party or self.party()).buffer.read(LogSelection(topics))
         rows = [
             Row(origin(self.disk, part), segment.name, (ledger.id, i, 0))
             for segment in reading.segments

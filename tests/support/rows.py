@@ -8,14 +8,14 @@ from typing import Any
 
 from ledgers.arrow import arrow_schema, conform
 from ledgers.parts import read_part
-from metadata.read.reading import Selection
+from metadata.read.reading import LogSelection
 from txnsegment import Cluster
 
 
 def rows_by_segment(cluster: Cluster, topic: str) -> Mapping[str, Sequence[dict[str, Any]]]:
     """Every committed row of a topic, by segment and in order, read straight from the parts that a reading names."""
     name = cluster.topics.describe(topic).name
-    reading = cluster.client.buffer.read(Selection((name,)))
+    reading = cluster.client.buffer.read(LogSelection((name,)))
     struct = cluster.topics.describe(topic).schema
     assert struct is not None
     schema = arrow_schema(struct)

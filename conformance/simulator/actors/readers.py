@@ -15,7 +15,7 @@ from ledgers.model import CompactedPart, Ledger
 from metadata.common.errors import DataLoss, TxnSegmentError
 from metadata.read.backlog import extent
 from metadata.read.log_reader import ClusterLog
-from metadata.read.reading import Reading, Selection
+from metadata.read.reading import LogSelection, Reading
 from metadata.read.selection import Earliest
 from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.records.row_ranges import NONE, minus
@@ -26,7 +26,7 @@ from spark_txn_source.losses import check_trims, hidden, known_trims
 
 
 def start_batch_reader(
-    world: World, name: str, selection: Selection, rounds: int, process: Process | None = None, *, within: int = 100
+    world: World, name: str, selection: LogSelection, rounds: int, process: Process | None = None, *, within: int = 100
 ) -> Actor:
     def read(process: Process) -> None:
         began = world.history.now()
@@ -101,7 +101,7 @@ class Stream(Checkpoint):
     when it was planned for the first time; None: it was not.
     """
 
-    selection: Selection
+    selection: LogSelection
     offset: int = 0
     planned: int | None = None
     known: Mapping[str, int] | None = None

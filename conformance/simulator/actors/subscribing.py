@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conformance.simulator.actors.working import start_rounds
 from conformance.simulator.world.scheduler import Process, World
-from metadata.read.reading import Selection
+from metadata.read.reading import LogSelection
 from metadata.records.names import topic_name
 
 
@@ -21,7 +21,7 @@ def start_subscriber(world: World, topic: str, subscription: str, rounds: int, *
     def change(process: Process) -> None:
         client = process.client
         what = rng.choice(("seek", "seek", "delete", "renew"))
-        aims.append(number(client.buffer.read(Selection((topic,))).cut))
+        aims.append(number(client.buffer.read(LogSelection((topic,))).cut))
         if what == "seek":
             client.subscriptions.seek(where, subscription, to=aims[-1])
             return

@@ -38,7 +38,7 @@ from metadata.cluster.ledger_root import MARK
 from metadata.common.errors import TxnSegmentError
 from metadata.instream.model import transaction_buffer
 from metadata.maintenance.compaction import Compacted, Compactor
-from metadata.read.reading import Reading, Selection
+from metadata.read.reading import LogSelection, Reading
 from metadata.records import paths
 from metadata.records.cluster_records import Lost
 from metadata.records.names import topic_name
@@ -168,7 +168,7 @@ def _start_consumer(backups: Backups, name: str, kind: str, *, rounds: int) -> N
 
     def consume(process: Process) -> None:
         client, version = process.client, next(versions)
-        _, acks = choose(world, client.buffer.read(Selection((T,))), client.coordinator.acks, SUBSCRIPTIONS[0], single=0.0)
+        _, acks = choose(world, client.buffer.read(LogSelection((T,))), client.coordinator.acks, SUBSCRIPTIONS[0], single=0.0)
         if acks and kind == "plain":
             client.coordinator.acks.acknowledge(acks)
         elif acks:
@@ -238,12 +238,12 @@ def _wrong_rows(
     if not {T, U} <= set(names):
         yield f"topics are missing: there are {names}"
         return
-    reading = transaction_buffer(cluster).read(Selection(names))
+    reading = transaction_buffer(cluster).read(LogSelection(names))
     if reading.cut != number or reading.undecided:
         yield f"the cut is {reading.cut}, not {number}; undecided: {reading.undecided}"
     yield from _wrong_segments(reading, one.disk, number, committed, written)
     cluster.store.append(paths.LOG, Registration(publish_ms=0, state=Settled.VOID).to_bytes())
-    reading = transaction_buffer(cluster).read(Selection(names))  # now that the log goes on, nothing more may turn up
+    reading = transaction_buffer(cluster).read(LogSelection(names))  # now that the log goes on, nothing more may turn up
     yield from _wrong_segments(reading, one.disk, number, committed, written)
 
 

@@ -13,7 +13,7 @@ from conformance.simulator.casts.pasts import PASTS, Past, past
 from conformance.simulator.world.plan import Plan
 from conformance.simulator.world.scheduler import SETTINGS, Actor, Process, World
 from conformance.simulator.world.stage import D, T, U, staged
-from metadata.read.reading import Selection
+from metadata.read.reading import LogSelection
 
 
 @dataclass
@@ -48,16 +48,19 @@ def big(rng: random.Random, trace: bool) -> Cast:
         files_go=deleted or sweeps_files,
     )
     jobs = _jobs(rng)
-    streams = [Stream("s0", rng.choice((None, 1, 3)), selection=Selection((T, U))), Stream("s1", None, selection=Selection((T,)))]
+    streams = [
+        Stream("s0", rng.choice((None, 1, 3)), selection=LogSelection((T, U))),
+        Stream("s1", None, selection=LogSelection((T,))),
+    ]
     streams = streams[: rng.choice((1, 2))]
     for job in jobs:
         process = start_driver(world, job)
         if rng.random() < 0.3:  # a reader in the same process: threads that share one memory of the log
             for i in range(rng.choice((1, 3))):
-                start_batch_reader(world, f"{job.name}.reader{i}", Selection((T, U)), 3, process)
+                start_batch_reader(world, f"{job.name}.reader{i}", LogSelection((T, U)), 3, process)
     for stream in streams:
         start_stream(world, stream)
-    start_batch_reader(world, "b0", Selection((T, U)), 3)
+    start_batch_reader(world, "b0", LogSelection((T, U)), 3)
     start_sweeper(world, "w0", 2, orphans=sweeps_files)
     if rng.random() < 0.5:
         start_sweeper(world, "w1", 2)
@@ -65,7 +68,7 @@ def big(rng: random.Random, trace: bool) -> Cast:
         jobs.append(Job("drop", "drop", D, (D,), (0, 1)))
         start_driver(world, jobs[-1])
         start_deleter(world, "x0", D, recreate=rng.random() < 0.5)
-        start_batch_reader(world, "b1", Selection((D,)), 2)
+        start_batch_reader(world, "b1", LogSelection((D,)), 2)
     return Cast(world, jobs, streams, frozenset({T, U} if deleted else {T, U, D}), forgets=True, orphans=True, topics=3)
 
 
@@ -107,16 +110,16 @@ def small(rng: random.Random, trace: bool, *, brief: bool = False) -> Cast:
         process = start_driver(world, job, tries=4, within=8)
         if rng.random() < 0.1:
             for i in range(2):
-                start_batch_reader(world, f"{job.name}.reader{i}", Selection(names), 2, process, within=30)
+                start_batch_reader(world, f"{job.name}.reader{i}", LogSelection(names), 2, process, within=30)
     crowded = rng.random() < 0.2  # many who read while others settle and fold
     reads = rng.random()
     if crowded or reads < 0.6:
-        streams = [Stream("s0", rng.choice((None, 1)), selection=Selection(names), left=4 if crowded else 2)]
+        streams = [Stream("s0", rng.choice((None, 1)), selection=LogSelection(names), left=4 if crowded else 2)]
         start_stream(world, streams[0], within=60)
     else:
         streams = []
     if crowded or reads > 0.5:
-        batch = Selection((D,) if deleted and reads > 0.8 else names)
+        batch = LogSelection((D,) if deleted and reads > 0.8 else names)
         start_batch_reader(world, "b0", batch, 4 if crowded else 2, within=60)
     if crowded or deleted or sweeps_files or rng.random() < 0.75:
         start_sweeper(world, "w0", 1 + crowded, orphans=sweeps_files, share=False, after=12, within=40)
@@ -141,7 +144,7 @@ def middle(rng: random.Random, trace: bool, *, sweeping: float = 0.04, brief: bo
         rested=rng.random() < 0.8,
     )
     world.brief = brief
-    selection = Selection((T, U))
+    selection = LogSelection((T, U))
     sweepers = [start_sweeper(world, "w0", 1, orphans=sweeps_files, share=False, within=16)]
     if rng.random() < 0.25:
         sweepers.append(start_sweeper(world, "w1", 1, share=False, within=50))

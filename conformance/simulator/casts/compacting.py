@@ -21,7 +21,7 @@ from metadata.client.passes import delete_orphans
 from metadata.common.errors import TxnSegmentError
 from metadata.maintenance.compaction import Compacted, Compactor
 from metadata.maintenance.trimming import Trimmer
-from metadata.read.reading import Selection
+from metadata.read.reading import LogSelection
 from metadata.records.names import TopicName, topic_name
 from metadata.topics.policies import set_for_topic
 from metadata.topics.topics import Topics
@@ -72,7 +72,7 @@ def _middle(rng: random.Random, trace: bool) -> Cast:
 def _start_slow(cast: Cast, within: int) -> None:
     """In half of the worlds a stream is slow: what it still needs may be taken."""
     if cast.world.rng.random() < 0.5:
-        cast.streams.append(Stream("slow", 1, selection=Selection((T, U)), left=6))
+        cast.streams.append(Stream("slow", 1, selection=LogSelection((T, U)), left=6))
         start_stream(cast.world, cast.streams[-1], within=within)
 
 
@@ -82,7 +82,7 @@ def _with_files(cast: Cast, within: int) -> None:
     """
     rng = cast.world.rng
     if cast.world.files_go:
-        reader = start_batch_reader(cast.world, "late", Selection((T, U)), 1, within=within)
+        reader = start_batch_reader(cast.world, "late", LogSelection((T, U)), 1, within=within)
         reader.nap = rng.choice((6, 9, 14, 20, 30)), rng.choice((60, 200, 1_000))  # what it has planned may be moved meanwhile
     if rng.random() < 0.1:
         cast.forgets = cast.orphans = True

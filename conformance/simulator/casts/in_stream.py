@@ -22,7 +22,7 @@ from conformance.simulator.world.scheduler import SETTINGS, Process, World
 from conformance.simulator.world.stage import P, Q, T, staged
 from metadata.client.passes import delete_orphans
 from metadata.instream.client import InStream
-from metadata.read.reading import Selection
+from metadata.read.reading import LogSelection
 from metadata.records.names import persistent_name
 
 SUBSCRIPTION = "s"
@@ -114,7 +114,7 @@ def _others(world: World) -> list[Job]:
     jobs = [Job("t", "q", T, (T,), (0, 1), replays=True, by="query-t")]
     for job in jobs:
         start_driver(world, job, tries=4, within=30)
-    start_batch_reader(world, "bt", Selection((T,)), 2)
+    start_batch_reader(world, "bt", LogSelection((T,)), 2)
     return jobs
 
 

@@ -23,7 +23,7 @@ from conformance.simulator.world.scheduler import Actor, Process, World
 from conformance.simulator.world.stage import P, Q, T, W, Y, Z
 from metadata.common.errors import OptionError, TopicExists, TopicSealed, TxnSegmentError
 from metadata.instream.txn_rules import FINAL
-from metadata.read.reading import Selection
+from metadata.read.reading import LogSelection
 from metadata.records.names import persistent_name, topic_name
 from metadata.records.records import SegmentState
 
@@ -73,7 +73,7 @@ class Stage:
             self.further.append(Job(f"n{event.topic[-1]}", app, event.topic, (event.topic,), (0, 1, 2), replays=True, by=by))
             start_driver(world, self.further[-1], tries=4, within=60)
         if rng.random() < 0.3:
-            start_batch_reader(world, f"b{event.topic[-1]}", Selection((event.topic,)), 2, within=80)
+            start_batch_reader(world, f"b{event.topic[-1]}", LogSelection((event.topic,)), 2, within=80)
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:

@@ -25,7 +25,7 @@ from conformance.simulator.world.stage import D, T, U, staged
 from ledgers.model import Part
 from metadata.client.client import Client
 from metadata.common.errors import TxnSegmentError
-from metadata.read.reading import Selection
+from metadata.read.reading import LogSelection
 from metadata.records.names import topic_name
 from metadata.store.contract import time_ms
 from metadata.write.staging_manifests import StagingArea, StagingManifest
@@ -106,7 +106,7 @@ def _move(world: World, client: Client, name: str, app: str, version: int) -> No
 
 def _take(world: World, client: Client, txn: SparkTransaction, read: str) -> None:
     history, began = world.history, world.history.now()
-    reading = client.buffer.read(Selection((T,)))
+    reading = client.buffer.read(LogSelection((T,)))
     rows, acks = choose(world, reading, client.coordinator.acks, SUBSCRIPTIONS[0], single=0.0)
     txn.acknowledge(acks)
     history.saw(Poll(history.now(), began, read, 0, (T,), tuple(rows), subscription=SUBSCRIPTIONS[0], ordered=False))

@@ -26,7 +26,7 @@ from conformance.simulator.world.stage import T, U, staged
 from metadata.cluster.cluster import Cluster
 from metadata.common.errors import OptionError, TxnSegmentError
 from metadata.maintenance.autoscaling import Autoscaler
-from metadata.read.reading import Selection
+from metadata.read.reading import LogSelection
 from metadata.records import paths
 from metadata.records.names import topic_name
 from metadata.records.records import SegmentInfo
@@ -78,10 +78,10 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
         start_splitter(world, Splitter("x1", names if rng.random() < 0.5 else (T,), rng.choice((1, 2))))
     streams = []
     if rng.random() < 0.7:
-        streams.append(Stream("s0", rng.choice((None, 6)), selection=Selection(names), left=rng.choice((3, 5))))
+        streams.append(Stream("s0", rng.choice((None, 6)), selection=LogSelection(names), left=rng.choice((3, 5))))
         start_stream(world, streams[0], within=60)
     if rng.random() < 0.5:
-        start_batch_reader(world, "b0", Selection((T,)), 2, within=90)
+        start_batch_reader(world, "b0", LogSelection((T,)), 2, within=90)
     if acks:
         _with_consumers(world, sought=rng.random() < 0.35)
     for i in range(rng.choice((0, 1, 1, 2))):
@@ -119,10 +119,10 @@ def short(rng: random.Random, trace: bool) -> Cast:
             start_splitter(world, Splitter("x1", names if rng.random() < 0.5 else (T,), 1), within=24)
     streams, reads = [], rng.random()
     if reads < 0.55:
-        streams.append(Stream("s0", rng.choice((None, 6)), selection=Selection(names), left=3))
+        streams.append(Stream("s0", rng.choice((None, 6)), selection=LogSelection(names), left=3))
         start_stream(world, streams[0], within=40)
     elif reads < 0.65:
-        may_nap(start_batch_reader(world, "b0", Selection((T,)), 1, within=40), 0.35, 15)
+        may_nap(start_batch_reader(world, "b0", LogSelection((T,)), 1, within=40), 0.35, 15)
     if acks:
         _with_consumers(world, rounds=1, sought=rng.random() < 0.35)
     if rng.random() < 0.25:

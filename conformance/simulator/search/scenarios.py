@@ -20,7 +20,7 @@ from metadata.cluster.cluster import Cluster
 from metadata.common.errors import TxnSegmentError
 from metadata.instream.model import transaction_buffer
 from metadata.maintenance.sweeper import FORGET_LIMIT, Sweeper, SweepReport
-from metadata.read.reading import Reading, Selection
+from metadata.read.reading import LogSelection, Reading
 from metadata.rules.transitions import Claim
 from metadata.store.memory import MemoryState
 from metadata.write.coordinator import Coordinator
@@ -99,7 +99,7 @@ def reader(who: str) -> Code:
     """One read of everything that is visible."""
 
     def code(hands: Hands) -> None:
-        buffer, selection = transaction_buffer(hands.cluster), Selection(TOPICS)
+        buffer, selection = transaction_buffer(hands.cluster), LogSelection(TOPICS)
         hands.emit(MARK)
         reading = buffer.read(selection)
         cut = reading.cut
@@ -160,7 +160,7 @@ def finish(world: World, crashed: Code | None) -> list[Event]:
     Sweeper(cluster, transaction_buffer(cluster)).sweep()
     history.swept("the end", began, clock.now)
     began = history.now()
-    reading = transaction_buffer(cluster).read(Selection(TOPICS))
+    reading = transaction_buffer(cluster).read(LogSelection(TOPICS))
     rows = _rows(reading, reading.cut)
     history.saw(Read(history.now(), began, "the end", TOPICS, rows, 0, reading.cut, reading.cut, None, True))
     return history.events

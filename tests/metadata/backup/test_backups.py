@@ -36,7 +36,7 @@ from metadata.common.errors import (
 )
 from metadata.instream.model import transaction_buffer
 from metadata.maintenance.sweeper import Sweeper
-from metadata.read.reading import Selection
+from metadata.read.reading import LogSelection
 from metadata.records import paths
 from metadata.records.names import topic_name
 from metadata.records.records import Application, Attempt, Cursor, Header, Nanos, Policies, State
@@ -232,7 +232,7 @@ class Again:
         return -1 if record is None else Application.of(record).last_committed
 
     def shown(self) -> list[str]:
-        reading = transaction_buffer(self.cluster()).read(Selection((T, U)))
+        reading = transaction_buffer(self.cluster()).read(LogSelection((T, U)))
         ledgers = [f for s in reading.segments for f in s.ledgers(0, reading.cut)]
         return sorted(part.path for found in ledgers for part in found.parts)
 
@@ -322,7 +322,7 @@ def test_numbers_of_a_restored_cluster_are_not_given_again_though_its_backup_kno
     assert lost == ERA
     assert second.coordinator().commit(bench.work(0, app="other")).number == 2 * ERA
     with pytest.raises(OffsetOutOfRange):
-        transaction_buffer(second.cluster()).read_to(Selection((T, U)), lost)
+        transaction_buffer(second.cluster()).read_to(LogSelection((T, U)), lost)
 
 
 # --- a restore that is interrupted, and what it refuses ---------------------------------------------------------------
@@ -532,7 +532,7 @@ def test_offsets_of_the_lost_history_are_refused() -> None:
     written(bench, 2)
     again.restore()
     again.coordinator().commit(bench.work(2))
-    buffer, read = transaction_buffer(again.cluster()), Selection((T, U))
+    buffer, read = transaction_buffer(again.cluster()), LogSelection((T, U))
     kept = again.backup.heading.number
     assert buffer.read_to(read, kept).cut >= kept
     assert buffer.read_to(read, ERA).cut >= ERA

@@ -17,7 +17,7 @@ from metadata.instream.migrating import Migrator
 from metadata.instream.model import transaction_buffer
 from metadata.maintenance.sweeper import Sweeper
 from metadata.maintenance.trimming import Trimmed, Trimmer
-from metadata.read.reading import Reading, Selection
+from metadata.read.reading import LogSelection, Reading
 from metadata.records import paths
 from metadata.records.names import PersistentName, TopicName, topic_name
 from metadata.records.row_ranges import before, end_of
@@ -42,7 +42,7 @@ def migrate(bench: Bench, name: PersistentName = T, to: TopicName = Y) -> InStre
 
 
 def read(bench: Bench) -> Reading:
-    return transaction_buffer(bench.instream().cluster).read(Selection((str(Y),)))
+    return transaction_buffer(bench.instream().cluster).read(LogSelection((str(Y),)))
 
 
 def rows(bench: Bench) -> list[str]:

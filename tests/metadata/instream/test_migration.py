@@ -27,7 +27,7 @@ from metadata.instream.legacy import LegacySegment
 from metadata.instream.migrating import Migrator
 from metadata.instream.model import transaction_buffer
 from metadata.maintenance.sweeper import Sweeper
-from metadata.read.reading import Reading, Selection
+from metadata.read.reading import LogSelection, Reading
 from metadata.records import paths
 from metadata.records.names import topic_name
 from metadata.records.persistent_records import EntryKind, LogEntry
@@ -52,7 +52,7 @@ def migrate(party: InStream, *, force: bool = True, segments: int = 2) -> Topic:
 
 
 def read(bench: Bench, name: str = str(Y)) -> Reading:
-    return transaction_buffer(bench.instream().cluster).read(Selection((name,)))
+    return transaction_buffer(bench.instream().cluster).read(LogSelection((name,)))
 
 
 def rows(bench: Bench, after: int = 0, through: int | None = None) -> list[str]:
@@ -410,7 +410,7 @@ def test_the_last_row_below_a_cut_is_looked_for_from_the_cut() -> None:
     migrate(party)
     party.sweeper.sweep()  # takes the snapshot: who opens the topic replays nothing below it
     buffer = transaction_buffer(bench.instream().cluster)
-    (legacy, *_) = buffer.read(Selection((str(Y),))).segments
+    (legacy, *_) = buffer.read(LogSelection((str(Y),))).segments
     assert isinstance(legacy, LegacySegment)
     known = legacy.buffer.log(T)._known
     assert not [number for number in known if number <= 20]

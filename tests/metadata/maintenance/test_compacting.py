@@ -14,7 +14,7 @@ from metadata.client.client import Client
 from metadata.client.passes import delete_orphans
 from metadata.common.errors import TxnSegmentError
 from metadata.maintenance.compaction import Compacted, Compactor
-from metadata.read.reading import Selection
+from metadata.read.reading import LogSelection
 from metadata.records.names import topic_name
 from tests.support.bench import At, Bench, T, U
 
@@ -42,7 +42,7 @@ def rows(bench: Bench) -> list[Row]:
 
 def files(bench: Bench) -> set[str]:
     """What holds rows that a reader sees now."""
-    reading = bench.party().buffer.read(Selection((T, U)))
+    reading = bench.party().buffer.read(LogSelection((T, U)))
     return {p.path for s in reading.segments for found in s.ledgers(0, reading.cut) for p in found.parts}
 
 
@@ -72,9 +72,9 @@ def test_rows_stay_and_old_files_go_after_the_grace_period_by_the_orphan_sweep_a
 
 def test_the_watermark_and_totals_stay_and_the_parts_are_counted_as_before() -> None:
     bench = filled()
-    before = bench.party().buffer.read(Selection((T,)))
+    before = bench.party().buffer.read(LogSelection((T,)))
     compact(bench.party())
-    after = bench.party().buffer.read(Selection((T,)))
+    after = bench.party().buffer.read(LogSelection((T,)))
     for a, b in zip(before.segments, after.segments, strict=True):
         assert a.head is not None
         assert b.head is not None
@@ -179,7 +179,7 @@ def test_a_compaction_suspended_too_long_does_not_publish_its_files() -> None:
 def test_a_compacted_segment_is_listed_in_one_file() -> None:
     bench = filled()
     compact(bench.party())
-    reading = bench.party().buffer.read(Selection((T,)))
+    reading = bench.party().buffer.read(LogSelection((T,)))
     for segment in reading.segments:
         assert segment.head is not None
         parts = [p for found in snapshots.read_ledgers(bench.party().cluster.storage, segment.head, -1, 10**9) for p in found.parts]

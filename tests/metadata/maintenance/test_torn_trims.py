@@ -11,7 +11,7 @@ from conformance.simulator.store.faults import Crashed, Fate
 from metadata.common.errors import DataLoss, TxnSegmentError
 from metadata.maintenance.trimming import Trimmed, Trimmer
 from metadata.read.backlog import extent
-from metadata.read.reading import Reading, Selection
+from metadata.read.reading import LogSelection, Reading
 from metadata.read.selection import AtLog, Earliest
 from metadata.records.names import topic_name
 from metadata.records.records import Position, Watermark
@@ -25,7 +25,7 @@ from tests.support.bench import At, Bench, T, U
 
 
 def reading(bench: Bench, *names: str) -> Reading:
-    return bench.party().buffer.read(Selection(names or (T,)))
+    return bench.party().buffer.read(LogSelection(names or (T,)))
 
 
 def from_earliest(bench: Bench, *names: str) -> Counter[int]:

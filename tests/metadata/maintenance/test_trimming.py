@@ -11,7 +11,7 @@ from metadata.client.client import Client
 from metadata.client.passes import delete_orphans
 from metadata.common.errors import DataLoss, TxnConflict, TxnSegmentError
 from metadata.maintenance.trimming import Trimmed, Trimmer
-from metadata.read.reading import Selection
+from metadata.read.reading import LogSelection
 from metadata.read.selection import AtLog, AtTime, Earliest
 from metadata.records.names import topic_name
 from metadata.records.records import Policies
@@ -46,7 +46,7 @@ def trim(party: Client) -> Trimmed:
 
 
 def numbers(bench: Bench) -> list[int]:
-    reading = bench.party().buffer.read(Selection((T,)))
+    reading = bench.party().buffer.read(LogSelection((T,)))
     return sorted({found.id for s in reading.segments for found in s.ledgers(0, reading.cut)})
 
 
@@ -62,7 +62,7 @@ def test_rows_older_than_the_limit_are_trimmed_and_readers_get_an_error() -> Non
     done = trim(bench.party())
     assert (done.segments, done.rows) == (2, 4)
     assert numbers(bench) == all_of_them[2:]
-    reading = bench.party().buffer.read(Selection((T,)))
+    reading = bench.party().buffer.read(LogSelection((T,)))
     last = all_of_them[1]
     assert reading.trims() == {s.name: last for s in reading.segments}
     check_trims(LogRange(reading, 0, reading.cut), known_trims(reading, Earliest()))
@@ -78,7 +78,7 @@ def test_a_lagging_stream_is_woken_by_the_loss_of_all_its_rows() -> None:
     keep(bench, 0.001)
     trim(bench.party())
     assert numbers(bench) == []
-    reading = bench.party().buffer.read(Selection((T,)))
+    reading = bench.party().buffer.read(LogSelection((T,)))
     assert reading.last_change(1) == max(reading.trims().values()) > 1
 
 
@@ -123,12 +123,12 @@ def test_rows_that_a_subscription_needs_are_kept_unless_the_policy_overrides() -
     bench.party().coordinator.acks.acknowledge([Ack(s, "slow", rows([span(all_of_them[3])])) for s in segments(bench)])
     trim(bench.party())
     assert numbers(bench) == all_of_them[2:], "the row before is still needed"
-    reading = bench.party().buffer.read(Selection((T,)))
+    reading = bench.party().buffer.read(LogSelection((T,)))
     check_cursors(reading, {s.name: behind(all_of_them[1]) for s in reading.segments}, "slow")
     set_for_topic(bench.party().cluster, topic_name(T), {"despite_subscriptions": True})
     trim(bench.party())
     assert numbers(bench) == []
-    reading = bench.party().buffer.read(Selection((T,)))
+    reading = bench.party().buffer.read(LogSelection((T,)))
     done = {s.name: union(behind(all_of_them[1]), rows([span(all_of_them[3])])) for s in reading.segments}
     with pytest.raises(DataLoss, match=f"its rows after {all_of_them[1]} up to there, which the subscription 'slow' may need"):
         check_cursors(reading, done, "slow")
@@ -152,10 +152,10 @@ def test_rows_with_pending_acks_are_kept() -> None:
 def test_a_timestamp_among_trimmed_rows_is_not_taken_for_a_later_one() -> None:
     bench = filled()
     all_of_them = numbers(bench)
-    times = dict(bench.party().buffer.read(Selection((T,))).published(0, 10**9))
+    times = dict(bench.party().buffer.read(LogSelection((T,))).published(0, 10**9))
     keep(bench, 2.5)
     trim(bench.party())
-    reading = bench.party().buffer.read(Selection((T,)))
+    reading = bench.party().buffer.read(LogSelection((T,)))
     gone = all_of_them[1]
     start = start_number(reading, AtTime(times[gone]))
     with pytest.raises(DataLoss):
@@ -176,7 +176,7 @@ def test_one_segment_is_read_beside_a_removed_segment() -> None:
     trim(bench.party())
     bench.clock.now += bench.settings.grace_period_ms + 1
     assert trim(bench.party()).left == 1
-    reading = bench.party().buffer.read(Selection((other,)))
+    reading = bench.party().buffer.read(LogSelection((other,)))
     assert reading.trims().keys() == {other}
 
 
@@ -194,7 +194,7 @@ def test_a_trim_interrupted_at_every_step_is_finished_by_the_next(fate: Fate) ->
             assert gate.hit
         trim(bench.party())
         assert numbers(bench) == before[2:], gate.hit
-        reading = bench.party().buffer.read(Selection((T,)))
+        reading = bench.party().buffer.read(LogSelection((T,)))
         assert set(reading.trims().values()) == {before[1]}, gate.hit
         if not gate.hit:
             return
@@ -232,7 +232,7 @@ def test_a_drained_sealed_segment_leaves_the_layout_and_the_topic_keeps_the_guar
     assert [i.segment_id for i in layout.kept()] == [1, 2, 3]
     assert layout.trimmed_to is not None
     assert layout.trimmed_to.ledger_id < highest
-    reading = bench.party().buffer.read(Selection((T,)))
+    reading = bench.party().buffer.read(LogSelection((T,)))
     with pytest.raises(DataLoss, match="topic://public/default/t was trimmed"):
         check_trims(LogRange(reading, 0, reading.cut), {s.name: s.trimmed_to for s in reading.segments})
     bench.party().coordinator.commit(bench.work(7))

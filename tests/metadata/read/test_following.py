@@ -7,7 +7,7 @@ import pytest
 from conformance.simulator.store.wakes import Watches
 from metadata.client.client import Client
 from metadata.read.log_reader import ClusterLog
-from metadata.read.reading import Reading, Selection
+from metadata.read.reading import LogSelection, Reading
 from metadata.records.names import topic_name
 from spark_txn_source.following import Following
 from tests.support.bench import At, Bench, T, each_step
@@ -19,7 +19,7 @@ def at_once() -> Watches:
 
 
 def following(party: Client) -> Following[Reading]:
-    return Following(ClusterLog(party.buffer, Selection((T,))))
+    return Following(ClusterLog(party.buffer, LogSelection((T,))))
 
 
 @pytest.mark.parametrize("split", [False, True], ids=["first reading", "first reading of new segments"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conformance.simulator.store.faults import Crashed, Fate
-from metadata.read.reading import Selection
+from metadata.read.reading import LogSelection
 from tests.support.bench import Bench, T
 
 
@@ -23,7 +23,7 @@ def test_max_read_position_never_goes_back_over_a_void_ledger() -> None:
     bench.late()
     for _ in range(3):
         party.sweeper.sweep()
-    selection = Selection((T,))
+    selection = LogSelection((T,))
     before = reader.buffer.read(selection)
     tops = [s.last(before.cut) for s in before.segments]
 

@@ -14,7 +14,7 @@ from conformance.simulator.store.faults import Crashed, Fate
 from metadata.client.client import Client, client
 from metadata.common.errors import BadVersion, OffsetOutOfRange, TxnConflict, TxnSegmentError
 from metadata.log import ending
-from metadata.read.reading import Reading, Selection
+from metadata.read.reading import LogSelection, Reading
 from metadata.records import paths
 from metadata.records.cluster_records import Settings
 from metadata.records.names import topic_name
@@ -282,7 +282,7 @@ def test_a_publish_time_is_never_before_its_transaction_was_opened() -> None:
 
     number = bench.party(_before(HEADER, back)).coordinator.commit(bench.work()).number
     assert number is not None
-    reading = client(bench.party().cluster).buffer.read(Selection((T,)))
+    reading = client(bench.party().cluster).buffer.read(LogSelection((T,)))
     assert [ms for n, ms in reading.published(0, number) if n == number] == [opened]
 
 

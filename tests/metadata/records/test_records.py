@@ -281,7 +281,7 @@ def test_escaping_round_trips(text: str) -> None:
 @given(st.lists(TEXT.filter(lambda t: t not in ("", ".", "..")), min_size=3, max_size=3))
 def test_topic_keys_round_trip(names: list[str]) -> None:
     name = TopicName(*names)
-    assert paths.topic_of(paths.topic(name).path) == name
+    assert paths.topic_at(paths.topic(name).path) == name
 
 
 # --- names ----------------------------------------------------------------------------------------------------------

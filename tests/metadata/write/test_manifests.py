@@ -10,7 +10,7 @@ import pytest
 from ledgers.errors import TxnSegmentError
 from metadata.client.passes import delete_orphans
 from metadata.common.errors import CorruptRecord, SweepIncomplete
-from metadata.read.reading import Selection
+from metadata.read.reading import LogSelection
 from metadata.records.records import Registration
 from metadata.write import coordinator
 from tests.support.bench import Bench, T, U
@@ -83,7 +83,7 @@ def test_a_manifest_that_a_reader_has_planned_from_stays_for_the_grace_period(mo
     bench.party().coordinator.commit(bench.work(1))
     (manifest,) = (path for path in bench.disk.files if path.startswith("manifests/"))
     bench.clock.now += bench.settings.orphan_age_ms + 1
-    reading = bench.party().buffer.read(Selection((T, U)))
+    reading = bench.party().buffer.read(LogSelection((T, U)))
     bench.party().coordinator.commit(bench.work(2))
     bench.party().sweeper.sweep()
     bench.old()

@@ -20,7 +20,7 @@ from ledgers.storage import LedgerStorage
 from metadata.client.client import client
 from metadata.cluster.cluster import Cluster, open_cluster
 from metadata.common.errors import OutcomeUnknown, TxnConflict, TxnSegmentError, Unavailable, UnknownOutcome
-from metadata.read.reading import Selection
+from metadata.read.reading import LogSelection
 from metadata.records.cluster_records import Settings
 from metadata.records.names import topic_name
 from metadata.records.paths import TXN_BY_FINAL_STATE
@@ -58,7 +58,7 @@ def _decides(write: Write) -> bool:
 
 
 def numbers(cluster: Face) -> int:
-    reading = cluster.client.buffer.read(Selection(("topic://public/default/t",)))
+    reading = cluster.client.buffer.read(LogSelection(("topic://public/default/t",)))
     return sum(found.rows for s in reading.segments for found in s.ledgers(0, reading.cut))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from metadata.client.passes import delete_orphans
 from metadata.common.errors import SegmentSealed
-from metadata.read.reading import Selection
+from metadata.read.reading import LogSelection
 from metadata.records import paths
 from metadata.records.names import topic_name
 from metadata.records.records import Layout, Registration
@@ -42,7 +42,7 @@ def test_a_seal_of_a_newer_version_is_honoured_and_destroys_nothing() -> None:
         assert party.sweeper.sweep().seals_finished == 0
     assert _layout(bench, T) == before
     assert set(rows) <= set(bench.read())
-    reading = bench.party().buffer.read(Selection((T, U)))
+    reading = bench.party().buffer.read(LogSelection((T, U)))
     assert reading.seals(0, reading.cut) == [number]
     assert paths.LOG.key(number) in {r.key for r in party.cluster.store.view().scan(paths.LOG.range())}
 

@@ -7,7 +7,7 @@ import pytest
 from conformance.simulator.store.faults import Crashed, Fate
 from metadata.client.client import Client
 from metadata.common.errors import OptionError, SegmentSealed, UnknownOutcome
-from metadata.read.reading import Selection
+from metadata.read.reading import LogSelection
 from metadata.records.names import RING, topic_name
 from metadata.records.records import State
 from metadata.topics.topics import Topic
@@ -186,10 +186,10 @@ def test_entries_above_a_seal_block_no_reader() -> None:
         bench.party(gate).coordinator.commit(work)
     assert State.OPEN in bench.headers().values()
     bench.party().coordinator.commit(bench.work(2, topics=(T,), app="other"))
-    reading = bench.party().buffer.read(Selection((T,)))
+    reading = bench.party().buffer.read(LogSelection((T,)))
     assert not reading.undecided
     assert reading.cut == reading.end_of_log == 3
-    assert bench.party().buffer.read(Selection((T, U))).cut == 3
+    assert bench.party().buffer.read(LogSelection((T, U))).cut == 3
     bench.finish()
 
 
@@ -201,7 +201,7 @@ def test_a_stream_ends_a_micro_batch_at_the_seal() -> None:
     party.topics.split(NAME, 0)
     party.coordinator.commit(bench.work(2, topics=(T,)))
     party.sweeper.sweep()
-    reading = bench.party().buffer.read(Selection((T,)))
+    reading = bench.party().buffer.read(LogSelection((T,)))
     (seal,) = reading.seals(0, reading.cut)
     parents = [ledger.id for s in reading.segments if s.info.segment_id == 0 for ledger in s.ledgers(0, reading.cut)]
     children = [ledger.id for s in reading.segments if s.info.segment_id > 1 for ledger in s.ledgers(0, reading.cut)]
