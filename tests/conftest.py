@@ -1,4 +1,4 @@
-"""What every test may use: one Spark session for each process of the run, made when the first test asks for it."""
+"""Fixtures for every test: one Spark session for each process of the run, made at its first use."""
 
 from __future__ import annotations
 

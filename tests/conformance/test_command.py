@@ -1,4 +1,4 @@
-"""`python -m conformance`: what it answers, refuses, writes and does again."""
+"""`python -m conformance`: its output, its refusals, its files, and its repeat commands."""
 
 from __future__ import annotations
 

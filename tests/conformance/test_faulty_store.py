@@ -1,4 +1,4 @@
-"""A store whose calls pass a policy: each call does, is answered as the store answers, and can be failed, counted or answered."""
+"""A store whose calls pass a policy: each call works as in the plain store, and the policy can fail, count or answer it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted bugs: every one can still be planted, every rule has one, the sharpest are caught in no time. All: `make mutants`."""
+"""Planted bugs: each can still be planted, every rule has one, and the hardest are caught within seconds. All: `make mutants`."""
 
 from __future__ import annotations
 

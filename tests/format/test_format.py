@@ -1,4 +1,4 @@
-"""The format is a promise: clusters and backups that earlier versions wrote are opened, read, swept, written on and restored.
+"""The format is a promise: clusters and backups of earlier versions are opened, read, swept, written to and restored.
 
 Each folder of `tests/format/v1`, `v2`, .. was made once by `make.py`, by a version of that format. It is never made again.
 """

@@ -1,1 +1,1 @@
-"""What strangers may write: `make fuzz` looks for inputs that raise what is not ours, `make test` replays those found."""
+"""Input from outside: `make fuzz` searches for inputs that raise a foreign exception; `make test` replays the inputs found."""

@@ -1,4 +1,4 @@
-"""Inputs that once failed, and right ones: an error of ours or nothing, in bounded time (`make fuzz` looks for more)."""
+"""Inputs that once failed, and valid ones: a product error or none, in bounded time (`make fuzz` searches for more)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches in the form that a part or Spark expects: by name, at every level, without copying what fits."""
+"""Batches in the form that a part or Spark expects: columns by name, at every level, without copies of matching arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Avro: schemas as columns and back, bytes as rows and back, and which schemas fit each other."""
+"""Avro: schemas to columns and back, bytes to rows and back, and the compatibility of schemas."""
 
 from __future__ import annotations
 

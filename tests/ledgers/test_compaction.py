@@ -1,4 +1,4 @@
-"""Compaction: every row is where it was, whatever is compacted when, and read back from wherever it lies now."""
+"""Compaction: every row keeps its position after any sequence of compactions, and is read from its current file."""
 
 from __future__ import annotations
 

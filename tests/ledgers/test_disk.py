@@ -1,4 +1,4 @@
-"""All local files of a cluster go through `ledgers.disk`, whose real implementation asks the system to make them durable."""
+"""All local files of a cluster go through `ledgers.disk`, whose real implementation makes them durable by fsync."""
 
 from __future__ import annotations
 

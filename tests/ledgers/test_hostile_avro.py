@@ -1,4 +1,4 @@
-"""Avro from outside: what is no Avro of the schema is refused by its row; no schema is without bounds (issue 13, 19, 20)."""
+"""Avro from outside: bytes that do not fit the schema are refused by row; every schema has bounds (issue 13, 19, 20)."""
 
 from __future__ import annotations
 

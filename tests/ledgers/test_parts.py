@@ -1,4 +1,4 @@
-"""Parts give back what was written, whole entries in bounded memory, or CorruptPart."""
+"""A part returns its written rows, in whole entries and bounded memory, or raises CorruptPart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a topic can keep, how it grows, how topics meet: each rule as a line of a table."""
+"""The schema rules as tables: supported types, schema growth, unions of topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chains of index snapshots against a plain list."""
+"""Chains of index snapshots, compared with a plain list."""
 
 from __future__ import annotations
 

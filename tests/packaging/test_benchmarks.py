@@ -1,4 +1,4 @@
-"""What `make bench` calls, at its smallest and on SQLite: a benchmark that takes an hour must not crash in its last minute."""
+"""The benchmarks of `make bench`, at their smallest and on SQLite: an hour-long benchmark must not crash in its last minute."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""CONTRIBUTING.md and docs/architecture.md lead where they say: each function that they name is there, the picture is what the
-contracts say, and a task that is followed to the letter works.
+"""CONTRIBUTING.md and docs/architecture.md are right: each named function exists, the picture equals the contracts, and a task
+followed to the letter works.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What README.md, docs/*.md and the Makefile name is there: commands with their options, files, tests, headings, sections, numbers
-of cases. And each test has found something to look at.
+"""Everything named in README.md, docs/*.md and the Makefile exists: commands with their options, files, tests, headings, sections,
+numbers of cases. Each test fails if it finds nothing to check.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the soak of `benchmarks/longevity` calls flat, on written samples. (The soak itself takes hours: `make longevity`.)"""
+"""The judgement of the soak of `benchmarks/longevity`, on written samples. (The soak itself takes hours: `make longevity`.)"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a newcomer meets first: `make` says in one clear message what the machine lacks, before anything is installed."""
+"""The first contact of a newcomer: `make` names a missing requirement in one clear message, before it installs anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command and program in README.md and the pages beside it is run, by CI or here."""
+"""Every command and program in README.md and the pages beside it is run, by CI or by these tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheel holds the program and nothing else, and Spark finds the format in it with no registration and no jar."""
+"""The wheel contains the program and nothing else, and Spark finds the format in it without registration and without a jar."""
 
 from __future__ import annotations
 

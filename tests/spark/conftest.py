@@ -1,4 +1,4 @@
-"""What the Spark tests share: a cluster of their own for each test, and the ways to write and read it in few words."""
+"""Fixtures of the Spark tests: a cluster for each test, and short calls to write and read it."""
 
 from __future__ import annotations
 

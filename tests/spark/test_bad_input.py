@@ -1,7 +1,7 @@
-"""Bad input, bad files, bad disks, bad servers: each gives its own clear error, loses nothing, and leaves nothing OPEN.
+"""Bad input, bad files, bad disks, bad servers: each gives its own clear error, loses no row, and leaves no transaction OPEN.
 
-The door is called as Spark's driver and tasks call it, without Spark: quick, and the same errors. That they reach a user through
-Spark is shown at the end.
+The entry points are called as Spark's driver and tasks call them, without Spark: fast, with the same errors. The last test shows
+that the errors reach a user through Spark.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Deleting a topic takes rows away: what a read at given offsets returned before is an error then, never silently less."""
+"""After the deletion of a topic a read at earlier offsets is an error; it never silently returns fewer rows."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""examples/etl.py as a user runs it: by spark-submit, killed while it stages, and run again (`examples/etl_killed.py` does more);
-and how the examples kill their jobs.
+"""examples/etl.py as a user runs it: by spark-submit, killed during staging, and run again (`examples/etl_killed.py` does more);
+and the way in which the examples kill their jobs.
 """
 
 from __future__ import annotations

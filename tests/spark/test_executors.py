@@ -1,4 +1,4 @@
-"""Executors never open the metadata store: tasks run where opening one, or importing what could, is an error."""
+"""Executors never open the metadata store: tasks run where opening a store, or importing a module that could, is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark reads and writes `persistent://` topics: batches, streams exactly once over restarts, both kinds at once."""
+"""Spark reads and writes `persistent://` topics: batches, exactly-once streams over restarts, both transaction models at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which state several reads of a topic see, and how `cluster.snapshot` gives them one (docs/guide.md)."""
+"""The states seen by several reads of a topic, and the single state given by `cluster.snapshot` (docs/guide.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream whose topics split, merge, come and go while it runs: under limits, as it comes and by AvailableNow."""
+"""A stream whose topics are split, merged, created and deleted while it runs: under limits, without limits, and by AvailableNow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream on a subscription whose driver is killed: nothing is skipped, and no more repeated than the cursor lags behind."""
+"""A stream on a subscription whose driver is killed: no row is skipped, and only rows beyond the cursor are repeated."""
 
 from __future__ import annotations
 

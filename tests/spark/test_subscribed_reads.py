@@ -1,4 +1,6 @@
-"""The option `subscription` in Spark: a batch from the cursor to the cut, a stream that moves it (protocol.md section 6)."""
+"""The option `subscription` in Spark: a batch from the cursor to the cut, and a stream that moves the cursor (protocol.md section
+6).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`with cluster.transaction() as txn` under Spark: several writes and what they read, all or nothing."""
+"""`with cluster.transaction() as txn` under Spark: several writes and the acks of their input, committed as a whole."""
 
 from __future__ import annotations
 

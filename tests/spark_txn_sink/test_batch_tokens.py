@@ -1,4 +1,4 @@
-"""Which batch writes with a token (txnAppId, txnVersion) repeat a version: in the `foreachBatch` of a query, and outside.
+"""Batch writes with a token (txnAppId, txnVersion): the writes that repeat a version, in the `foreachBatch` of a query and outside.
 
 tests/spark/test_sink.py does the same in a real streaming query.
 """

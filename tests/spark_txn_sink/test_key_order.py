@@ -1,4 +1,4 @@
-"""Splits and merges on real files: rows of a key keep their order through parents and children, none is lost or doubled."""
+"""Splits and merges on real files: rows of a key keep their order through parents and children, and no row is lost or doubled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a write by a persistent name may say of keys and segments: it depends on what the name stands for (docs/in_stream.md)."""
+"""Keys and segments in a write by a persistent name: their validity depends on the topic behind the name (docs/in_stream.md)."""
 
 from __future__ import annotations
 

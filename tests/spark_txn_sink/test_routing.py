@@ -1,4 +1,4 @@
-"""Routing: every key where `key_hash` puts it, order kept, nothing lost, nothing copied for one segment."""
+"""Routing: `key_hash` decides the segment of every key, order is kept, no row is lost, a single segment needs no copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the process that commits a Spark write takes from its tasks, and what it refuses. The sink runs as Spark runs it."""
+"""The messages of tasks that the committing process of a Spark write accepts or refuses. The sink runs as Spark runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of the sink: what they mean together, and the error of everything that cannot work."""
+"""The options of the sink: their combined meaning, and the error of each invalid combination."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One Spark transaction never writes to topics of both kinds: the second write is refused before it stages a row."""
+"""One Spark transaction never writes to topics of both models: the second write is refused before it stages a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream's checkpoint beside a cluster that is not the one that it was made with, or with other topics than before.
+"""A stream's checkpoint used with another cluster than its own, or with other topics than before.
 
 Readers are called as Spark calls them (`conformance.harness.spark_driver`).
 """

@@ -1,4 +1,4 @@
-"""Every way of reading gives the same before and after compaction: rows, positions, order, micro-batches, acks (without a JVM)."""
+"""Every kind of read returns the same before and after compaction: rows, positions, order, micro-batches, acks (without a JVM)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark plans a query's first micro-batch again after a crash, and asks for the initial offset anew then (without a JVM)."""
+"""After a crash Spark plans the first micro-batch of a query again, and requests the initial offset anew (without a JVM)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Following persistent topics: a poll that finds nothing new costs a look, and none is missed."""
+"""Tailing of persistent topics: an idle poll costs one round trip, and no change is missed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams and writers of a persistent topic carry on while it is migrated: Spark's own classes, without the JVM."""
+"""Streams and writers of a persistent topic continue during its migration: Spark's own classes, without the JVM."""
 
 from __future__ import annotations
 

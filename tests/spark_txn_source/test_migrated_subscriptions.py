@@ -1,4 +1,4 @@
-"""Subscriptions over a migration: nothing acknowledged comes again, nothing unacknowledged is skipped (Spark's classes, no JVM)."""
+"""Subscriptions over a migration: no acknowledged row comes again, no unacknowledged row is skipped (Spark's classes, no JVM)."""
 
 from __future__ import annotations
 

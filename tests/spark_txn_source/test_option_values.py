@@ -1,4 +1,4 @@
-"""How values are read: property tests, and the errors of each kind of value."""
+"""The parsers of option values: property tests, and the errors of each kind of value."""
 
 from __future__ import annotations
 

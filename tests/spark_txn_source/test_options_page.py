@@ -1,4 +1,4 @@
-"""docs/options.md is what the declarations say."""
+"""docs/options.md agrees with the declarations of the options."""
 
 from __future__ import annotations
 

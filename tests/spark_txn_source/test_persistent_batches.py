@@ -1,4 +1,4 @@
-"""Planning a batch of persistent topics: one reading of each, by which everything else is judged (without a JVM)."""
+"""Planning a batch of persistent topics: one reading of each topic decides the whole plan (without a JVM)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch of persistent topics up to a publish time is final: it waits, or it is an error (docs/protocol.md, section 6)."""
+"""A batch of persistent topics up to a publish time is final: it waits or raises (docs/protocol.md, section 6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small rules of the source, each by itself: those whose faults larger tests of reading do not see."""
+"""Small rules of the source, each by itself: larger tests of reading miss faults in them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A subscription is moved back, or deleted and made again, under a stream that follows it: the stream acknowledges no row that it
-does not give out.
+"""A subscription is moved back, or deleted and recreated, under a running stream: the stream acknowledges only rows that it
+delivers.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Streams of a subscription as Spark drives them, over topics that come, go, are migrated and selected anew: they acknowledge what
-they gave out, fail for no move that nobody made, and keep their offsets small.
+"""Streams of a subscription as Spark drives them, over topics that are created, deleted, migrated and reselected. They acknowledge
+their delivered rows, report a moved cursor only after a real move, and keep their offsets small.
 """
 
 from __future__ import annotations

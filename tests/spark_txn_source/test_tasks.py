@@ -1,4 +1,4 @@
-"""Read tasks without Spark: how the batches of many small parts reach it."""
+"""Read tasks without Spark: the batches of many small parts are joined for it."""
 
 from __future__ import annotations
 

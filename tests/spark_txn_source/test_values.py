@@ -1,4 +1,4 @@
-"""Values of Avro through sink and source without Spark: which version they are read by, what rows from before a field give."""
+"""Avro values through sink and source without Spark: the schema version of a read, and the values of fields added later."""
 
 from __future__ import annotations
 

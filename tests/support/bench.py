@@ -1,4 +1,4 @@
-"""A small cluster in memory whose every store call can be made to fail, or to be interrupted by somebody else's whole work."""
+"""A small cluster in memory. A test can make any store call fail, or interrupt it with the complete work of another process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The committed rows of a topic, as the parts hold them."""
+"""The committed rows of a topic, read from the parts."""
 
 from __future__ import annotations
 

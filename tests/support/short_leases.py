@@ -1,4 +1,4 @@
-"""The stores as tests that wait want them: with a short lease, or little patience. Other processes import them by name."""
+"""Stores for tests that wait: with a short lease, or short timeouts. Other processes import them by name."""
 
 from __future__ import annotations
 

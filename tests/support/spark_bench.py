@@ -1,4 +1,4 @@
-"""Spark's own classes over persistent topics of a real embedded cluster, called directly: only the JVM is left out."""
+"""Spark's own classes over persistent topics of a real embedded cluster, called directly: only the JVM is missing."""
 
 from __future__ import annotations
 

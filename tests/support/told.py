@@ -1,4 +1,4 @@
-"""Histories as tests tell them, one event for each call."""
+"""Histories written by tests, one event for each call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumers and producers of plain Python programs: order, acks, transactions, splits, waking."""
+"""Consumers and producers of plain Python programs: order, acks, transactions, splits, wake-ups."""
 
 from __future__ import annotations
 

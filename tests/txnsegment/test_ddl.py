@@ -1,4 +1,4 @@
-"""DDL texts give the schemas that Spark gives, and mistakes are named where they are."""
+"""DDL texts give the same schemas as in Spark, and an error names the place of a mistake."""
 
 from __future__ import annotations
 

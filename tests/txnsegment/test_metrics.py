@@ -1,4 +1,4 @@
-"""Metrics of many processes: who leaves files in PROMETHEUS_MULTIPROC_DIR, and when they go."""
+"""Metrics of many processes: the processes with files in PROMETHEUS_MULTIPROC_DIR, and the removal of these files."""
 
 from __future__ import annotations
 

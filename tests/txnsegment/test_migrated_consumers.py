@@ -1,4 +1,4 @@
-"""A consumer that is running while its topics migrate keeps the order of the log, as one that is made afterwards has it."""
+"""A consumer running during a migration of its topics keeps the order of the log, like a consumer created afterwards."""
 
 from __future__ import annotations
 

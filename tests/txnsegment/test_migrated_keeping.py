@@ -1,4 +1,4 @@
-"""Retention, compaction and deletion of a topic that was migrated, as plain programs meet them (docs/in_stream.md, Migration)."""
+"""Retention, compaction and deletion of a migrated topic, for plain programs (docs/in_stream.md, Migration)."""
 
 from __future__ import annotations
 

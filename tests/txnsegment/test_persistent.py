@@ -1,4 +1,4 @@
-"""Topics of the older model at the face: what plain programs do with topic:// works on persistent:// (docs/in_stream.md)."""
+"""Marker-based topics in the public API: the calls of plain programs on topic:// work on persistent:// (docs/in_stream.md)."""
 
 from __future__ import annotations
 

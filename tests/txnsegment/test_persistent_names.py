@@ -1,4 +1,4 @@
-"""Names of the older model's domain: what a namespace makes topic://, what has no business there, and whose the numbers are."""
+"""Names of the persistent:// domain: names mapped to topic:// by a namespace, reserved names, and the log of a number."""
 
 from __future__ import annotations
 

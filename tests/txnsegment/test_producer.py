@@ -1,4 +1,4 @@
-"""A producer whose flush fails: which rows it keeps, how they are written after all, and how they are given up."""
+"""A producer whose flush fails: the rows that it keeps, their later write, and giving them up."""
 
 from __future__ import annotations
 

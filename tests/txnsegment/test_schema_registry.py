@@ -1,4 +1,4 @@
-"""Schemas of topics: versions, compatibility, what writes do to them; `cluster.topics` and `txnsegment topics schema`."""
+"""Schemas of topics: versions, compatibility, changes by writes; `cluster.topics` and `txnsegment topics schema`."""
 
 from __future__ import annotations
 

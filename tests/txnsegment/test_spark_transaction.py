@@ -1,7 +1,7 @@
 """`cluster.transaction()`: the writes of a Spark program, staged and committed at once (protocol.md sections 2, 5, 7).
 
 The sink runs as Spark runs it (`conformance.harness.spark_driver`); tests/spark/test_transactions.py does the same under Spark
-itself. Many of the errors come from the end of the block: that is what `pytest.raises` stands around.
+itself. Many errors are raised at the end of the block, so `pytest.raises` surrounds it.
 """
 # ruff: noqa: PT012
 

@@ -1,4 +1,4 @@
-"""What a sweep meets and cannot do: each is named, the rest is swept, and neither the daemon nor the background thread ends."""
+"""Failures within a sweep: each is named, the rest is swept, and neither the daemon nor the background thread ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A consumer whose loops are left and taken up in every way delivers each row once, and acknowledges only what it handed out."""
+"""A consumer whose loops are left and resumed in any way delivers each row once, and acknowledges only delivered rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cluster.begin()`: all topics at once or nothing, once for each version, and clear refusals."""
+"""`cluster.begin()`: a commit of all topics or none, once for each version, with clear refusals."""
 
 from __future__ import annotations
 

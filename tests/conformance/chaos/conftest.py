@@ -1,4 +1,4 @@
-"""Clusters for the chaos tests, and children that may be killed."""
+"""Clusters and child processes for the chaos tests; the children may be killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Eight writers over four segments while readers look on: no read sees part of a transaction, none is older than its question."""
+"""Eight writers over four segments beside concurrent readers: no read returns part of a transaction, and no read is stale at its
+start.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts of tasks that fail, or that Spark doubles: only what the accepted ones staged counts."""
+"""Failed or duplicate attempts of Spark tasks: only the parts staged by accepted attempts count."""
 
 from __future__ import annotations
 

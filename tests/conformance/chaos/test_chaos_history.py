@@ -1,4 +1,4 @@
-"""What the chaos runs put to the history checker is found: each look alone, and the history of several recorders."""
+"""The history checker finds each damage in the histories of chaos runs: in a single read, and in a merge of several recorders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes whose clocks are hours apart, on both stores. `make chaos` has the long form, also with libfaketime."""
+"""Processes with clocks hours apart, on both stores. `make chaos` runs the long form, also with libfaketime."""
 
 from __future__ import annotations
 

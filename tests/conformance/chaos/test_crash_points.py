@@ -1,4 +1,4 @@
-"""Kills, sleeps and failures at every store call of a commit: nothing is lost, doubled or split, whatever the call.
+"""Kills, pauses and failures at every store call of a commit: no row is lost, doubled or split.
 
 After call k and before call k+1 the store holds the same, so these run each gap once; `make chaos` runs both sides of each call.
 """

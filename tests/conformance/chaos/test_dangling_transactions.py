@@ -1,4 +1,4 @@
-"""What is left OPEN when all is over: a killed party's meets its deadline, and all else is named."""
+"""Transactions left OPEN at the end of a run: that of a killed party ends at its deadline, and any other one is reported."""
 
 from __future__ import annotations
 

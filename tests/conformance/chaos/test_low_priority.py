@@ -1,4 +1,4 @@
-"""Writers that give way at the same moment all do."""
+"""Concurrent writers can all switch to low priority at the same moment."""
 
 from __future__ import annotations
 

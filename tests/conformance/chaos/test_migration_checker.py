@@ -1,4 +1,4 @@
-"""What the parties of a migration recorded, checked: damage reaches the history checker, and work that nobody did is named.
+"""The checker of the migration workload: damaged records reach the history checker, and missing work is named.
 
 Each kind of loss, doubling, tearing and disorder that it finds is in tests/conformance/history/test_history_successors.py.
 """

@@ -1,5 +1,5 @@
-"""Persistent topics migrate while everybody works on them, and who migrates is killed at its store calls, or anybody at random:
-`make chaos` does it at every call, with sleepers, twins and failures, with thirty kills, with jobs of Spark, and on ZooKeeper.
+"""Persistent topics migrate under load. The migrating process is killed at its store calls, or any process at random. `make chaos`
+covers every call, with sleepers, duplicate drivers and failures, thirty kills, Spark jobs, and ZooKeeper.
 """
 
 from __future__ import annotations

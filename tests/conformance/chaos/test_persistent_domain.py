@@ -1,4 +1,4 @@
-"""Chaos on topics of the older model: what readers note is judged by the log of the topic, and the command says the domain."""
+"""Chaos on marker-based topics: the log of the topic judges recorded reads, and the command names the domain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches that Spark runs again, and checkpoints that do not belong: skipped or refused, never lost or doubled."""
+"""Batches that Spark repeats, and checkpoints of other queries: skipped or refused, never lost or doubled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runner of all scenarios: its phases, whoever cannot go on, and that every fault of the vocabulary is met by one of them."""
+"""The runner of all scenarios: its phases, the end of a run after an error, and a scenario for every fault of the vocabulary."""
 
 from __future__ import annotations
 

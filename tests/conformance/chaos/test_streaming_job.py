@@ -1,4 +1,4 @@
-"""A Spark streaming job that is killed, doubled and woken from sleep: every row exactly once, and no read ever saw a part.
+"""A Spark streaming job that is killed, duplicated and resumed: every row exactly once, and no read returns part of a batch.
 
 `make chaos` kills it 30 times on each store; this is the short form.
 """

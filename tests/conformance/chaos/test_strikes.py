@@ -1,4 +1,4 @@
-"""Children that are struck, and parties that are waited for: what ended by itself, or never worked, is found out."""
+"""Faults on child processes, and waits for their work: a child that ended by itself or never worked is reported."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Transactions over four topics in two namespaces, acknowledgements included: killed and put to sleep at their store calls and
-while they stage. None is torn, lost or doubled. `make chaos` does it at every call, at random, and on ZooKeeper.
+"""Transactions over four topics in two namespaces, with acknowledgements, killed and paused at their store calls and during
+staging. No transaction is torn, lost or doubled. `make chaos` covers every call, random kills, and ZooKeeper.
 """
 
 from __future__ import annotations

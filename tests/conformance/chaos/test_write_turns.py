@@ -1,4 +1,4 @@
-"""Many writers on one SQLite file: whoever waits looks again soon, so that nobody is starved by luckier ones."""
+"""Many writers on one SQLite file: a waiting writer retries soon, so that no writer starves."""
 
 from __future__ import annotations
 

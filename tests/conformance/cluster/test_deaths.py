@@ -1,4 +1,4 @@
-"""What a driver of the suite may die of before anything was done to it, in the words of who ended it."""
+"""Deaths of a driver before any injected fault, recognised by its log: timeouts of an overloaded machine, and nothing else."""
 
 from __future__ import annotations
 

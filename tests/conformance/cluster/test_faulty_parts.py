@@ -1,4 +1,4 @@
-"""The suite's own means: a proxy that delays and swallows, a clock that jumps, a disk that is full."""
+"""The suite's own tools: a proxy that delays and drops, a clock that jumps, a full disk."""
 
 from __future__ import annotations
 

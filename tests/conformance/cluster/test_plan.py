@@ -1,4 +1,4 @@
-"""The plan is a function of its seed, and gives every kind its turn."""
+"""The plan is a function of its seed, and contains every kind of fault equally often."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ports of servers: whoever has taken one has it for himself until he ends."""
+"""Ports of servers: a process that takes a port holds it alone until its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing outlives a run: sessions end whole, and a watcher ends what a killed process has left."""
+"""No process outlives a run: sessions end as a whole, and a watcher ends the children of a killed process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the suite hands to the history checker: rows by name, histories whose recorder was killed, the end of each stream."""
+"""The suite's input to the history checker: rows by name, histories of killed recorders, the end of each stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/servers.md is true: its code runs as it stands there, and another project's tests can use the servers."""
+"""The code of docs/servers.md runs verbatim, and tests of another project can use the servers."""
 
 from __future__ import annotations
 

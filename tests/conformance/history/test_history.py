@@ -1,4 +1,4 @@
-"""The history checker: for each of its words a small history that shows it, and beside it one that differs little and is right."""
+"""The history checker: for each anomaly a small history that has it, and a similar history that is correct."""
 
 from __future__ import annotations
 

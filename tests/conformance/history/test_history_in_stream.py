@@ -1,4 +1,4 @@
-"""The history checker and the older model: its logs, positions of each topic's own, histories of both kinds."""
+"""The history checker on the marker-based model: its logs, the positions of each topic, histories of both models."""
 
 from __future__ import annotations
 

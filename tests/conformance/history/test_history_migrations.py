@@ -1,4 +1,4 @@
-"""The history checker and migrations: what a persistent topic held is judged in the topic that goes on from it."""
+"""The history checker on migrations: reads of the successor are judged by the rows of the persistent topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients alone saw of a job's batches: each kind of damage to rows that are right is found, by a read and by a stream."""
+"""Histories of clients alone: each kind of damage to correct rows is found, in a read and in a stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the simulator records is what the checker reads from a file, and one row less in it is found."""
+"""The checker reads the simulator's history from a file, and finds a removed row in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histories of a tiny correct world pass, whatever its seed; one change that a bug could have made is found."""
+"""Histories of a tiny correct world pass for every seed; one change, as a bug could make it, is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A migration as clients alone saw it: each kind of loss, doubling, tearing and disorder over both names of a topic is found."""
+"""A migration in a history of clients alone: each loss, doubling, tearing and disorder over both names of a topic is found."""
 
 from __future__ import annotations
 

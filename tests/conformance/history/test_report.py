@@ -1,4 +1,4 @@
-"""The report: its text to the letter, its JSON there and back, its page parsed, its pictures measured."""
+"""The report: its exact text, its JSON in a round trip, its page parsed, its pictures measured."""
 
 from __future__ import annotations
 

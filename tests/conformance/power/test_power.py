@@ -1,4 +1,4 @@
-"""After a power cut at any moment everything that was promised is there, and nothing else (`python -m conformance.power`: all)."""
+"""After a power cut at any moment every promised row is there, and no other (`python -m conformance.power`: all scenarios)."""
 
 from __future__ import annotations
 

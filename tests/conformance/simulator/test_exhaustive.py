@@ -1,4 +1,4 @@
-"""The exhaustive search: complete within its bounds, the same each time, and it sees what is wrong."""
+"""The exhaustive search: complete within its bounds, the same each time, and able to find a fault."""
 
 from __future__ import annotations
 

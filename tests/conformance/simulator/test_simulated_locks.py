@@ -1,4 +1,4 @@
-"""Threads of a simulated process are greenlets of one thread: the locks of `Cluster.lock` keep them apart all the same."""
+"""Threads of a simulated process are greenlets of one thread: the locks of `Cluster.lock` still exclude them from each other."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The simulator: thousands of schedules of the real code without a violation, the same ones each time.
 
-That it sees faults: tests/conformance/test_mutants.py.
+tests/conformance/test_mutants.py shows that it finds faults.
 """
 
 from __future__ import annotations

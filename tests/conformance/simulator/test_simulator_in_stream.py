@@ -1,4 +1,4 @@
-"""The simulator's schedules of the older model: none breaks a rule, and all that can go wrong there happens in some of them."""
+"""The simulator's schedules of the marker-based model: no schedule breaks a rule, and every situation occurs in some of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulator's schedules of migrations: none breaks a rule, and what can come across a migration does so in some of them."""
+"""The simulator's schedules of migrations: no schedule breaks a rule, and every situation of a migration occurs in some of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker: known-good and known-bad histories, and random ones that a real register made."""
+"""The linearizability checker: correct and wrong histories, and random histories of a real register."""
 
 from __future__ import annotations
 

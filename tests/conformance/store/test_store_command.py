@@ -1,4 +1,4 @@
-"""`python -m conformance --store URL`: as a person runs it, on a store that another distribution registers."""
+"""`python -m conformance --store URL` as a user runs it, on a store registered by another distribution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite of protocol.md section 3 (conformance/store) on the three backends, real ones."""
+"""The suite of protocol.md section 3 (conformance/store) on the three real backends."""
 
 from __future__ import annotations
 

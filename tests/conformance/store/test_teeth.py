@@ -1,4 +1,4 @@
-"""The suite has teeth: each planted fault of a store fails the case that is named for it, and a sound store passes that case."""
+"""Self-test of the store suite: each planted fault of a store fails the case that it names, and a correct store passes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver of the public surface: a short run on each store, and that it finds faults, shrinks them, and runs them again."""
+"""The driver of the public surface: a short run on each store; it finds faults, shrinks them, and runs them again."""
 
 from __future__ import annotations
 

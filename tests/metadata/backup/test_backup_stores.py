@@ -1,4 +1,4 @@
-"""A backup is of no backend: from SQLite to ZooKeeper and back, while writers run; on real files."""
+"""A backup is independent of the backend: from SQLite to ZooKeeper and back beside running writers, on real files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backups beside writers, and what a restore refuses, finishes and promises (docs/operations.md, Backup)."""
+"""Backups beside writers, and restores: their refusals, their repetition, their guarantees (docs/operations.md, Backup)."""
 
 from __future__ import annotations
 

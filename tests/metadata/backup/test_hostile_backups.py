@@ -1,4 +1,4 @@
-"""Backup files that are forged or damaged: an error of ours that names line and key, in bounded memory, and nothing is restored."""
+"""Forged or damaged backup files: a product error names line and key, memory stays bounded, and no record is restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A restore that is killed at any call to its store or to its files is finished by running it again, on SQLite and real files."""
+"""A restore killed at any call to its store or files is finished by running it again, on SQLite and real files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that was copied or moved: which of the copies owns the ledger root, and that no two of them ever delete in one."""
+"""Copied or moved stores: exactly one copy owns the ledger root, and no two of them ever delete files in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A snapshot of ZooKeeper's data that is started on another port: it has the cluster's id, and must not share its ledger root."""
+"""A copy of ZooKeeper's data on another port: it has the same cluster id, and must not share the ledger root."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much time has passed, by more clocks than one: no clock that leaps makes fresh rows old (protocol.md section 7, Time)."""
+"""Elapsed time from several clocks: a leap of one clock makes no fresh row old (protocol.md section 7, Time)."""
 
 from __future__ import annotations
 

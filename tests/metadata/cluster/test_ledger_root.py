@@ -1,4 +1,4 @@
-"""The ledger root belongs to one cluster, and the orphan sweep deletes nothing that cannot be its own."""
+"""The ledger root belongs to one cluster, and the orphan sweep deletes only files that this cluster made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store's time on ZooKeeper is the leader's of now: all sessions agree on it, whoever led when they began."""
+"""The store's time on ZooKeeper is that of the current leader: all sessions agree on it, also after a change of leader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A URL that holds a credential is refused, and no error, repr, log line or finding of the doctor shows the credential."""
+"""A URL with a credential is refused, and no error, repr, log line or finding of the doctor shows the credential."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names, options and URLs of strangers: an error of ours, and nothing that a terminal obeys (issue 13, item 24)."""
+"""Names, options and URLs from outside: product errors only, and no terminal control sequence in output (issue 13, item 24)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Service URLs, and where Java is: each mistake has its own clear error."""
+"""Service URLs, and the search for Java: each mistake has its own clear error."""
 
 from __future__ import annotations
 

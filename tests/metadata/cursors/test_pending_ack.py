@@ -1,4 +1,4 @@
-"""Claims, acks inside transactions, and settling them, through every fault (protocol.md section 7, Acks)."""
+"""Pending acks, acks inside transactions, and their settling, under every fault (protocol.md section 7, Acks)."""
 
 from __future__ import annotations
 

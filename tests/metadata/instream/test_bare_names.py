@@ -1,4 +1,4 @@
-"""Names of which nothing is left: sweeps do not look at all of them each time, and find what comes late (protocol.md 8.14)."""
+"""Names of deleted persistent topics: a sweep does not read all of them each time, and still finds late data (protocol.md 8.14)."""
 
 from __future__ import annotations
 

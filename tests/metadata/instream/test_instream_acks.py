@@ -1,4 +1,4 @@
-"""Pending-ack logs: claims, conflicts, markers, lives of a subscription (docs/in_stream.md, Pending acks)."""
+"""Pending-ack logs: pending acks, conflicts, markers, recreated subscriptions (docs/in_stream.md, Pending acks)."""
 
 from __future__ import annotations
 

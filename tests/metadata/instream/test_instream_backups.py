@@ -1,5 +1,5 @@
-"""Backups of persistent topics beside those who write to them: at any moment a state that its rules
-accept, with all of a transaction or nothing, and ids and positions that are never used again (docs/in_stream.md, Backups).
+"""Backups of persistent topics beside writers: at any moment a state allowed by the rules, with whole transactions; ids and
+positions are never reused (docs/in_stream.md, Backups).
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Snapshots that were damaged, moved or removed by hand: the topic is replayed as a whole where that is possible, else it is an
-error that says what to do. Never a row of an aborted transaction, never fewer rows."""
+"""Snapshots damaged, moved or removed by hand: the whole log is replayed where possible, else an error with advice. No row of an
+aborted transaction is shown, and no row is missing.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Every store call of a commit, a sweep and a read of persistent topics fails in every way, and is interrupted by the whole work of
-others; afterwards each version is committed exactly once, nothing is undecided, and what was seen stays seen.
+"""Every store call of a commit, a sweep and a read of persistent topics fails in every way, and is interrupted by other work.
+Afterwards each version is committed exactly once, every transaction is decided, and rows seen once stay visible.
 """
 
 from __future__ import annotations

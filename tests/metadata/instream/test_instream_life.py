@@ -1,4 +1,4 @@
-"""Snapshots, trimming, compaction, upgrades, files, providers: what a persistent topic needs to live long (docs/in_stream.md)."""
+"""Snapshots, trimming, compaction, upgrades, files, providers: long-term maintenance of a persistent topic (docs/in_stream.md)."""
 
 from __future__ import annotations
 

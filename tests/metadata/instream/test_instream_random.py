@@ -1,5 +1,5 @@
-"""Random lives of two persistent topics: writers, aborters, zombies, readers and sweepers interrupt each other at any store call,
-which may fail in any way, or arrive late. Afterwards all that must hold holds.
+"""Random work on two persistent topics: writers, aborters, zombies, readers and sweepers interrupt each other at any store call,
+which may fail in any way or take effect late. Afterwards all invariants hold.
 """
 
 from __future__ import annotations

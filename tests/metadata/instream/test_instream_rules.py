@@ -1,4 +1,4 @@
-"""The pure rules of a topic's log: any snapshot with a replay from its maxReadPosition says what a replay from the start says."""
+"""The pure rules of a topic's log: a snapshot and a replay from its maxReadPosition equal a replay from the start."""
 
 from __future__ import annotations
 

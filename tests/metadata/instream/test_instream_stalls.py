@@ -1,5 +1,6 @@
-"""What a seal does to transactions of the older model: they stall. But nothing grows by looking at them, and of what was not
-committed nobody is told that it is only unfinished."""
+"""A seal stalls marker-based transactions: repeated checks make no log grow, and an uncommitted transaction is never reported as
+merely unfinished.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The older model on each store, with real threads: writers, a sweeper and a reader at once, each with a session of its own."""
+"""The marker-based model on each store with real threads: concurrent writers, a sweeper and a reader, each with its own session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The older model's whole path, thin: create, begin, register, append, commit or abort, read (docs/in_stream.md)."""
+"""The basic path of the marker-based model: create, begin, register, append, commit or abort, read (docs/in_stream.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was migrated is kept as long as the topic that goes on says, and no longer (protocol.md sections 7 and 8.14)."""
+"""Migrated rows are kept exactly as long as the successor's policy says (protocol.md sections 7 and 8.14)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Migration of persistent topics: nothing is lost, doubled or reordered, whoever dies where (docs/in_stream.md, Migration)."""
+"""Migration of persistent topics: no row is lost, doubled or reordered, with a crash at any step (docs/in_stream.md, Migration)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log that threads of one process replay at once: real ones, as those of the simulator change places at no fold."""
+"""Concurrent replay of one log by threads of a process: real threads, since simulated ones never switch during a fold."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Whoever makes, moves, deletes or uses a subscription of a topic while it is migrated finds it where the topic goes on: every
-interleaving of the two, call by call (docs/in_stream.md, Migration).
+"""A subscription that is created, moved, deleted or used during a migration exists on the successor with the effect of the call:
+every interleaving of the two, call by call (docs/in_stream.md, Migration).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ending transactions: whoever does it, by one function; ending again tells again (8.2)."""
+"""Ending transactions: every caller uses one function; a second end publishes the events again (8.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live log of a process: threads that list it at once take nothing from each other."""
+"""The live log of a process: concurrent listings by threads lose no entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Metadata and files are bounded by what is there, not by history (protocol.md section 8.14), on each store."""
+"""Steady-state footprint: metadata and files are bounded by the current content, not by history (protocol.md section 8.14), on each
+store.
+"""
 
 from __future__ import annotations
 

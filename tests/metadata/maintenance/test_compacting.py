@@ -1,4 +1,4 @@
-"""Compaction over the real store and snapshots: crashed, refused and overtaken at every step (protocol.md sections 1 and 7)."""
+"""Compaction over the real store and snapshots: crashes, refusals and other work at every step (protocol.md sections 1 and 7)."""
 
 from __future__ import annotations
 

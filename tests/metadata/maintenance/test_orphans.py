@@ -1,4 +1,4 @@
-"""The orphan sweep (protocol.md section 7): it alone deletes files, never one that something can still name."""
+"""The orphan sweep (protocol.md section 7): only it deletes files, and only files that no record can name any more."""
 
 from __future__ import annotations
 

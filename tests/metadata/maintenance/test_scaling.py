@@ -1,4 +1,4 @@
-"""The rule by which segments split and merge by themselves, and who carries it out (metadata/rules/scaling.py, autoscaling.py)."""
+"""The rule for automatic splits and merges, and the leader that applies it (metadata/rules/scaling.py, autoscaling.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sweeper (protocol.md section 7): what one damaged file may hold up, what is deleted when, what stays bounded."""
+"""The sweeper (protocol.md section 7): the effect of one damaged file, the times of deletion, the bounds on records."""
 
 from __future__ import annotations
 

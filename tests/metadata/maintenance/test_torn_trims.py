@@ -1,4 +1,4 @@
-"""Retention takes transactions whole: by one number over all segments of a topic, also while a trim is half done (protocol 7)."""
+"""Retention trims whole transactions: by one number over all segments of a topic, also during a trim (protocol 7)."""
 
 from __future__ import annotations
 

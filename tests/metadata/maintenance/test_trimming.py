@@ -1,4 +1,6 @@
-"""Retention: rows go by number, readers hear of it, files go by the orphan sweep alone (protocol.md sections 6 and 7; A19)."""
+"""Retention: rows are trimmed by number, readers get an error, only the orphan sweep deletes files (protocol.md sections 6 and 7;
+A19).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Following topics: a commit at any moment is in the reading or wakes whoever waits for the next (protocol.md section 3)."""
+"""Tailing of topics: a commit at any moment is in the reading or wakes the waiting reader (protocol.md section 3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process that runs for weeks keeps of the snapshots that it reads: one head a segment, within a bound in bytes."""
+"""The snapshot cache of a long-running process: one head for each segment, within a bound in bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch up to a publish time is final: it waits, or it is an error, and adjoining batches give each row once (section 6)."""
+"""A batch up to a publish time is final: it waits or raises, and adjoining batches return each row once (section 6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where files lie is what records on disk name: it never changes."""
+"""Records on disk name the folders of files: the folder of a name never changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON from outside: an error of ours in bounded time, whoever wrote it (issue 13, item 17)."""
+"""JSON from outside: a product error in bounded time for any input (issue 13, item 17)."""
 
 from __future__ import annotations
 

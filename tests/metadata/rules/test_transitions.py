@@ -1,4 +1,4 @@
-"""The rules, row by row (protocol.md sections 5 to 7)."""
+"""The transition rules, row by row (protocol.md sections 5 to 7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three real ZooKeeper servers: a view is never older than its beginning, on whichever server; one server may die."""
+"""Three real ZooKeeper servers: a view is never older than its beginning on any server; one server may die."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made for the metadata is for its owner alone, whatever the umask; parts are left to the umask."""
+"""Files of the metadata are private to their owner under any umask; parts follow the umask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A full disk under the embedded store: a commit says so, and the cluster can be opened and swept."""
+"""A full disk under the embedded store: the error of a commit names it, and the cluster can be opened and swept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leader election on the sessions of each store: one leads, and when it ends or is killed another one does."""
+"""Leader election on the sessions of each store: one candidate leads; when it ends or is killed, another one leads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A decision whose session is lost starts over (protocol.md section 3), also one of a single read: nobody's query ends for it.
+"""A decision whose session is lost starts over (protocol.md section 3), also one of a single read: a lost session ends no query.
 
 Found by the cluster suite (`python -m conformance --cluster --faults 8 --seed 3`): a ZooKeeper session expired between two
 micro-batches, and the first look at the topic ended the streaming query with SessionLost.

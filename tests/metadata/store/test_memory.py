@@ -1,4 +1,4 @@
-"""The state of the memory store as a plain value: what the simulator builds on."""
+"""The state of the memory store as a plain value, on which the simulator builds."""
 
 from __future__ import annotations
 

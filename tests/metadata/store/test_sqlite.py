@@ -1,4 +1,4 @@
-"""What only SQLite can get wrong: processes, crashes, files that are not ours, leases."""
+"""Risks of SQLite alone: processes, crashes, foreign files, leases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only ZooKeeper can get wrong: sessions, lost connections and replies, eras, access control, bytes of znodes."""
+"""Risks of ZooKeeper alone: sessions, lost connections and replies, eras, access control, bytes of znodes."""
 
 from __future__ import annotations
 

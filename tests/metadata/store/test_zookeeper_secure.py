@@ -1,4 +1,4 @@
-"""A real ZooKeeper with TLS, SASL and digest: whole clusters on it, who is let in, and what everyone else is told."""
+"""A real ZooKeeper with TLS, SASL and digest: whole clusters on it, accepted credentials, and the errors of refused ones."""
 
 from __future__ import annotations
 

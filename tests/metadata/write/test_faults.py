@@ -1,5 +1,5 @@
-"""Every store call of a commit, a sweep and a read fails in every way; afterwards each version is committed exactly once, nothing
-stays OPEN past its deadline, and readers see all of a transaction or nothing.
+"""Every store call of a commit, a sweep and a read fails in every way. Afterwards each version is committed exactly once, no
+transaction stays OPEN past its deadline, and readers see whole transactions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A write set too big for its record lies in a manifest file, whose length and checksum the registration keeps."""
+"""A write set too big for its record is stored in a manifest file; the registration has its length and checksum."""
 
 from __future__ import annotations
 

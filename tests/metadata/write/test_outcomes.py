@@ -1,4 +1,4 @@
-"""What an error says of a commit must be so: a reply that is lost, a store that stays away, a commit that is run again late."""
+"""The error of a commit states the true outcome: after a lost reply, a store outage, a late retry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A commit looks at the files that it is about to name: if one is gone or cut short it aborts, and readers never meet the loss."""
+"""A commit checks the files that it is about to name: it aborts if one is missing or truncated, so that readers never meet the
+loss.
+"""
 
 from __future__ import annotations
 

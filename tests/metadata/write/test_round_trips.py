@@ -1,4 +1,4 @@
-"""What a warm commit waits for: at most seven requests one after the other, whatever the segments, parts and history."""
+"""The round trips of a warm commit: at most seven consecutive requests, for any number of segments and parts and any history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Seals that delete, and seals of a later version that split or merge: honoured by all, finished only by who knows how."""
+"""Seals of deletions, and split or merge seals of a later version: every version honours them; only a version that knows the kind
+finishes them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splits and merges: the seal in the log, the layout that shows it, and writers who meet one (protocol.md section 5, Sealing)."""
+"""Splits and merges: the seal in the log, the layout that shows it, writers that meet a seal (protocol.md section 5, Sealing)."""
 
 from __future__ import annotations
 

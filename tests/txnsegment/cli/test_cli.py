@@ -1,4 +1,4 @@
-"""The command line, in process: what each command answers, for people and for programs."""
+"""The command line, in process: the answer of each command, for people and for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`txnsegment backup|restore`, and the option for streams that are beyond the backup."""
+"""`txnsegment backup|restore`, and the option for streams whose checkpoint is beyond the backup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line on topics of the older model, persistent:// (docs/in_stream.md)."""
+"""The command line on marker-based topics, persistent:// (docs/in_stream.md)."""
 
 from __future__ import annotations
 
