@@ -175,7 +175,7 @@ def replaced_file_has_one_temporary_name(real: Real, path: Path) -> Path:
     "issue 13, 12",
     "A restore that is refused leaves no store where there was none.",
     at=f"{_RESTORATION}.check",
-    by=f"{_KILLS}test_a_refusal_leaves_no_store_where_there_was_none",
+    by=f"{_KILLS}test_a_refused_restore_creates_no_store",
 )
 def restore_makes_a_store_before_it_looks(real: Real, self: Restoration) -> None:
     return
@@ -185,7 +185,7 @@ def restore_makes_a_store_before_it_looks(real: Real, self: Restoration) -> None
     "issue 13, 10",
     "A restore looks for its files again once no other cluster can delete them.",
     at=f"{_RESTORATION}._check_files",
-    by=f"{_COPIES}test_a_restore_beside_a_sweep_has_all_files_or_says_which_are_missing",
+    by=f"{_COPIES}test_a_restore_beside_a_sweep_has_all_files_or_names_the_missing_ones",
 )
 def restore_looks_for_files_once(real: Real, self: Restoration, records: Sequence[Kept], *, changed: bool) -> Any:
     return None if changed else real(self, records, changed=changed)

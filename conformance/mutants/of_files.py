@@ -128,7 +128,7 @@ def compacted_rows_off_by_one(real: Real, outputs: Any) -> Moved | None:
     "routing by the low 16 bits, 8.13",
     "The HIGH 16 bits of a key's hash pick its segment.",
     at="metadata.topics.routing:_high_bits",
-    by="tests/spark_txn_sink/test_routing.py::test_each_row_goes_where_its_key_hashes_and_keeps_its_order",
+    by="tests/spark_txn_sink/test_routing.py::test_each_row_goes_to_the_segment_of_its_key_in_order",
 )
 def routing_by_the_low_bits(real: Real, digests: Any) -> Any:
     return digests & np.uint32(0xFFFF)

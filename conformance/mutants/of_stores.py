@@ -131,7 +131,7 @@ def time_set_back_by_a_slow_answer(
     "the sync before acting on absence left out, A30, 3",
     "A view's first reads see everything that was acknowledged before it, on whichever server.",
     at="metadata.store.zookeeper:ZooKeeperView._fly",
-    by="tests/metadata/store/test_ensemble.py::test_a_view_on_a_server_that_is_behind_sees_what_was_acknowledged_before",
+    by="tests/metadata/store/test_ensemble.py::test_a_view_on_a_lagging_server_shows_acknowledged_writes",
 )
 def no_sync_before_reading(real: Real, self: Any, requests: Sequence[Any]) -> Any:
     self._synced = True

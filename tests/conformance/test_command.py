@@ -59,7 +59,7 @@ def reported(folder: Path, *arguments: str) -> tuple[Ran, Report]:
 # --- what is asked for --------------------------------------------------------------------------------------------
 
 
-def test_without_a_suite_there_is_help() -> None:
+def test_without_a_suite_the_command_prints_help() -> None:
     ran = run()
     assert ran.code == 2
     assert ran.out == ""
@@ -240,7 +240,7 @@ def test_an_empty_history_shows_nothing(tmp_path: Path) -> None:
     assert "there is nothing to judge" in ran.out
 
 
-def test_the_exhaustive_search_says_its_bounds() -> None:
+def test_the_exhaustive_search_prints_its_bounds() -> None:
     ran = run("--exhaustive", "--preemptions", "0", "--crashes", "0")
     assert ran.code == 0
     assert "preemptions: 0; crashes: 0; schedules: " in ran.out

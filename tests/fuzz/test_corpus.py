@@ -31,7 +31,7 @@ def test_every_target_takes_any_bytes(name: str) -> None:
         run(name, data)
 
 
-def test_without_atheris_the_command_says_what_to_use() -> None:
+def test_without_atheris_the_command_names_the_alternative() -> None:
     code = "import sys; sys.modules['atheris'] = None; from tests.fuzz.__main__ import main; sys.argv[1:] = []; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code], cwd=CORPUS.parents[2], capture_output=True, text=True)
     assert done.returncode == 1

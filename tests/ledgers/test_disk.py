@@ -22,7 +22,7 @@ ELSEWHERE = {
 """What changes files without the disk, and why it may."""
 
 
-def test_everything_that_changes_local_files_goes_through_the_disk() -> None:
+def test_every_change_of_local_files_goes_through_the_disk() -> None:
     found = set()
     for package in ("ledgers", "metadata", "txnsegment", "spark_txn_sink", "spark_txn_source"):
         for path in (ROOT / package).rglob("*.py"):

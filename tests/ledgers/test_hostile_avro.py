@@ -74,7 +74,7 @@ def test_bytes_that_are_no_value_of_the_schema_are_refused_by_topic_and_row(kind
     assert time.process_time() - begun < 2
 
 
-def test_the_row_that_is_wrong_is_named_among_others() -> None:
+def test_the_wrong_row_is_named_among_correct_rows() -> None:
     rows = pa.array([b"\x00", b"\x02", b"\x01", b"\x04"])
     with pytest.raises(ValueFormatError, match=r"Row 2 .*symbol -1 of 3"):
         Codec(parse(of(ENUM))).decode(rows, lambda row: f"Row {row}")

@@ -74,7 +74,7 @@ def test_a_snapshot_chain_lists_the_same_ledgers_as_a_plain_list(
     assert all(levels.count(level) < snapshots.FANOUT for level in levels)
 
 
-def test_folding_costs_what_is_new_and_a_range_opens_what_overlaps(tmp_path: Path) -> None:
+def test_folding_costs_the_new_rows_only_and_a_range_opens_overlapping_files_only(tmp_path: Path) -> None:
     storage = LedgerStorage(str(tmp_path))
     path = None
     written = 0

@@ -62,7 +62,7 @@ def test_a_discarded_output_leaves_nothing(storage: LedgerStorage) -> None:
     assert list(storage.list("")) == []
 
 
-def test_a_missing_root_is_an_error_and_not_made_again(storage: LedgerStorage, tmp_path: Path) -> None:
+def test_a_missing_root_is_an_error_and_is_not_recreated(storage: LedgerStorage, tmp_path: Path) -> None:
     (tmp_path / "ledgers of mine").rmdir()
     with pytest.raises(StorageError, match="mounted"):
         storage.publish("a/x.avro", b"x")
@@ -105,7 +105,7 @@ def test_a_password_in_the_uri_is_refused_and_not_shown() -> None:
         (errno.EMFILE, "open files"),
     ],
 )
-def test_every_error_says_what_to_do(number: int, text: str) -> None:
+def test_every_storage_error_has_advice(number: int, text: str) -> None:
     for error in (OSError(number, "x"), OSError(f"Error writing bytes. Detail: [errno {number}] x")):
         found = explain(error, "write", "file:///a/b")
         assert text in str(found)

@@ -56,7 +56,7 @@ def test_each_task_names_its_files_and_the_command_that_proves_it(title: str, te
         assert [path for path in command.split() if not (ROOT / path).exists()] == []
 
 
-def test_a_command_is_added_as_the_page_says(tmp_path: Path) -> None:
+def test_the_documented_steps_add_a_working_command(tmp_path: Path) -> None:
     """The block of the task is appended to the file that the task names, in a copy, and the new command is called."""
     text = dict(tasks())["A command"]
     block = re.search(r"in `(txnsegment/cli/\w+\.py)`:\n\n```python\n(.*?)```", text, re.DOTALL)

@@ -61,7 +61,7 @@ def got(here: Deployment, topic: str = "t", **options: Any) -> list[bytes]:
     return sorted(bytes(r["value"]) for r in here.read(topic, valueFormat="avro", **options).collect())
 
 
-def test_bytes_of_other_programs_go_in_and_come_out_the_same(here: Deployment) -> None:
+def test_avro_bytes_of_other_programs_round_trip_unchanged(here: Deployment) -> None:
     here.cluster.topics.create("t", segments=3)
     here.cluster.topics.set_schema("t", FIRST)
     given = values(FIRST, *(order(n) for n in range(40)))

@@ -61,7 +61,7 @@ def two(here: Deployment) -> list[int]:
 
 
 @pytest.mark.parametrize("swept", [False, True])
-def test_the_same_offsets_of_a_topic_that_was_deleted_and_made_again(here: Deployment, swept: bool) -> None:
+def test_a_read_at_the_offsets_of_a_recreated_topic_is_an_error(here: Deployment, swept: bool) -> None:
     first, _, last = two(here)
     x = {"topic": "x"}
     assert [batch(here, end=first, **x), batch(here, end=last, **x), batch(here, first, last, **x)] == [2, 5, 3]

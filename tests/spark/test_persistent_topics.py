@@ -29,7 +29,7 @@ def rows(here: Deployment, first: int, end: int) -> DataFrame:
     return here.spark.range(first, end).selectExpr("id AS n")
 
 
-def test_batches_of_both_kinds_and_scans(here: Deployment) -> None:
+def test_batches_and_scans_read_both_models(here: Deployment) -> None:
     """Two writes, one of which commits once for its version; a union of both kinds; Spark's own Parquet reader sees the same."""
     here.write(rows(here, 0, 10), X)
     for _ in range(2):
@@ -80,7 +80,7 @@ def test_a_stream_from_one_persistent_topic_to_another_is_exactly_once(here: Dep
     assert offsets[-1]["log"] == 0
 
 
-def test_a_stream_of_both_kinds(here: Deployment) -> None:
+def test_a_stream_reads_both_models(here: Deployment) -> None:
     here.cluster.topics.create("t", schema="n bigint")
     here.append("t", pa.table({"n": pa.array([1], pa.int64())}))
     here.write(rows(here, 2, 3), X)

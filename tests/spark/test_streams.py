@@ -201,7 +201,7 @@ def test_a_stream_is_not_woken_by_other_topics(here: Deployment) -> None:
     assert one.reportLatestOffset() == {**offset, "log": number}
 
 
-def test_process_all_available_waits_for_what_was_committed_before(here: Deployment) -> None:
+def test_process_all_available_waits_for_earlier_commits(here: Deployment) -> None:
     here.cluster.topics.create("t", schema="n bigint")
     seen: list[int] = []
     query = (

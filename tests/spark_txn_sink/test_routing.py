@@ -50,7 +50,7 @@ KEYS = st.one_of(
 
 
 @given(typed=KEYS, segments=st.integers(1, 9), cut=st.integers(0, 60), start=st.integers(0, 100))
-def test_each_row_goes_where_its_key_hashes_and_keeps_its_order(
+def test_each_row_goes_to_the_segment_of_its_key_in_order(
     typed: tuple[pa.DataType, list[str | bytes | int | None]], segments: int, cut: int, start: int
 ) -> None:
     kind, keys = typed
@@ -101,7 +101,7 @@ def test_a_batch_that_goes_to_one_of_many_segments_is_not_copied() -> None:
     assert rows is batch
 
 
-def test_an_empty_batch_goes_nowhere() -> None:
+def test_an_empty_batch_is_routed_to_no_segment() -> None:
     batch = pa.record_batch({"k": pa.array([], pa.string())})
     assert list(Router(active(2), "k", batch.schema).route(batch)) == []
     assert list(Router(active(1), None, batch.schema).route(batch)) == []

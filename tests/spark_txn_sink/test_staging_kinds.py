@@ -14,7 +14,7 @@ ONE, OTHER = "topic://public/default/t", "persistent://public/default/x"
 
 
 @pytest.mark.parametrize(("first", "second"), [(ONE, OTHER), (OTHER, ONE)])
-def test_the_second_kind_is_refused(tmp_path: Path, first: str, second: str) -> None:
+def test_a_write_of_the_other_model_is_refused(tmp_path: Path, first: str, second: str) -> None:
     area = StagingArea(LedgerStorage(f"file://{tmp_path}"), "token")
     area.open()
     assert area.begin("w1", first) == 0

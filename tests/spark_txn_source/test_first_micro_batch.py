@@ -142,7 +142,7 @@ def test_the_first_plan_of_a_batch_asks_for_the_initial_offset_twice(site: Site,
     assert Query(reader, begin).read(reader.initialOffset(), end) == planned
 
 
-def test_an_idle_stream_answers_its_start(site: Site) -> None:
+def test_an_idle_stream_returns_its_start(site: Site) -> None:
     """Spark compares the JSON of both: a difference is a micro-batch."""
     for start, options in starts(site).items():
         reader = site.reader(**options)

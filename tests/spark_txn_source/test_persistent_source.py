@@ -266,7 +266,7 @@ def test_the_offset_of_segmented_topics_keeps_its_form(bench: SparkBench) -> Non
     assert json.dumps(query.at) == f'{{"log": {number}, "read": ["topic://public/default/t"], {of}}}'
 
 
-def test_a_stream_of_both_kinds(bench: SparkBench) -> None:
+def test_a_stream_reads_both_models(bench: SparkBench) -> None:
     one = scalable(bench, 1)
     two, three = bench.plain(X, [2]), bench.commit(Y, pa.table({"n": pa.array([3], pa.int64()), "more": ["a"]}))
     query = bench.stream(["t", X, Y], startingOffsets="earliest")

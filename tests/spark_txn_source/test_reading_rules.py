@@ -93,7 +93,7 @@ def test_an_invalid_key_of_a_selection_is_refused() -> None:
         assert selection_of(wrong) is None, wrong
 
 
-def test_a_topic_made_again_after_the_grace_period_keeps_the_guard_of_its_deletion() -> None:
+def test_a_topic_recreated_after_the_grace_period_keeps_its_deletion_guard() -> None:
     bench = Bench()
     party = bench.party()
     party.coordinator.commit(bench.work(topics=(T,)))

@@ -231,7 +231,7 @@ def test_a_change_to_a_subscription_with_unread_rows_is_refused(cluster: Cluster
 
 @BOTH
 @pytest.mark.parametrize("call", ["commit", "reportLatestOffset"])
-def test_a_pattern_meets_a_topic_between_two_calls(
+def test_a_topic_that_matches_a_pattern_between_two_calls_loses_no_row(
     cluster: Cluster, domain: str, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = domain + "a", domain + "b"
@@ -253,7 +253,7 @@ def test_a_pattern_meets_a_topic_between_two_calls(
     assert left(cluster, b) == [3], "the last batch is not acknowledged yet"
 
 
-def test_a_topic_of_a_pattern_is_made_again(cluster: Cluster) -> None:
+def test_a_recreated_topic_of_a_pattern_loses_no_row(cluster: Cluster) -> None:
     topic = SCALABLE + "a"
     make(cluster, topic, subscription=None)
     write(cluster, topic, 1)

@@ -78,7 +78,7 @@ def test_values_are_read_by_the_version_they_were_written_in(cluster: Cluster) -
     assert len(schema_ids(cluster)) == 3
 
 
-def test_rows_from_before_a_field_have_its_default(cluster: Cluster) -> None:
+def test_rows_older_than_a_field_have_its_default(cluster: Cluster) -> None:
     put(cluster, list(written(FIRST, [ROW])))
     assert got(cluster) == written(FIRST, [ROW])
     cluster.topics.set_schema("t", SECOND)

@@ -288,12 +288,12 @@ def test_a_commit_wakes_a_waiting_consumer(topic: Cluster, url: str, monkeypatch
     assert sorted(got) == [0, 1, 2, 3]
 
 
-def test_a_subscription_must_be_there(topic: Cluster) -> None:
+def test_a_consumer_of_a_missing_subscription_is_refused(topic: Cluster) -> None:
     with pytest.raises(SubscriptionNotFound, match=r"subscriptions create topic://public/default/t nope"):
         topic.consumer("t", "nope")
 
 
-def test_a_producer_commits_what_was_sent(topic: Cluster, consumer: Consumer) -> None:
+def test_a_producer_commits_the_sent_rows(topic: Cluster, consumer: Consumer) -> None:
     with topic.producer("t") as producer:
         producer.send({"k": "a", "n": 1})
         producer.send({"k": "b", "n": 2})

@@ -218,7 +218,7 @@ def test_rows_deleted_with_the_successor_are_a_loss(cluster: Cluster) -> None:
             numbers(other)
 
 
-def test_rows_of_the_new_topic_that_was_deleted_and_made_again_are_a_loss(cluster: Cluster) -> None:
+def test_rows_of_a_recreated_successor_are_a_loss(cluster: Cluster) -> None:
     write(cluster, 1, X)
     with cluster.consumer(X, "s", start="earliest") as consumer:
         assert numbers(consumer) == [1]

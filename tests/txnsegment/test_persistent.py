@@ -260,7 +260,7 @@ def test_one_transaction_never_spans_both_models(topics: Cluster) -> None:
         txn.commit()
 
 
-def test_a_consumer_reads_both_kinds_at_once(topics: Cluster) -> None:
+def test_a_consumer_reads_both_models_at_once(topics: Cluster) -> None:
     with topics.consumer([P, T, Q], "s", start="earliest") as consumer:
         for first in range(0, 8, 4):
             for offset, name in enumerate((P, Q, T)):

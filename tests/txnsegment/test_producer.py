@@ -76,7 +76,7 @@ def fail(error: Exception) -> Callable[[], object]:
     return raise_it
 
 
-def test_rows_go_to_the_topic_that_was_made_again(cluster: Cluster) -> None:
+def test_rows_go_to_the_recreated_topic(cluster: Cluster) -> None:
     """One error, and the next flush writes what is kept."""
     make(cluster)
     producer = eventful(cluster, before=lambda: make_again(cluster))
@@ -93,7 +93,7 @@ def test_rows_go_to_the_topic_that_was_made_again(cluster: Cluster) -> None:
     assert producer.flush() is None
 
 
-def test_rows_that_were_staged_before_an_outage_go_to_the_topic_that_was_made_again(cluster: Cluster) -> None:
+def test_rows_staged_before_an_outage_go_to_the_recreated_topic(cluster: Cluster) -> None:
     make(cluster)
     producer = eventful(cluster, before=fail(Unavailable("The store is away.", advice="Try again.")))
     producer.send({"n": 1})

@@ -272,7 +272,7 @@ def test_an_interrupt_ends_the_daemon(two: Cluster, error: BaseException, monkey
         swept(two)
 
 
-def test_the_background_thread_survives_an_error_of_another_kind(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_background_thread_survives_an_unexpected_error(caplog: pytest.LogCaptureFixture) -> None:
     done = list[int]()
     aftermath = Aftermath(lambda: None)
     ran = threading.Event()

@@ -400,7 +400,7 @@ def test_unsupported_columns_are_refused_before_a_row_is_staged(cluster: Cluster
     assert parts_on_disk(cluster) == 0
 
 
-def test_the_key_column_must_be_there(cluster: Cluster) -> None:
+def test_a_write_without_the_key_column_is_refused(cluster: Cluster) -> None:
     cluster.topics.create("t", key="key", segments=2)
     with cluster.begin() as txn:
         with pytest.raises(OptionError, match="'key' is not a column"):

@@ -49,7 +49,7 @@ def stream(spark: SparkSession, tmp_path: Path, forks: Forks) -> Stream:
     return Stream(spark, tmp_path, forks)
 
 
-def test_a_deleted_last_entry_of_the_commit_log_replays_its_batch_and_writes_nothing(stream: Stream) -> None:
+def test_a_lost_last_entry_of_the_commit_log_replays_its_batch_without_a_write(stream: Stream) -> None:
     stream.run("checkpoint")
     assert stream.wrong(3) == []
     for name in ("2", ".2.crc"):
@@ -62,7 +62,7 @@ def test_a_deleted_last_entry_of_the_commit_log_replays_its_batch_and_writes_not
     assert stream.wrong(5) == []
 
 
-def test_a_driver_that_died_between_the_notes_of_a_file_and_of_its_batch_has_batches_of_one_file(stream: Stream) -> None:
+def test_a_driver_killed_between_two_checkpoint_notes_keeps_batches_of_one_file(stream: Stream) -> None:
     """Its successor would take the next file, too, if that were there already."""
     singly = Singly(stream.folder / "checkpoint", lambda batch: add_batches(stream.folder / "input", batch, 1))
     singly.laid = 3

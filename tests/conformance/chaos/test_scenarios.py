@@ -94,7 +94,7 @@ class Told(Scenario):
 PHASES = ["setup", "start", "faults", "check", "figures", "close"]
 
 
-def test_phases_come_in_order_and_what_is_wrong_is_said() -> None:
+def test_phases_run_in_order_and_violations_are_reported() -> None:
     scenario, said = Told(["a row is lost"]), list[str]()
     assert reported(scenario, "sqlite", said.append) == ["a row is lost"]
     assert scenario.phases == PHASES
@@ -102,7 +102,7 @@ def test_phases_come_in_order_and_what_is_wrong_is_said() -> None:
 
 
 @pytest.mark.parametrize("phase", PHASES[:4])
-def test_a_scenario_that_cannot_go_on_is_wrong_and_is_closed(phase: str) -> None:
+def test_a_scenario_that_fails_is_reported_and_closed(phase: str) -> None:
     scenario = Told([], fails=phase)
     assert run(scenario) == Ran(["a process ended"], "it did not come to its end")
     assert scenario.phases == [*PHASES[: PHASES.index(phase) + 1], "close"]
@@ -118,7 +118,7 @@ class Half(CrashPoints):
 
 
 @pytest.mark.parametrize("reach", [0.5, 0.6])
-def test_crash_points_that_nobody_reaches_are_wrong(reach: float, tmp_path: Path) -> None:
+def test_unreached_crash_points_are_reported(reach: float, tmp_path: Path) -> None:
     points = Half()
     points.reach = reach
     missed = ["of 2 crash points only 1 were reached"] * (reach > 0.5)

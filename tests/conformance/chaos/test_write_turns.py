@@ -30,7 +30,7 @@ class ReleasingClock:
             self.other = None
 
 
-def test_a_waiting_write_looks_again_every_millisecond(tmp_path: Path) -> None:
+def test_a_waiting_write_retries_every_millisecond(tmp_path: Path) -> None:
     clock = ReleasingClock()
     with SqliteStore(str(tmp_path), clock=clock, busy_seconds=5) as store:
         clock.other = sqlite3.connect(store.database.path, isolation_level=None)

@@ -201,7 +201,7 @@ def test_numbers_of_one_log_say_nothing_of_another() -> None:
     assert {f.anomaly for f in check(history.events)} == {"stale read", "horizon went back"}
 
 
-def test_a_history_of_clients_over_both_kinds_is_judged_log_by_log() -> None:
+def test_a_history_of_clients_over_both_models_is_judged_log_by_log() -> None:
     def history(*seen: Row) -> list[Event]:
         rows = (Written("a", None, P), Written("b", None, Q))
         made = H().add(Commit, "c1", "w", "app", "", 1, rows).add(Told, "c1", "committed", "1000000_1")

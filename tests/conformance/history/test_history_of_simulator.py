@@ -15,7 +15,7 @@ from conformance.simulator.schedules import schedule
 
 
 @pytest.mark.parametrize("seed", [3, 8, 1292])
-def test_a_schedule_s_history_goes_through_a_file(seed: int, tmp_path: Path) -> None:
+def test_the_history_of_a_schedule_round_trips_through_a_file(seed: int, tmp_path: Path) -> None:
     assert main(["--simulate", "1", "--kind", "wide", "--seed", str(seed), "--record", str(tmp_path / "history")]) == 0
     with quiet():
         outcome = schedule(seed, only="wide", digest=True)

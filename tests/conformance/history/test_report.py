@@ -130,7 +130,7 @@ def test_numbers_have_no_exponent(value: float, text: str) -> None:
 # --- JSON ---------------------------------------------------------------------------------------------------------
 
 
-def test_json_there_and_back() -> None:
+def test_a_report_round_trips_through_json() -> None:
     sound = replace(REPORT, results=tuple(replace(r, detail="", history=r.history[:3]) for r in RESULTS))
     assert from_json(to_json(sound)) == sound
 
@@ -276,7 +276,7 @@ def test_values_over_time_have_charts_with_the_faults() -> None:
 
 
 @pytest.mark.parametrize("text", [TRAP, "a\tb\nc", "\x7f", "ü→\U0001f600"])
-def test_any_text_can_stand_in_a_page(text: str) -> None:
+def test_any_text_can_be_part_of_a_page(text: str) -> None:
     shown = visible(text)
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]", shown)
     section = parsed(replace(REPORT, results=(replace(RESULTS[3], detail=text),))).all("section")[0]

@@ -36,7 +36,7 @@ def test_everything_up_to_3_preemptions_and_1_crash() -> None:
     assert all(each.states > 300_000 for each in found)
 
 
-def test_without_preemptions_and_crashes_there_are_as_many_schedules_as_orders() -> None:
+def test_without_preemptions_and_crashes_each_order_is_one_schedule() -> None:
     with quiet():
         assert Search(CROSSING, preemptions=0, crashes=0).run().schedules == 24
 

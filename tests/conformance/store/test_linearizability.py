@@ -95,7 +95,7 @@ def test_a_failure_shows_the_longest_order_and_the_rest() -> None:
     ]
 
 
-def test_a_search_that_is_too_long_says_so() -> None:
+def test_a_search_beyond_its_budget_reports_undecided() -> None:
     """Writes that are all under way at once, and a read that no order explains."""
     writes = [Operation("w", "/k", "put", 0, 10, "done", ANY, str(n), None) for n in range(12)]
     history = [*[replace(write, answer="unknown", ended=math.inf) for write in writes], get(11, 12, "x", 0)]

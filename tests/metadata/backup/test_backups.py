@@ -174,7 +174,7 @@ def test_a_commit_above_an_undecided_registration_is_not_in_the_backup() -> None
     assert {path.split("/")[1] for path in again.shown()} == {"app", "first"}
 
 
-def test_no_kind_of_record_is_forgotten(tmp_path: Path) -> None:
+def test_every_kind_of_record_is_in_a_backup(tmp_path: Path) -> None:
     """Of everything that comes and goes in a store: a new kind of record is backed up, or left out knowingly."""
     seen: set[str] = set()
     run = AtRest(f"memory://{uuid.uuid4().hex}", tmp_path, 60)
@@ -310,7 +310,7 @@ def test_an_empty_cluster_and_a_backup_of_a_restored_one() -> None:
     assert done >= 2 * ERA
 
 
-def test_numbers_of_a_restored_cluster_are_not_given_again_though_its_backup_knows_none_of_them() -> None:
+def test_a_restored_cluster_does_not_reuse_numbers_absent_from_its_backup() -> None:
     """What it commits after its own backup is lost as well: it was at the number from which it went on, which no record tells."""
     bench = Bench()
     written(bench, 0)
@@ -450,7 +450,7 @@ def test_a_store_in_use_and_another_backup_are_refused() -> None:
         half.restore()
 
 
-def test_the_root_must_be_the_backups_and_have_its_files() -> None:
+def test_a_restore_needs_the_root_of_the_backup_with_its_files() -> None:
     bench = Bench()
     written(bench, 1)
     again = Again(bench)

@@ -237,7 +237,7 @@ def test_a_backup_whose_files_were_swept_is_refused_by_name_and_leaves_nothing(t
     assert not (tmp_path / "again").exists()
 
 
-def test_a_refusal_leaves_no_store_where_there_was_none(tmp_path: Path, backup: Backup) -> None:
+def test_a_refused_restore_creates_no_store(tmp_path: Path, backup: Backup) -> None:
     (tmp_path / "first" / "ledgers" / MARK).unlink()
     with pytest.raises(RestoreRefused, match=f"has no {MARK}"):
         restore(tmp_path / "backup.gz", f"file://{tmp_path}/again")

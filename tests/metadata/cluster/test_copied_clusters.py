@@ -557,7 +557,7 @@ def test_a_sweep_is_refused_once_a_restore_into_its_own_store_began(tmp_path: Pa
 
 
 @pytest.mark.parametrize("when", ["before the files are looked for", "before the mark", "before the claim is released"])
-def test_a_restore_beside_a_sweep_has_all_files_or_says_which_are_missing(
+def test_a_restore_beside_a_sweep_has_all_files_or_names_the_missing_ones(
     tmp_path: Path, superseded: tuple[str, Path, SimulatedClock], monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """The sweep of the old cluster runs at one moment of the restore."""

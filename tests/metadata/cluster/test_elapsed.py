@@ -283,7 +283,7 @@ def test_a_staged_part_outlives_a_leap_of_the_clock(tmp_path: Path) -> None:
             assert [m.value["a"] for m in consumer.messages(timeout=0)] == [1]
 
 
-def test_rows_that_are_old_go_by_a_fresh_process(tmp_path: Path) -> None:
+def test_a_fresh_process_trims_old_rows(tmp_path: Path) -> None:
     clock = Leaping()
     _, face = opened(tmp_path / "c", clock)
     with face:

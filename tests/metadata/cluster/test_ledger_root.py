@@ -87,9 +87,7 @@ def test_an_empty_mount_point_is_not_adopted(tmp_path: Path) -> None:
     open_cluster(url).close()
 
 
-def test_a_founding_that_stopped_after_its_mark_is_finished_by_the_next_try(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bootstrap_stopped_after_its_mark_is_finished_by_the_next_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url, mark = f"file://{tmp_path}/a", tmp_path / "a" / "ledgers" / "cluster.json"
     put = MetadataStore.put
 

@@ -340,7 +340,7 @@ def test_create_list_seek_delete() -> None:
     assert done(bench, first) == [f"0..{number}"]
 
 
-def test_a_tombstone_goes_after_the_grace_period() -> None:
+def test_a_tombstone_is_deleted_after_the_grace_period() -> None:
     bench, _, _, _ = subscribed("a", "b")
     subscriptions(bench.party()).delete(NAME, "a")
     assert len(bench.kept("/cursors/")) == 4
@@ -497,7 +497,7 @@ def test_acks_count_once_over_a_split() -> None:
 # --- what stays cheap ---------------------------------------------------------------------------------------------
 
 
-def test_ops_of_acks_say_what_is_acked() -> None:
+def test_op_records_of_acks_name_the_acked_rows() -> None:
     bench, first, _, number = subscribed()
     party = bench.party()
     party.coordinator.aftermath = lambda job: None
@@ -546,7 +546,7 @@ def test_a_created_subscription_exists_whole_once_its_creator_is_answered(fate: 
     assert list(each_step(run, lambda k: At(k, fate, kinds=("write",))))
 
 
-def test_a_subscription_deleted_and_made_again_while_a_segment_splits_is_whole() -> None:
+def test_a_subscription_recreated_while_a_segment_splits_is_whole() -> None:
     """It is deleted at one step of the split and made again at a later one: the split takes back only what nobody made since."""
 
     def run(first: int, later: int) -> int:

@@ -93,7 +93,7 @@ def test_an_ack_after_the_end_of_its_transaction_is_void() -> None:
     assert acked(bench) == []
 
 
-def test_a_cumulative_ack_claims_all_that_it_covers() -> None:
+def test_a_pending_cumulative_ack_holds_every_row_that_it_covers() -> None:
     bench, party = made()
     txn = begun(party)
     party.coordinator.acknowledge(txn, [up_to(*S, end_of(4))])

@@ -336,7 +336,7 @@ def test_a_deleted_topic_leaves_nothing_behind() -> None:
     assert tombstone.layout.snapshot is None
 
 
-def test_a_compaction_never_puts_back_what_another_one_has_deleted() -> None:
+def test_a_compaction_never_restores_entries_deleted_by_another_one() -> None:
     """At every step of a compaction others commit, acknowledge and compact."""
 
     def run(k: int) -> At:

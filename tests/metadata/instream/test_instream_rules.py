@@ -93,7 +93,7 @@ def test_trimming_changes_nothing_above_the_trimmed_position(entries: list[LogEn
     assert [n for n in shown(after, entries) if n > to] == [n for n in shown(whole, entries) if n > to]
 
 
-def test_an_aborted_transaction_is_remembered_until_its_marker_is_trimmed() -> None:
+def test_an_aborted_transaction_is_kept_until_its_marker_is_trimmed() -> None:
     state = run([data("1000000_1", "a"), data(None), data("1000000_1", "b"), marker(EntryKind.ABORT, "1000000_1")])
     trimmed(state, 2)
     assert not visible(state, 3, "1000000_1")
@@ -101,7 +101,7 @@ def test_an_aborted_transaction_is_remembered_until_its_marker_is_trimmed() -> N
     assert not state.aborted
 
 
-def test_zombie_data_stays_void_when_its_transaction_is_forgotten() -> None:
+def test_zombie_data_stays_void_when_its_transaction_expires() -> None:
     """Below the low-water mark nothing is remembered of a transaction but that it has ended."""
     entries = [
         data("1000000_1", "a"),
@@ -117,7 +117,7 @@ def test_zombie_data_stays_void_when_its_transaction_is_forgotten() -> None:
     assert not visible(state, 4, "1000000_1")
 
 
-def test_the_low_water_mark_aborts_what_never_registered_here() -> None:
+def test_the_low_water_mark_aborts_transactions_that_never_registered() -> None:
     entries = [data("1000000_1"), data(None), marker(EntryKind.COMMIT, "1000000_3", low=2)]
     state = run(entries)
     assert first_ongoing(state) is None
@@ -196,7 +196,7 @@ def test_an_application_version_commits_once() -> None:
     assert restored(compacted(state, 0, 0)) == state
 
 
-def test_a_compaction_keeps_what_is_not_final_and_what_applications_have_committed() -> None:
+def test_a_compaction_keeps_unfinished_transactions_and_committed_versions() -> None:
     state = TxnLogState()
     for number, entry in enumerate([new("a", 1), new()], 1):
         fold_txn(state, number, entry)

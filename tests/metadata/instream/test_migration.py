@@ -401,7 +401,7 @@ def test_a_transaction_of_several_entries_is_never_split_by_a_limit() -> None:
     assert rows(bench, 0, limited(reading.weights(0, reading.cut), reading.cut, max_rows=1)) == ["a", "b", "c"]
 
 
-def test_the_last_row_below_a_cut_is_looked_for_from_the_cut() -> None:
+def test_the_last_row_below_a_cut_is_searched_from_the_cut_down() -> None:
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     for number in range(1, 21):

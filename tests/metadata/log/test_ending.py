@@ -87,7 +87,7 @@ def test_an_abort_publishes_an_event_for_every_segment_at_each_try() -> None:
     bench.finish()
 
 
-def test_a_cluster_that_does_not_answer_holds_up_no_other(tmp_path: Path) -> None:
+def test_an_unanswering_cluster_delays_no_other_cluster(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         failed: list[BaseException] = []
 

@@ -46,7 +46,7 @@ def files(bench: Bench) -> set[str]:
     return {p.path for s in reading.segments for found in s.ledgers(0, reading.cut) for p in found.parts}
 
 
-def test_rows_stay_and_old_files_go_after_the_grace_period_by_the_orphan_sweep_alone() -> None:
+def test_compaction_keeps_rows_and_only_the_orphan_sweep_deletes_old_files() -> None:
     bench = filled()
     before, old = rows(bench), files(bench)
     done = compact(bench.party())

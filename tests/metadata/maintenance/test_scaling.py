@@ -72,7 +72,7 @@ def test_neighbours_merge_below_half_of_the_limit_together_and_only_if_nothing_s
     assert decided(even(4), 0, 0, 0, 0, rule=dataclasses.replace(RULE, fewest=4)) == []
 
 
-def test_a_young_segment_is_left_alone() -> None:
+def test_a_young_segment_is_neither_split_nor_merged() -> None:
     assert decided(even(2, age_ms=9_999), 9_000, 9_000) == []
     assert decided(even(2, age_ms=9_999), 0, 0) == []
     assert decided(even(2, age_ms=10_000), 9_000, 0) == [(0,)]
@@ -90,7 +90,7 @@ def test_a_segment_of_one_hash_is_not_split() -> None:
     assert decided(segments((0, 0), (1, 0xFFFF)), 9_000, 9_000) == [(1,)]
 
 
-def test_without_a_rate_there_is_no_rule() -> None:
+def test_without_a_rate_limit_no_segment_is_scaled() -> None:
     assert scaling.rule(Policies()) is None
     assert scaling.rule(Policies(max_segments=9, min_segments=2)) is None
     assert scaling.rule(Policies(split_rows_per_second=5)) == Rule(5, None, 1, scaling.MAX_SEGMENTS, scaling.COOL_DOWN_MS)

@@ -203,7 +203,7 @@ def test_a_trim_interrupted_at_every_step_is_finished_by_the_next(fate: Fate) ->
         k += 1
 
 
-def test_files_go_by_the_orphan_sweep_after_the_grace_period() -> None:
+def test_the_orphan_sweep_deletes_trimmed_files_after_the_grace_period() -> None:
     bench = filled()
     keep(bench, 0.001)
     parts = {path for path in bench.disk.files if path.endswith("-t.parquet")}

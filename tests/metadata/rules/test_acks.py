@@ -177,7 +177,7 @@ def test_a_row_of_an_entry_is_acked_alone() -> None:
         acknowledged(cursor, Ack(S, "s", rows([span(5, 2)])), None)
 
 
-def test_a_cumulative_ack_claims_every_position_it_covers() -> None:
+def test_a_pending_cumulative_ack_holds_every_position_that_it_covers() -> None:
     cursor = acknowledged(Cursor(), Ack(S, "s", parse_all(["3"])), None)
     cursor = acknowledged(cursor, up_to(S, "s", end_of(5, 0)), "0_1")
     assert texts(cursor.claims["0_1"]) == ["0..2", "4:0..5:0"]

@@ -31,7 +31,7 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnse
         yield running
 
 
-def test_a_view_on_any_server_sees_what_was_acknowledged_just_before(ensemble: ZooKeeperEnsemble) -> None:
+def test_a_view_on_any_server_shows_the_last_acknowledged_write(ensemble: ZooKeeperEnsemble) -> None:
     """With ZooKeeper's own `sync` in place of the write that makes a view fresh, readers on the leader fail this now and then."""
     stores = [ZooKeeperStore(server.hosts, "/fresh") for server in ensemble.servers]
     record = stores[0].put(A, b"0")
@@ -45,7 +45,7 @@ def test_a_view_on_any_server_sees_what_was_acknowledged_just_before(ensemble: Z
         store.close()
 
 
-def test_a_view_on_a_server_that_is_behind_sees_what_was_acknowledged_before(ensemble: ZooKeeperEnsemble) -> None:
+def test_a_view_on_a_lagging_server_shows_acknowledged_writes(ensemble: ZooKeeperEnsemble) -> None:
     """A follower that was paused answers before it has heard of what the others acknowledged meanwhile. No view on it does: none
     sees a record as it was, takes one for absent that is there, or misses the end of a log.
     """

@@ -210,7 +210,7 @@ def test_a_full_disk_without_a_reserve_is_an_error_that_names_it(full: Disk) -> 
         connect(f"file://{full.folder}")
 
 
-def test_the_reserve_is_laid_down_where_there_is_room_to_spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reserve_is_created_where_the_disk_has_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reserve, "_free", lambda folder: reserve.SPARE - 1)
     connect(f"file://{tmp_path}/c").close()
     assert reserves(tmp_path / "c") == 0
@@ -220,7 +220,7 @@ def test_the_reserve_is_laid_down_where_there_is_room_to_spare(tmp_path: Path, m
     assert [(file.stat().st_size, file.stat().st_mode & 0o077) for file in files] == [(BYTES, 0)] * FILES
 
 
-def test_a_part_of_the_reserve_that_a_crash_left_short_is_laid_down_again(tmp_path: Path) -> None:
+def test_a_reserve_file_truncated_by_a_crash_is_recreated(tmp_path: Path) -> None:
     """It would free no room."""
     (tmp_path / "metadata.reserve-2").touch()
     reserve.Reserve(tmp_path).lay()

@@ -54,7 +54,7 @@ def test_a_wrong_partition_finds_nothing() -> None:
     assert [r.key.path for r in view.scan_index("i", "10", "12")] == ["/k/10", "/k/11", "/k/12"]
 
 
-def test_ranges_are_exact_whatever_was_undone() -> None:
+def test_ranges_are_exact_after_undone_writes() -> None:
     """Against a plain sort of everything, after each of many groups that were done or undone."""
     state, rng = MemoryState(), random.Random(7)
     for _ in range(600):

@@ -308,7 +308,7 @@ def test_an_empty_write_of_a_random_application_leaves_no_record() -> None:
     assert not bench.kept("/txn/app/")
 
 
-def test_a_random_application_is_forgotten_with_its_header() -> None:
+def test_a_random_application_expires_with_its_header() -> None:
     bench = Bench()
     bench.party().coordinator.commit(bench.work(1, app="random", by=None, random=True))
     assert bench.kept("/txn/app/")
@@ -346,7 +346,7 @@ def test_a_deletion_spares_a_topic_recreated_under_the_same_name() -> None:
         k += 1
 
 
-def test_an_undecided_registration_stays_in_the_log_also_when_its_topic_is_made_again() -> None:
+def test_an_undecided_registration_stays_in_the_log_of_a_recreated_topic() -> None:
     bench = Bench()
     work = bench.work(1, topics=(U,))
 

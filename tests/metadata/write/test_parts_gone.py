@@ -84,7 +84,7 @@ def test_rows_that_were_staged_without_their_volume_are_not_committed(tmp_path: 
 
 
 @pytest.mark.parametrize(("topic", "plain"), [("t", False), (P, False), (P, True)])
-def test_a_flush_whose_file_is_gone_writes_its_rows_anew(tmp_path: Path, topic: str, plain: bool) -> None:
+def test_a_flush_with_a_missing_file_stages_its_rows_again(tmp_path: Path, topic: str, plain: bool) -> None:
     with connect(f"file://{tmp_path}/c") as cluster:
         cluster.topics.create(topic, schema="n bigint")
         producer = cluster.producer(topic, plain=plain)

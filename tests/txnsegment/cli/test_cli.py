@@ -163,7 +163,7 @@ def test_reading_shows_committed_rows_in_the_order_of_their_transactions(run: Ru
     assert "b4" in run("topics", "read", "t").stdout
 
 
-def test_rows_of_every_kind_are_json(run: Run, cluster: Cluster) -> None:
+def test_rows_of_every_type_are_printed_as_json(run: Run, cluster: Cluster) -> None:
     cluster.topics.create("t")
     moment = datetime.datetime(2024, 2, 29, 12, 30, tzinfo=datetime.UTC)
     value = {
@@ -330,7 +330,7 @@ def damage(cluster: Cluster, what: str) -> str:
 
 
 @pytest.mark.parametrize("what", ["missing", "short", "page", "footer", "other"])
-def test_verify_lists_what_is_damaged(run: Run, cluster: Cluster, what: str) -> None:
+def test_verify_lists_damaged_parts(run: Run, cluster: Cluster, what: str) -> None:
     cluster.topics.create("t")
     write(cluster, pa.table({"n": range(1000)}))
     for file in Path(cluster.ledgers.removeprefix("file://")).rglob("*.parquet"):
