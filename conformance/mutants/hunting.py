@@ -1,4 +1,6 @@
-"""Hunting mutants: each goes through what it names, then through what may catch it in the order of cost, on several cores."""
+"""Hunt mutants, on several cores. Each goes first through the checks that it names, then through the suites in the order of their
+cost.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ LIMIT = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Hunt:
-    """What became of one mutant. `schedules`: how many the simulator was to run; None: it was not asked. `seconds` of one core."""
+    """The result for one mutant. `schedules`: the number of simulator schedules that were to run; None: the simulator was not used.
+    `seconds`: of one core.
+    """
 
     fault: Mutant
     catches: tuple[Catch, ...]
@@ -106,7 +110,7 @@ def _first(*looks: Callable[[], Catch | None]) -> Catch | None:
 
 
 def caught(found: Hunt) -> str:
-    """By what, and after how many scripts, cases or schedules; or that nobody noticed it."""
+    """Describe which check caught the mutant, and after how many scripts, cases or schedules; or that none did."""
     ways = []
     for catch in found.catches:
         match catch.suite:

@@ -1,4 +1,4 @@
-"""A mutant is a fault in the real code; planted, the functions that it names do something else wherever they are known.
+"""A mutant is a fault in the real code. While it is planted, the functions that it names do something else for all callers.
 
 ```python
 @fault("8.1", "A header that is COMMITTED or ABORTED never changes again.", at="metadata.rules.transitions:end")
@@ -6,7 +6,7 @@ def terminal_is_not_terminal(real: Real, header: Header, decision: State, **opti
     return real(header.model_copy(update={"state": State.OPEN}), decision, **options)
 ```
 
-The mutant's name is the function's, with dashes. `real` is the function as it is in the product.
+The mutant's name is the function's name, with dashes. `real` is the product's function.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def fault(
     store: str = "",
     kind: str = "",
 ) -> Callable[[Real], Real]:
-    """Declares the function to be a fault that takes the place of the function(s) `at` (only where `within` call it).
+    """Declare the function to be a mutant that replaces the function(s) `at` (only where `within` call it).
 
-    `rules` with commas between them. `also`: for a fault in several functions, what takes the place of the others. The other
-    arguments are `Mutant`'s.
+    `rules`: the broken rules, with commas between them. `also`: further replacements of a mutant in several functions. The other
+    arguments are those of `Mutant`.
     """
 
     def declared(replacement: Real) -> Real:
@@ -91,7 +91,7 @@ def _tuple(given: str | tuple[str, ...]) -> tuple[str, ...]:
 
 @contextmanager
 def planted(fault: Mutant) -> Iterator[None]:
-    """The real functions with the fault in them. Raises StaleMutant before anything is changed."""
+    """A context in which the mutant is planted in the real functions. Raises StaleMutant before anything is changed."""
     changed = [swap.code() for swap in fault.swaps]
     before = [(found, found.function.__code__) for found, _ in changed]
     for found, code in changed:
@@ -104,6 +104,6 @@ def planted(fault: Mutant) -> Iterator[None]:
 
 
 def check_applies(fault: Mutant) -> None:
-    """Raises StaleMutant unless every seam is there and its replacement takes the same arguments."""
+    """Raises StaleMutant unless every seam exists and its replacement takes the same arguments."""
     for swap in fault.swaps:
         swap.code()

@@ -1,7 +1,7 @@
-"""Named functions of the product, and how one is replaced while the program runs.
+"""Seams: named functions of the product that can be replaced while the program runs.
 
-A seam is a function by its place: `package.module:function` or `package.module:Class.function`. Its `__code__` is swapped for a
-call of the replacement, so that callers who imported the function by name meet the replacement, too.
+A seam names a function: `package.module:function` or `package.module:Class.function`. The function's `__code__` is swapped for code
+that calls the replacement. So callers that imported the function by name meet the replacement, too.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from metadata.common.errors import TxnSegmentError
 
 
 class StaleMutant(TxnSegmentError):
-    """The code has moved on from under a mutant."""
+    """A mutant no longer fits the product's code."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
-    """A function by its place. `known`: what callers know, which may be a cache around it."""
+    """A function of the product. `known`: the object that callers use, e.g. a cache around the function."""
 
     where: str
     function: FunctionType
     known: Any
 
     def become(self, code: CodeType) -> None:
-        """Run this code from now on, and forget remembered answers."""
+        """Run this code from now on, and clear cached results."""
         self.function.__code__ = code
         if hasattr(self.known, "cache_clear"):
             self.known.cache_clear()
 
 
 def find(where: str) -> Found:
-    """The function of a place, taken out of its property, classmethod, cache or other wrapper. Raises StaleMutant."""
+    """Return the function that a seam names, without its property, classmethod, cache or other wrapper. Raises StaleMutant."""
     module, _, path = where.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -56,10 +56,10 @@ def find(where: str) -> Found:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """`replacement` in place of the function `where`. It is called with the real function and then with that one's arguments:
-    positional ones by position, keyword-only ones by name, defaults filled in.
+    """Replaces the function `where` by `replacement`. The replacement is called with the real function and then with that
+    function's arguments: positional ones by position, keyword-only ones by name, defaults filled in.
 
-    within   only calls from the bodies of these functions are replaced; without any, all calls
+    within   only calls from the bodies of these functions are replaced; if empty, all calls
     """
 
     where: str
@@ -67,7 +67,9 @@ class Swap:
     within: tuple[str, ...] = ()
 
     def code(self) -> tuple[Found, CodeType]:
-        """The seam, and the code that it shall run. Raises StaleMutant if either is not there or the replacement does not fit."""
+        """Return the seam, and the code that it shall run. Raises StaleMutant if a function is missing or the replacement does not
+        fit.
+        """
         found = find(self.where)
         function = found.function
         _check_fits(self.where, function, self.replacement)
@@ -86,7 +88,7 @@ class Swap:
 
 
 def _is_in(code: CodeType, caller: CodeType) -> bool:
-    """Whether this is the code of the caller, or of a comprehension or function within it."""
+    """Return whether the caller is this function, or a comprehension or function within it."""
     inner = f"{caller.co_qualname}.<locals>."
     return code is caller or (code.co_filename == caller.co_filename and code.co_qualname.startswith(inner))
 

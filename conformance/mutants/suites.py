@@ -1,6 +1,7 @@
-"""What may catch a mutant. Each answers with a Catch, or None: the mutant went through it unseen.
+"""The suites that can catch a mutant. Each returns a Catch, or None if the mutant passed unnoticed.
 
-What has caught one is run without the mutant too: it counts only if it succeeds then (`AlreadyBroken`).
+The check that caught a mutant also runs without it. The catch counts only if the check succeeds then; otherwise the suite raises
+`AlreadyBroken`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ circles is caught. Not of the clock on the wall: a busy machine is no catch."""
 
 @dataclass(frozen=True, slots=True)
 class Catch:
-    """`suite` caught it: `by` what (a script, a case, a seed, a test) and after how many of them (`tried`, this one included)."""
+    """The suite `suite` caught a mutant. `by`: the script, case, seed or test; `tried`: how many of them ran, including
+    this one.
+    """
 
     suite: str
     by: str
@@ -55,7 +58,7 @@ class Catch:
 
 
 class Hung(BaseException):
-    """Nothing came of it in time. No Exception, so that nobody swallows it."""
+    """A check took too long. It is not an Exception, so that no code swallows it."""
 
 
 @contextmanager
@@ -75,7 +78,7 @@ def patience(seconds: float = PATIENCE) -> Iterator[None]:
 
 
 def _said(look: Callable[[], str | None]) -> str | None:
-    """What was found to be wrong, also by the code itself."""
+    """Return the violations that were found, including those that the code itself reported."""
     try:
         with patience():
             return look()
@@ -86,7 +89,9 @@ def _said(look: Callable[[], str | None]) -> str | None:
 
 
 def by_hint(fault: Mutant, hint: str) -> Catch | None:
-    """What has caught it before (`Mutant.by`). Raises AlreadyBroken as each of the others, also if there is no such thing."""
+    """Run the checks that caught the mutant before (`Mutant.by`). Raises AlreadyBroken as the other suites do, also if a named
+    check does not exist.
+    """
     suite, _, name = hint.partition(" ")
     match suite:
         case "script":
@@ -102,7 +107,7 @@ def by_hint(fault: Mutant, hint: str) -> Catch | None:
 
 
 def by_scripts(fault: Mutant, only: str = "*") -> Catch | None:
-    """The golden scripts of this project, by name. Raises AlreadyBroken for one that fails without the fault."""
+    """Run this project's golden scripts, by name. Raises AlreadyBroken for a script that fails without the mutant."""
     caught = _by_scripts(fault, only)
     if caught is not None:
         _check_sound(_by_scripts(SOUND, caught.by))
@@ -123,7 +128,7 @@ def _by_scripts(fault: Mutant, only: str) -> Catch | None:
 
 
 def by_store(fault: Mutant, only: str = "*") -> Catch | None:
-    """The store suite on the store that the mutant sits in. Raises AlreadyBroken for a case that fails without the fault."""
+    """Run the store suite on the store that has the mutant. Raises AlreadyBroken for a case that fails without the mutant."""
     caught = _by_store(fault, only)
     if caught is not None:
         _check_sound(_by_store(replace(SOUND, store=fault.store), caught.by))
@@ -147,7 +152,7 @@ def _by_store(fault: Mutant, only: str, seed: int = 1) -> Catch | None:
 
 
 def by_simulator(fault: Mutant, count: int, seed: int = 0) -> Catch | None:
-    """Schedules of the seeds from `seed` on. Raises AlreadyBroken for one that is bad without the fault, too."""
+    """Run schedules of the seeds from `seed` on. Raises AlreadyBroken for a schedule that is bad without the mutant, too."""
     caught = _by_schedules(fault, count, seed)
     if caught is not None:
         _check_sound(_by_schedules(replace(SOUND, kind=fault.kind), 1, seed + caught.tried - 1))
@@ -164,7 +169,7 @@ def _by_schedules(fault: Mutant, count: int, seed: int) -> Catch | None:
 
 
 def by_schedule(seed: int, kind: str = "") -> str | None:
-    """What one schedule finds to be wrong with the code as it is at this moment."""
+    """Return the violations that one schedule finds in the code as it is now."""
     return _said(lambda: next(iter(schedule(seed, only=kind).violations), None))
 
 
@@ -194,12 +199,12 @@ def _by_scenarios(fault: Mutant, scenarios: Mapping[str, Scenario]) -> Catch | N
 
 
 def by_tests(fault: Mutant) -> Catch | None:
-    """The tests that the mutant names. Raises AlreadyBroken for one that fails without it."""
+    """Run the tests that the mutant names. Raises AlreadyBroken for a test that fails without the mutant."""
     return next(filter(None, (by_test(fault, test) for test in fault.tests)), None)
 
 
 def by_test(fault: Mutant, test: str) -> Catch | None:
-    """One of them."""
+    """Run one of the named tests."""
     code, output = apart(_pytest, ("-p", "conformance.mutants.plugin", "-x", "--no-header", test), fault.name)
     if code == 0:
         return None
@@ -216,7 +221,7 @@ def _check_test(test: str) -> None:
 
 
 def _pytest(arguments: Sequence[str], name: str = "") -> tuple[int, str]:
-    """In this process, which does nothing else: exit code and output, with a mutant or without."""
+    """Run pytest in this process, with a mutant or without. Return its exit code and output. The process does nothing else."""
     if name:
         os.environ[CHOSEN] = name
     os.chdir(FOLDER.parents[1])
@@ -246,7 +251,7 @@ WARM.set_forkserver_preload(
 
 
 def apart(function: Callable[..., T], *arguments: Any) -> T:
-    """Its answer from a process of its own, forked from one that has imported everything already."""
+    """Return the function's result from a process of its own, forked from one that has imported everything already."""
     with ProcessPoolExecutor(1, mp_context=WARM) as pool:
         return pool.submit(function, *arguments).result()
 
@@ -257,7 +262,7 @@ SOUND = Mutant("sound", (), "The code as it is.", store="memory")
 
 
 class AlreadyBroken(TxnSegmentError):
-    """What caught a mutant fails without it, too, and so shows nothing."""
+    """The check that caught a mutant also fails without it, so the catch shows nothing."""
 
 
 def _check_sound(caught: Catch | None) -> None:
@@ -267,7 +272,7 @@ def _check_sound(caught: Catch | None) -> None:
 
 
 def check_tests(faults: Sequence[Mutant]) -> None:
-    """Raises AlreadyBroken if one of them names a test that is not there: a hunt would end with it, hours later."""
+    """Raises AlreadyBroken if a mutant names a test that does not exist. Otherwise a hunt would find out only hours later."""
     named = sorted({test for fault in faults for test in fault.tests})
     if not named:
         return

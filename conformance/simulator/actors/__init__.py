@@ -1,1 +1,1 @@
-"""Threads of simulated processes. They run the code of `metadata`, the source and the sink as it is, on topics of either model."""
+"""Threads of simulated processes. They run the real code of `metadata`, the source and the sink, on topics of either model."""

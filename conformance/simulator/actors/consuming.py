@@ -1,5 +1,5 @@
-"""Consumers of a topic of either model in a simulated world: rounds of taking what a subscription has left and acknowledging it, in
-transactions of their own or without.
+"""Consumers of a topic of either model. In each round a consumer takes unacknowledged rows of a subscription and acknowledges them,
+in a transaction of its own or without one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def take(
     whole: bool = False,
     cumulative: float = 0.0,
 ) -> tuple[Provider, list[Ack]]:
-    """What serves the topic, and what will be acknowledged of what the poll of this name gave."""
+    """Return the provider of the topic's model, and the acks for the rows that one poll of this name returned."""
     history, began, providers = world.history, world.history.now(), Providers(client)
     name = str(providers.resolve(topic)) if onward else topic
     provider = providers.of([name]) if onward else providers.by_model(model_of(name))
@@ -75,7 +75,7 @@ def take(
 
 
 def drain(world: World, client: Client, topic: str, subscription: str) -> None:
-    """Everything that is left is given to the subscription, and acknowledged: after that there is nothing."""
+    """Deliver and acknowledge all remaining rows of the subscription. After that none may remain."""
     for again in range(2):
         provider, acks = take(world, client, topic, subscription, f"drain{again}", onward=True, whole=True)
         if again and acks:
@@ -84,7 +84,7 @@ def drain(world: World, client: Client, topic: str, subscription: str) -> None:
 
 
 def _commit(world: World, process: Process, provider: Provider, acks: Sequence[Ack], *, onward: bool) -> None:
-    """In a transaction of nothing else, of an application of its own."""
+    """Commit the acks in a transaction that has nothing else, with an application of its own."""
     history, attempt, name = world.history, world.unique(), process.name
     app = f"{name}-{attempt}"
     history.asked(Commit(history.now(), attempt, name, app, "", 1, (), None, attempt, False, True))
@@ -109,9 +109,9 @@ def choose(
     single: float = 0.4,
     cumulative: float = 0.0,
 ) -> tuple[list[Row], list[Ack]]:
-    """The rows of a reading that are given to the subscription, and what will be acknowledged of them: of each segment a few
-    ledgers, all of them or some of their rows. `whole`: all there is. `single`, `cumulative`: how often rows are acknowledged one
-    by one, and everything up to one of them.
+    """Choose the rows of a reading that the subscription receives, and the acks for them: a few ledgers of each segment, whole or
+    some of their rows. `whole`: all rows. `single`, `cumulative`: how often rows are acknowledged one by one, and how often all
+    rows up to one of them.
     """
     rng = world.rng
     cursors = pending_acks.read((segment.name, subscription) for segment in reading.segments)

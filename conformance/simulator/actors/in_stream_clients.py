@@ -62,7 +62,7 @@ def _end(world: World, process: Process, txn: str, *, commit: bool) -> None:
 
 
 def start_producer(world: World, name: str, topic: str, rounds: int, *, within: int = 120) -> Actor:
-    """Sends plain messages. One whose reply is lost is perhaps there: nobody can tell, and it is not sent again."""
+    """Send messages without transactions. After a lost reply a message may or may not be in the log. It is not sent again."""
     numbers = count()
 
     def send(process: Process) -> None:

@@ -15,7 +15,9 @@ from metadata.records.names import persistent_name
 def start_in_stream_reader(
     world: World, name: str, topics: tuple[str, ...], rounds: int, process: Process | None = None, *, within: int = 150
 ) -> Actor:
-    """One process that goes on from what it has replayed; some of its reads are uncommitted, some begin afresh."""
+    """One process that continues from the part of the log that it has replayed. Some of its reads are uncommitted; some begin with
+    an empty cache.
+    """
 
     def read(process: Process) -> None:
         rng = world.rng
@@ -30,7 +32,7 @@ def start_in_stream_reader(
 
 
 def read_all(world: World, buffer: InStreamBuffer, who: str, topic: str, *, final: bool = False) -> None:
-    """A committed read of everything, and its horizon."""
+    """Record a committed read of everything, and its horizon."""
     began = world.history.now()
     reading = as_reading(buffer.read(persistent_name(topic)))
     rows = collect(world, reading, 0, reading.cut, reading.whole_from())
@@ -38,7 +40,7 @@ def read_all(world: World, buffer: InStreamBuffer, who: str, topic: str, *, fina
 
 
 def read_uncommitted(world: World, buffer: InStreamBuffer, who: str, topic: str) -> None:
-    """Every entry with data up to the end, whatever became of its transaction."""
+    """Record a read of every entry with rows up to the end, whatever the outcome of its transaction."""
     history = world.history
     reading = buffer.read(persistent_name(topic), uncommitted=True)
     rows = [row for ledger in reading.ledgers(0, reading.end) for row in rows_of(world, reading.name, ledger)]

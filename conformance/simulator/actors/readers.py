@@ -1,4 +1,4 @@
-"""Readers in a simulated world: batch reads, and streams that follow their topics as Spark's long-lived stream reader does."""
+"""Readers: batch reads, and streams that tail their topics as Spark's long-lived stream reader does."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Query(Protocol):
 
 @dataclass
 class Checkpoint(ABC):
-    """What is left of a streaming query when its process ends: where it is, and the batch that it has planned but perhaps not
-    finished. `left`: how often Spark still asks for the latest offset. `rest`: seconds until it asks again after a failure.
+    """The durable state of a streaming query: its offset, and the batch that it has planned but perhaps not finished. `left`: how
+    often Spark still asks for the latest offset. `rest`: seconds until it asks again after a failure.
     """
 
     name: str
@@ -63,13 +63,13 @@ class Checkpoint(ABC):
     def open(self, world: World, process: Process) -> Query: ...
 
     def anew(self) -> None:
-        """With a new checkpoint, from the first rows that are kept: it is another stream from now on."""
+        """Start with a new checkpoint, from the first kept rows. From then on it counts as another stream."""
         self.lives += 1
         self.name, self.batch = f"{self.name.partition('#')[0]}#{self.lives}", 0
 
 
 def start_stream(world: World, stream: Checkpoint, *, within: int = 40) -> Actor:
-    """A streaming query; it is restarted when it crashes, and reads a planned batch again."""
+    """Start a streaming query. It is restarted after a crash, and reads a planned batch again."""
     process = Process(world, f"{stream.name}.{stream.restarts}")
 
     def again() -> None:
@@ -152,8 +152,8 @@ def _micro_batch(world: World, buffer: TransactionBuffer, following: Following[R
 
 
 def collect(world: World, reading: Reading, start: int, end: int, known: Mapping[str, int]) -> tuple[Row, ...]:
-    """The parts that a read returns, each as a row of the history; their files must be there. As Spark does, it plans first, and
-    reads them then: where somebody deletes files, each ledger's is a step of its own. `known`: what retention had taken before.
+    """Return the parts that a read returns, each as a row of the history. Their files must exist. As in Spark, planning comes first
+    and reading second. In worlds that delete files, reading each ledger is a step. `known`: the earlier trims.
     """
     rows: list[Row] = []
     left_out = hidden(reading, known)
@@ -171,7 +171,7 @@ def collect(world: World, reading: Reading, start: int, end: int, known: Mapping
 
 
 def rows_of(world: World, segment: str, ledger: Ledger) -> Iterator[Row]:
-    """The rows of a ledger; each of its parts has one entry. One that lies in a compacted file is still the row it was."""
+    """Return the rows of a ledger; each of its parts has one entry. A row in a compacted file keeps its identity."""
     for i, part in enumerate(ledger.parts):
         data, _ = world.disk.files.get(part.path, (b"", 0))
         if isinstance(part, CompactedPart):

@@ -1,4 +1,4 @@
-"""Readers of a topic of either model, also of one that is migrated meanwhile: Spark's own readers, without the JVM."""
+"""Readers of a topic of either model, also while it is migrated: Spark's own readers, without the JVM."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS = StructType().add("n", "long")
 
 
 class Streaming(StreamReader):
-    """Spark's, with the hands of a simulated process."""
+    """Spark's stream reader with the client of a simulated process."""
 
     def __init__(self, client: Client, options: dict[str, str]) -> None:
         self._simulated = client
@@ -35,7 +35,7 @@ class Streaming(StreamReader):
 
 
 class Batching(BatchReader):
-    """The same for a batch."""
+    """Spark's batch reader with the client of a simulated process."""
 
     def __init__(self, client: Client, topic: str) -> None:
         self._simulated = client
@@ -46,7 +46,7 @@ class Batching(BatchReader):
 
 
 def rows_of(world: World, tasks: Iterable[InputPartition]) -> tuple[Row, ...]:
-    """What the tasks of a plan return: each part is a row. Its file must be there."""
+    """Return the rows of a plan's tasks: each part is a row. Its file must exist."""
     rows = []
     for task in tasks:
         assert isinstance(task, ReadTask)
@@ -58,7 +58,7 @@ def rows_of(world: World, tasks: Iterable[InputPartition]) -> tuple[Row, ...]:
 
 
 def migrated_to(world: World, topic: str) -> str:
-    """The topic that this one goes on in since its migration was completed; until then itself."""
+    """Return the successor of a topic once its migration is complete, else the topic itself."""
     return next((e.topic for e in world.history.events if isinstance(e, Seal) and topic in e.segments), topic)
 
 
@@ -66,7 +66,7 @@ def migrated_to(world: World, topic: str) -> str:
 
 
 def start_spark_batch(world: World, name: str, topic: str, rounds: int, *, within: int) -> Actor:
-    """Somebody who reads all there is, by either name."""
+    """A reader that reads everything, by either name of the topic."""
 
     def read(process: Process) -> None:
         read_onward(world, process.client, name, topic)
@@ -75,7 +75,7 @@ def start_spark_batch(world: World, name: str, topic: str, rounds: int, *, withi
 
 
 def read_onward(world: World, client: Client, who: str, topic: str, *, final: bool = False) -> None:
-    """A batch of everything. What it returned is of the topic that goes on once the migration is complete."""
+    """Record a batch read of everything. Once the migration is complete, its rows belong to the successor."""
     history, began, to = world.history, world.history.now(), migrated_to(world, topic)
     rows = rows_of(world, Batching(client, topic).partitions())
     if any(row.segment != topic for row in rows):
@@ -116,7 +116,7 @@ class Running:
         self._reader: Streaming | None = None
 
     def run_batch(self) -> bool:
-        """Whether it moved."""
+        """Run one batch. Return whether the stream moved."""
         self._reader = self._reader or Streaming(self._client, self._stream.options())
         return micro_batch(self._world, self._reader, self._stream)
 
@@ -126,7 +126,7 @@ class Running:
 
 
 def micro_batch(world: World, reader: Streaming, query: SparkStream) -> bool:
-    """Plan the next one, read it, now and then again as a replay. Whether it moved."""
+    """Plan the next micro-batch, read it, and sometimes read it again as a replay. Return whether the stream moved."""
     if query.at is None:
         query.at = reader.initialOffset()
     began, start = world.history.now(), query.at
@@ -174,6 +174,6 @@ def _range(world: World, query: SparkStream, start: dict[str, Any], end: dict[st
 
 
 def _number(offset: dict[str, Any], where: str) -> int:
-    """Of the common log, or the ledger of a position in a topic's own."""
+    """Return the number in the cluster's log, or the ledger of a position in a topic's own log."""
     found = offset.get(where, 0)
     return int(found) if isinstance(found, int) else int(found.partition(":")[0])

@@ -1,4 +1,4 @@
-"""Somebody who deletes a subscription, makes it again and moves it, while others consume by it, and segments are split."""
+"""An actor that deletes a subscription, creates it again and moves it, while consumers use it and segments are split."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from metadata.records.names import topic_name
 
 
 def start_subscriber(world: World, topic: str, subscription: str, rounds: int, *, within: int = 200) -> None:
-    """Each round is one call. What fails is left as it is: whoever comes next completes it or meets it whole."""
+    """Each round is one call. A failed call is left as it is: a later actor completes it or is not affected by it."""
     process, rng, aims = Process(world, "subscriber"), world.rng, list[int]()
     world.history.moving = lambda: tuple(aims) if world.current is not None and world.current.process is process else ()
     where = topic_name(topic)

@@ -1,4 +1,4 @@
-"""What all actors of a simulated world have in common: rounds of work, and which errors no fault of a world explains."""
+"""The base of all actors of a simulated world: rounds of work, and the errors that no fault of the world explains."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def broken(world: World, name: str, error: TxnSegmentError) -> bool:
 
 
 def missed(world: World, name: str, error: TxnSegmentError) -> bool:
-    """Of readers: what they need is there, unless retention has taken it."""
+    """The check for readers: the rows that they need exist, unless retention has removed them."""
     found = isinstance(error, (*GONE, OffsetOutOfRange)) or (isinstance(error, DataLoss) and not world.history.trimmed)
     if found:
         world.history.missed(name, error)

@@ -1,6 +1,4 @@
-"""Drivers in a simulated world, of either model: each version of a job is staged by tasks and committed by the code of the sink or
-by the coordinator of the model.
-"""
+"""Drivers, of either model. Tasks stage each version of a job; the code of the sink or the model's coordinator commits it."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ from spark_txn_sink.staging import Staged
 
 @dataclass
 class Job:
-    """A writer's durable side: what a checkpoint would keep. `versions` still to be written are those from `at` on."""
+    """The durable state of a writer, as a checkpoint keeps it. The versions from `at` on are still to be written."""
 
     name: str
     app: str
@@ -61,12 +59,14 @@ class Job:
 
     @property
     def in_stream(self) -> bool:
-        """Whether its topics are persistent ones."""
+        """Whether the job's topics are persistent ones."""
         return is_persistent(self.topics[0])
 
 
 def start_driver(world: World, job: Job, *, tries: int = 8, within: int = 20) -> Process:
-    """A process that runs the job's versions from its checkpoint on, beginning within so many steps; restarted when it crashes."""
+    """Start a process that runs the job's versions from its checkpoint on. It begins within this many steps, and is restarted after
+    a crash.
+    """
     process = Process(world, f"{job.name}.{job.tries}")
     again = partial(start_again, world, job, tries, partial(start_driver, world, job, tries=tries, within=within))
     delay = world.rng.randrange(within)
@@ -75,7 +75,9 @@ def start_driver(world: World, job: Job, *, tries: int = 8, within: int = 20) ->
 
 
 def start_again(world: World, job: Job, tries: int, start: Callable[[], object]) -> None:
-    """The job's process is no more: another one goes on from its checkpoint, as often as it may. Without a limit in the calm."""
+    """Continue a job in a new process after a crash, from the job's checkpoint, up to its limit of restarts. In the calm there is
+    no limit.
+    """
     job.tries += 1
     if job.random:
         job.stopped = "crashed"  # a batch write whose driver died is another write, with another id, when it is run again
@@ -149,7 +151,7 @@ def _abort_late(world: World, job: Job, write: Write) -> None:
 
 
 def begun(world: World, client: Client, job: Job) -> Write:
-    """An attempt at the job's next version."""
+    """Return an attempt at the job's next version."""
     version, attempt = job.versions[job.at], world.unique()
     if job.in_stream:
         return InStreamWrite(client, job, version, attempt, world.rng)
@@ -217,11 +219,11 @@ class Write:
         return parts
 
     def is_refused(self, error: TxnSegmentError, *, calm: bool) -> bool:
-        """Whether it is in vain to try it again."""
+        """Return whether another attempt would fail, too."""
         return isinstance(error, (VersionConflict, TopicNotFound))
 
     def asked(self, who: str, at: int) -> Commit:
-        """What the history says of the commit that is about to begin."""
+        """Return the history's event for the commit that is about to begin."""
         job, claim = self._job, self.claim
         return Commit(
             at,
@@ -252,7 +254,7 @@ class Write:
         return WriteSet(job.app, job.app_topic, self.claim, parts, self._staged_ms, timeout_ms, random=job.random, keys=keys)
 
     def abort(self, client: Client) -> None:
-        """Spark's abort, in whatever process."""
+        """Abort the attempt as Spark does, in any process."""
         if self._job.app_topic:
             sink.abort(client, self._plan(), self._identity, self._messages)
         else:

@@ -1,1 +1,1 @@
-"""Who is in a schedule, for each kind of schedules, and how many of each kind are run."""
+"""The actors of a schedule, for each kind of schedule, and the share of each kind."""

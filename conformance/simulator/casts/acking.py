@@ -74,7 +74,7 @@ def short(rng: random.Random, trace: bool) -> Cast:
 
 
 def subscribed(state: MemoryState) -> MemoryState:
-    """The state with both subscriptions of T, at its first row."""
+    """Return the state with both subscriptions of T, at its first row."""
     store = GatedStore(state, SimulatedClock())
     topic = of_record(topic_name(T), store.view().get(paths.topic(topic_name(T))))
     assert topic is not None

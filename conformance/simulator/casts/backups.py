@@ -203,12 +203,12 @@ def _commit(backups: Backups, client: Client, name: str, version: int, acks: lis
 
 
 def wrong_backups(backups: Backups) -> Iterator[str]:
-    """What of the restored clusters is not as it was: of topic://."""
+    """Return the differences between restored clusters and the history, for topic:// topics."""
     return (f"backup {i}: {what}" for i, one in enumerate(backups.taken) for what in _wrong(backups, one))
 
 
 def _wrong(backups: Backups, one: Taken) -> Iterator[str]:
-    """What of the restored store is not as the history was up to the backup's number."""
+    """Return the differences between one restored store and the history up to the backup's number."""
     number, events = one.backup.heading.number, backups.world.history.events
     cluster = one.cluster(backups.world)
     store = cluster.store

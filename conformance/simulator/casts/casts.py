@@ -1,4 +1,6 @@
-"""The casts of schedules without splits and acknowledgements: everybody at once, a few from the beginning, a few in the middle."""
+"""The casts of schedules without splits and acknowledgements: many actors at once, a few from the beginning, a few on an earlier
+state.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Schedules of the older model: persistent topics, whose logs decide, through the same faults as everything else; in a quarter of
-them beside writers and readers of topic://. Nobody owns a topic or a coordinator's log: all of them act as both.
+"""Schedules of the marker-based model: persistent topics, whose logs decide, with the same faults as in other schedules. A quarter
+of them also have writers and readers of topic://. No process owns a topic or a coordinator's log: all processes act as both.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _others(world: World) -> list[Job]:
 
 
 def start_keeper(world: World, name: str, rounds: int, process: Process | None = None, *, within: int) -> None:
-    """Somebody who sweeps, or does a part of it. One who sleeps over it wakes to another world."""
+    """A process that sweeps, or runs some steps of a sweep. If it sleeps meanwhile, it continues in a changed world."""
     rng = world.rng
 
     def keep(process: Process) -> None:
@@ -160,14 +160,16 @@ def _start_terminating(world: World, name: str, topic: str, *, within: int) -> N
 
 
 def settle_in_stream(world: World, jobs: list[Job]) -> None:
-    """In the calm everybody finishes what he had to write."""
+    """In the calm every actor finishes its remaining writes."""
     for job in jobs:
         if not job.done:
             start_driver(world, job, **PACE)
 
 
 def finish_in_stream(world: World, jobs: list[Job]) -> None:
-    """Everything is late by now: one sweep, and every participant shows what was committed, to old readers and to new ones."""
+    """All deadlines are over. Sweep once. Then each participant shows the committed rows, to readers with old caches and to new
+    readers.
+    """
     for job in jobs:
         if not job.done:
             world.history.bad(f"the job {job.name} did not finish: at {job.at} of {job.versions}")

@@ -1,4 +1,4 @@
-"""Which kinds of schedules there are, and how many of each are run."""
+"""The kinds of schedules, and the share of each kind."""
 
 from __future__ import annotations
 

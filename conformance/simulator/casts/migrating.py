@@ -1,5 +1,5 @@
-"""Schedules in which a persistent topic is migrated while it is written, read, acknowledged and swept, and goes on as topic://,
-which is split then (docs/in_stream.md, Migration). What came of it is judged from outside, by the logs of both models.
+"""Schedules in which a persistent topic is migrated while it is written, read, acknowledged and swept. Its successor is split
+afterwards (docs/in_stream.md, Migration). The logs of both models are judged from outside.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from metadata.records.records import SegmentState
 
 @dataclass
 class Move:
-    """What is left of somebody's migration; it goes on, in a new process, when it crashes. `patience`: tries before the calm."""
+    """The durable state of a migration. After a crash a new process continues it. `patience`: the number of attempts before the
+    calm.
+    """
 
     name: str
     old: str
@@ -174,7 +176,7 @@ def _start_keepers(world: World, *, long: bool, within: int) -> None:
 
 
 def _start_sweeper(world: World, name: str, rounds: int, *, within: int) -> Actor:
-    """Somebody who sweeps both kinds of topics, as `txnsegment sweep` does."""
+    """A process that sweeps topics of both models, as `txnsegment sweep` does."""
 
     def sweep(process: Process) -> None:
         began, now_ms, falls = world.history.now(), world.clock.now, len(world.clock.falls)
@@ -188,7 +190,7 @@ def _start_sweeper(world: World, name: str, rounds: int, *, within: int) -> Acto
 
 
 def start_migrator(world: World, move: Move, *, within: int) -> Actor:
-    """A process that migrates; one that crashes is started again, without end in the calm."""
+    """A process that migrates. It is restarted after a crash, without limit in the calm."""
     process = Process(world, f"{move.name}.{move.tries}")
 
     def again() -> None:
@@ -222,7 +224,7 @@ def start_migrator(world: World, move: Move, *, within: int) -> Actor:
 
 
 def _look(world: World, move: Move, active: object, unsealed: bool) -> None:
-    """Who is told that it is done, has a topic that takes writes."""
+    """Check that a topic takes writes once its migration has reported success."""
     if not active or unsealed:
         world.history.bad(f"{move.name} was told that {move.old} went on as {move.to}, and nothing is active there", 12)
 
@@ -269,7 +271,7 @@ def _is_sealed(world: World, topic: str) -> bool:
 
 
 def _finish(stage: Stage) -> None:
-    """Everything is late by now. One sweep of both kinds, then every row that was committed is shown by either name, once."""
+    """All deadlines are over. Sweep both models once. Then every committed row is read by either name, exactly once."""
     world, history = stage.world, stage.world.history
     client = Process(world, "end").client
     _ended(stage)
@@ -304,7 +306,7 @@ def _ended(stage: Stage) -> None:
 
 
 def _went_on(stage: Stage, move: Move) -> None:
-    """A migration that was begun is complete, under the name that was said first."""
+    """Check that each migration that began is complete, under the name that was chosen first."""
     world = stage.world
     client = Process(world, "end").client
     to = client.instream.migrator.onward(persistent_name(move.old))
@@ -319,7 +321,7 @@ def _went_on(stage: Stage, move: Move) -> None:
 
 
 def _to_its_end(world: World, query: SparkStream) -> None:
-    """The stream has read all there is, whatever had become of it: each row once, as its history is judged."""
+    """Read the stream to its end, whatever its state: each row once, as its history is judged."""
     running = Running(world, Process(world, "end").client, query)
     for _ in range(60):
         if not running.run_batch():

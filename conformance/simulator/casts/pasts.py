@@ -1,6 +1,7 @@
-"""Worlds in the middle of things: what was committed, aborted, settled and folded before the first step of a schedule.
+"""Worlds with a past: transactions that were committed, aborted, settled and folded before the first step of a schedule.
 
-Made by the real code once and copied since: a schedule that is about sweeping and reading need not begin with minutes of writing.
+The real code creates each past once; later worlds get copies. So a schedule about sweeping and reading need not begin with minutes
+of writing.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ M = Job("m", "m", "", (T, U), (1,))
 
 @dataclass(frozen=True)
 class Past:
-    """What a world begins with. `jobs`: its writers, as far as they have come."""
+    """The initial state of a world. `jobs`: its writers, with their progress."""
 
     state: MemoryState
     files: dict[str, tuple[bytes, int]]
@@ -42,7 +43,7 @@ class Past:
     jobs: tuple[Job, ...]
 
     def world(self, rng: random.Random, plan: Plan, settings: Settings, *, trace: bool, files_go: bool, rested: bool) -> World:
-        """One that goes on from here."""
+        """Return a new world that continues from this state."""
         lines: list[str] | None = [] if trace else None
         world = World(rng, plan, settings, self.state.copy(), lines, files_go, rested, self.events)
         world.disk.files.update(self.files)
@@ -84,7 +85,7 @@ def made(name: str, topics: tuple[tuple[str, int], ...], keyed: bool, tail_parts
 
 
 class _Writing:
-    """A writer that waits for nothing: what its commits leave to the background is done only where it says so."""
+    """A writer that runs alone. The post-commit work of its commits runs only where it calls it."""
 
     def __init__(self, world: World, keyed: bool) -> None:
         self.world, self.process, self._keyed = world, Process(world, "past"), keyed
@@ -94,7 +95,7 @@ class _Writing:
         self.client.coordinator.aftermath = self._later.append
 
     def commit(self, job: Job, *, settle: bool = False) -> None:
-        """The job's next version."""
+        """Commit the job's next version."""
         at = self.at.get(job.name, 0)
         self._later.clear()
         answer, write = self._attempt(job, at)
@@ -104,7 +105,7 @@ class _Writing:
             self._later[0]()
 
     def fail(self, job: Job) -> None:
-        """An attempt at the job's next version that registers and is aborted."""
+        """Register an attempt at the job's next version, and abort it."""
         store = self.process.store
         gate = store.gate
         store.gate = lambda kind, what: Fate.UNAVAILABLE if "/txn/op/" in what else Fate.GO
@@ -113,7 +114,9 @@ class _Writing:
         assert answer != "committed", write
 
     def commit_twice(self, job: Job) -> None:
-        """The job's next version; its first registration, whose reply was lost, turns up after the second one is committed."""
+        """Commit the job's next version. Its first registration, whose reply was lost, appears after the second one is
+        committed.
+        """
         store, left = self.process.store, [Fate.LATE]
         gate = store.gate
         store.gate = lambda kind, what: left.pop() if left and what.startswith("Append /log/") else Fate.GO

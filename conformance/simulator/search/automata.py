@@ -1,8 +1,8 @@
-"""Real code as automata: what an actor does next depends on nothing but the answers that it has had so far.
+"""Real code as automata: the next request of an actor depends only on the answers that it has had so far.
 
-So an actor is run once for each history of answers, by itself: its next request is remembered, and whoever explores schedules looks
-it up. A world (store, files, clock) is a value with a number; doing a request to it is remembered, too. Exploring a million states
-then costs look-ups, and the real code runs a few thousand times.
+So an actor's code runs once, on its own, for each history of answers. The next request is cached, and searches of schedules look it
+up. A world (store, files, clock) is an immutable value with a number; the effect of a request on it is cached, too. Exploring a
+million states then needs only look-ups, and the real code runs a few thousand times.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What it answered, the store's time then; `error`: what it raised instead."""
+    """The answer to a request, and the store's time then. `error`: the error that was raised instead."""
 
     value: Any
     now_ms: int
@@ -56,8 +56,8 @@ Emit = Callable[["Emission"], None]
 
 
 class Emission(NamedTuple):
-    """Something that an actor asked for, was told or saw: makes an event, given its time and the time at which `mark` was emitted
-    last. `make` None: this is a mark. `before`: it belongs to the next step, not to the one that it follows (as a mark does).
+    """An event that an actor emits: a request, a reply or a read. `make` creates it from its time and the time of the last `mark`;
+    None: this is a mark. `before`: it belongs to the next step, not to the last one (as a mark does).
     """
 
     key: tuple[Any, ...]
@@ -67,7 +67,9 @@ class Emission(NamedTuple):
 
 @dataclass
 class Hands:
-    """What an actor's code is given: a cluster of its own over the answers, names, and where to say what it saw."""
+    """The interface for an actor's code: its own cluster, which is served by answers, a source of names, and the functions to emit
+    events.
+    """
 
     cluster: Cluster
     emit: Emit
@@ -80,7 +82,7 @@ Code = Callable[[Hands], None]
 
 
 class World(NamedTuple):
-    """A store with its files and its clock, as a value: nobody changes one."""
+    """A store with its files and its clock, as an immutable value."""
 
     state: MemoryState
     files: dict[str, bytes]
@@ -88,7 +90,7 @@ class World(NamedTuple):
 
 
 class Worlds:
-    """All worlds that were met, by number; and what a request makes of one."""
+    """All worlds that were met, by number, and the effect of each request on each world."""
 
     def __init__(self) -> None:
         self.known: list[World] = []
@@ -103,7 +105,9 @@ class Worlds:
         return found
 
     def do(self, number: int, request: Request, jump_ms: int = 0) -> tuple[int, Answer, tuple[Event, ...]]:
-        """The world after the request, what it answers, and the changes that an outsider sees. The clock leaps before it."""
+        """Return the world after a request, its answer, and the changes that an outsider sees. The clock leaps before
+        the request.
+        """
         state, files, now_ms = self.known[number]
         now_ms += jump_ms
         kind, what = request
@@ -142,7 +146,7 @@ class Worlds:
 
 
 class _Still:
-    """The clock of files that were written before."""
+    """The clock of files that were written before the search."""
 
     def now_ms(self) -> int:
         return 0
@@ -231,7 +235,7 @@ class _Run:
         raise AssertionError("nobody waits here: nothing that is undecided is waited for")
 
     def _answered(self, call: Call, go: Callable[[], Any]) -> Any:
-        """The policy of its store: nothing reaches the store itself, each call is one step and answered from outside. No reply is
+        """The policy of the run's store: each call is one step, and it is answered from outside, not by the store. No reply is
         lost, and sessions last.
         """
         match call.kind:
@@ -261,7 +265,7 @@ class _Run:
         return answer
 
     def answer(self, answer: Answer) -> None:
-        """Run on to the next request (None: it is done)."""
+        """Run until the next request; None if the actor is done."""
         self.request = None
         self._greenlet.switch(answer)
 
@@ -275,7 +279,9 @@ class _Run:
 
 
 class Node(NamedTuple):
-    """An actor that has had certain answers. `request` None: it is done. `emitted`: since its node before."""
+    """The state of an actor after a history of answers. `request` None: it is done. `emitted`: the events since the
+    previous node.
+    """
 
     actor: int
     request: Request | None
@@ -286,7 +292,7 @@ class Node(NamedTuple):
 
 @dataclass
 class Automata:
-    """All actors' nodes, by number: one for each history of answers."""
+    """The nodes of all actors, by number: one for each history of answers."""
 
     settings: Settings
     start_ms: int
@@ -297,7 +303,7 @@ class Automata:
     _parked: OrderedDict[int, _Run] = field(default_factory=OrderedDict)
 
     def begin(self, name: str, code: Code) -> int:
-        """The node at which this code begins."""
+        """Return the first node of this code."""
         self._codes.append((name, code))
         return self._add(len(self._codes) - 1, -1, None, self._start(len(self._codes) - 1), 0)
 

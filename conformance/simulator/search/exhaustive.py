@@ -1,16 +1,17 @@
-"""Every schedule of two writers, a reader and a sweeper up to 3 preemptions and 1 crash: none is left out.
+"""Explore every schedule of two writers, a reader and a sweeper up to 3 preemptions and 1 crash. None is left out.
 
-A *schedule* says at each point which actor does its next call of the store or the storage. Going on with another actor although
-the last one is not done is a preemption; when it is done, or dead, any may go on. A *crash* ends the actor that is at work before a
-call, so after the one before (after a call that only reads is the same as before it); also between any two writes of a group, as
-backends without groups may stop there. What a crashed writer left is done again in the end, by a new process. Each call is answered
-at once, lists are read at one moment, no reply is lost: the random schedules have all that.
+A *schedule* decides at each point which actor does its next call of the store or the storage. Switching to another actor before the
+last one is done is a preemption. If the last actor is done or dead, a switch is free. A *crash* ends the actor of the last call
+before its next call. (A crash after a call that only reads equals a crash before it.) A crash may also come between any two writes
+of a group, since backends without groups may stop there. At the end a new process repeats the work of a crashed writer. Each call
+is answered at once, lists are read at one moment, and no reply is lost; the random schedules cover these faults.
 
-A *state* is the store's content with its files and clock, what is committed, what each actor has been answered so far (done: what
-it said was judged when it said it), who crashed, and who went last. What follows depends on nothing else, so a state is explored
-once, with as few preemptions as it can be reached with. Where the next call of who went last touches nothing that others touch
-(`footprints`), nobody goes before it: he may as well go after it. The schedules of what is left are counted exactly, as the paths
-through these states. At each distinct end the history of the way that led there first is judged by the history checker.
+A *state* is the content of the store with its files and clock, the committed registrations, the answers of each actor so far, the
+crashed actors, and the actor of the last call. (The results of finished actors were judged when they finished.) Nothing else
+affects the future, so each state is explored once, with the fewest preemptions that reach it. If the next call of the last actor
+touches nothing that other actors touch (`footprints`), no other actor is scheduled before it: the result would be the same. The
+remaining schedules are counted exactly, as the paths through these states. At each distinct end the history checker judges the
+history of the first path to it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ State = tuple[int, tuple[int, ...], int, int, Committed]
 
 
 class Way(NamedTuple):
-    """How a state was first reached: by a step of this actor, or by its crash when `part` writes of its next call were done."""
+    """The first way to a state: a step of this actor, or its crash after `part` writes of its next call."""
 
     before: int
     actor: int
@@ -53,7 +54,7 @@ class Way(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a request makes of a world, and its answer of its actor."""
+    """The result of a request: the next world, and the actor's node after the answer."""
 
     world: int
     after: int
@@ -65,7 +66,9 @@ class Step(NamedTuple):
 
 @dataclass
 class Found:
-    """What a search gives. `schedules`: how many there are within the bounds; `states`: how many were explored for them."""
+    """The result of a search. `schedules`: the number of schedules within the bounds; `states`: the number of states explored for
+    them.
+    """
 
     scenario: str
     preemptions: int
@@ -80,7 +83,7 @@ class Found:
 
 
 class Search:
-    """One scenario's search."""
+    """The search of one scenario."""
 
     def __init__(self, scenario: Scenario, *, preemptions: int = PREEMPTIONS, crashes: int = CRASHES) -> None:
         self.scenario, self.preemptions, self.crashes = scenario, preemptions, crashes
@@ -98,7 +101,7 @@ class Search:
         self._levels: list[list[int]] = [[] for _ in range(preemptions + 1)]
 
     def run(self, *, stop_after: int = 5) -> Found:
-        """Explore everything; stop early once so many violations were found (the schedules are then not counted)."""
+        """Explore everything. Stop early after this many violations; the schedules are not counted then."""
         began = time.perf_counter()
         found = self.found
         self._reach((self._worlds.number(start()), self._begin, -1, 0, frozenset()), Way(-1, -1, False, 0), 0)
@@ -125,8 +128,8 @@ class Search:
         return number
 
     def _explore(self, number: int, level: int) -> None:
-        """Whoever may go on from here, and who may crash. All of a level is explored before the next: each state is reached with
-        the fewest preemptions first.
+        """Add the successors of a state: each actor that may take a step, and each that may crash. A level is finished before the
+        next begins, so each state is reached with the fewest preemptions first.
         """
         _, nodes, last, crashes, _ = self._states[number]
         able = [i for i, node in enumerate(nodes) if node >= 0]
@@ -154,11 +157,13 @@ class Search:
         return request
 
     def _has_done_something(self, node: int) -> bool:
-        """Whether its last call left something behind. If not, it may as well have died before that call."""
+        """Return whether the last call of an actor had an effect. If not, a crash after it equals a crash before it."""
         return self._request(self._automata.nodes[node].parent).kind not in ("get", "keys", "index", "read", "list")
 
     def _is_private(self, node: int, actor: int, able: list[int]) -> bool:
-        """Whether nobody need go before this actor's next call: he may as well go after it."""
+        """Return whether the next call of an actor commutes with all calls of the others, so that no other actor need come before
+        it.
+        """
         key = node, tuple(able)
         known = self._private.get(key)
         if known is None:
@@ -197,7 +202,7 @@ class Search:
         return step
 
     def _crash(self, number: int, actor: int, part: int, level: int) -> int:
-        """The actor dies before its next call; or in the middle of it, when so many writes of a group are done."""
+        """Let an actor die before its next call, or within it after some writes of a group."""
         world, nodes, _, crashes, committed = self._states[number]
         if part:
             world, _, events = self._worlds.do(world, Request("write", self._request(nodes[actor]).what[:part]))
@@ -208,8 +213,9 @@ class Search:
     # --- judging ----------------------------------------------------------------------------------------------------
 
     def _judge(self, told: Iterable[tuple[Any, ...]], committed: Committed, number: int, actor: int) -> None:
-        """At the moment at which it returned: a read returned exactly what was committed up to its cut; who was told "committed"
-        had committed, who was told "skipped" had been forestalled, who was told that it failed had not committed.
+        """Judge a finished actor: a read must return exactly the committed rows up to its cut. A writer that was told "committed"
+        must have committed. A writer that was told "skipped" must have been forestalled. A writer that failed must not have
+        committed.
         """
         for what, *more in told:
             if what == "rows":
@@ -227,7 +233,7 @@ class Search:
                     self._bad(number, f"{attempt} was told {said}, committed were {sorted(committed)}", actor)
 
     def _end(self, number: int) -> None:
-        """All are done: the whole history of the way that led here is judged, with a last sweep and read."""
+        """All actors are done: run a last sweep and read, and judge the whole history of the way to this state."""
         self.found.ends += 1
         world, nodes, *_ = self._states[number]
         dead = next((i for i, node in enumerate(nodes) if node == DEAD), None)
@@ -240,7 +246,7 @@ class Search:
             self._bad(number, str(violation), None)
 
     def _history(self, number: int) -> list[Event]:
-        """The events of the way to a state."""
+        """Return the events on the way to a state."""
         ways: list[Way] = []
         while self._ways[number].before >= 0:
             ways.append(self._ways[number])
@@ -280,7 +286,7 @@ class Search:
     # --- counting ---------------------------------------------------------------------------------------------------
 
     def _paths(self) -> int:
-        """How many schedules there are within the bounds: the ways from the first state to the ends."""
+        """Return the number of schedules within the bounds: the paths from the first state to the ends."""
         known: dict[tuple[int, int], int] = {}
         todo = [(0, self.preemptions)]
         while todo:
@@ -301,7 +307,7 @@ class Search:
 
 
 def _shifted(event: Event, by: int) -> Event:
-    """The same event, so much later."""
+    """Return the same event at a later time."""
     times = {"at": event.at + by}
     if "began" in event._fields:
         times["began"] = event.began + by  # type: ignore[union-attr]
@@ -309,7 +315,7 @@ def _shifted(event: Event, by: int) -> Event:
 
 
 def _committed(events: Iterable[Event]) -> Committed:
-    """The registrations that these changes commit, and the attempts that do it."""
+    """Return the registrations that these changes commit, each with its attempt."""
     return frozenset(
         (e.commit, e.attempt or "") for e in events if isinstance(e, Header) and e.state == "COMMITTED" and e.commit is not None
     )
@@ -331,7 +337,7 @@ def exhaust(cores: int = 1, *, preemptions: int = PREEMPTIONS, crashes: int = CR
 
 
 def report(found: list[Found]) -> bool:
-    """Print the bounds and both counts; whether something is wrong."""
+    """Print the bounds and both counts. Return whether there are violations."""
     for each in found:
         sys.stdout.write(
             f"{each.scenario}: {SCENARIOS[each.scenario].what}\n"

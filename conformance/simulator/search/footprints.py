@@ -1,5 +1,5 @@
-"""What each kind of actor may touch: where nobody else can tell whether a call comes before or after his own, its place among his
-does not matter, and one order stands for all (partial order reduction; the declared footprints are checked at every call).
+"""The records that each kind of actor may touch. If no other actor can observe whether a call comes before or after its own calls,
+one order stands for all (partial order reduction). Every call is checked against the declared footprints.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ NOTHING: frozenset[str] = frozenset()
 
 
 class OutsideFootprint(AssertionError):
-    """An actor touches what its role is not declared to touch: the table is wrong, and with it the reduction."""
+    """An actor touches records that its role does not declare: the table is wrong, and so is the reduction."""
 
 
 def touched(request: Request) -> tuple[frozenset[str], frozenset[str]]:
-    """The families that a request looks at, and those that it changes. Files have unique names, never change, and are only read
-    by who was told of them: no family.
+    """Return the families that a request reads, and those that it changes. Files belong to no family: their names are unique, they
+    never change, and only actors that were given a name read the file.
     """
     if request.kind == "get":
         return frozenset(_family(key.path) for key in request.what), NOTHING
@@ -74,7 +74,9 @@ def touched(request: Request) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def private(role: Role, request: Request, others: Iterable[Role]) -> bool:
-    """Whether it makes no difference to these others, now or later, when this request is done, nor to what it is answered."""
+    """Return whether a request commutes with all calls of these other actors, now and later: neither their answers nor its own
+    depend on the order.
+    """
     looks, changes = touched(request)
     if not (looks <= LOOKS[role] and changes <= CHANGES[role]):
         raise OutsideFootprint(f"a {role} does {request}")

@@ -38,7 +38,7 @@ MARK = Emission(("mark",))
 
 @dataclass(frozen=True)
 class Actor:
-    """`again`: what is done in the end, when all others have ended, if it crashed; None: nobody follows it."""
+    """An actor of a scenario. `again`: the work to repeat at the end if the actor crashed; None: nothing is repeated."""
 
     name: str
     role: Role
@@ -48,7 +48,7 @@ class Actor:
 
 @dataclass(frozen=True)
 class Scenario:
-    """`jump_ms`: by how much the clock leaps just before the first step of the last actor, the sweeper."""
+    """One cast. `jump_ms`: the leap of the clock before the first step of the last actor, the sweeper."""
 
     name: str
     what: str
@@ -57,7 +57,7 @@ class Scenario:
 
 
 def start() -> World:
-    """Two topics of one segment, the parts of all writers staged."""
+    """Return a world with two topics of one segment each and the staged parts of all writers."""
     return World(staged((T, 1), (U, 1)), {}, START_MS)
 
 
@@ -66,8 +66,8 @@ def _parts(app: str, attempt: str) -> dict[str, tuple[Part, ...]]:
 
 
 def writer(who: str, app: str, query: str, attempt: str) -> Code:
-    """Commit version 0 of the application into both segments under an id that was taken before, then tell and settle (what else a
-    commit leaves to the background, taking ids and sweeping, is not done).
+    """Commit version 0 of the application into both segments under an id that was allocated before, then publish events and settle.
+    Other post-commit work (allocating ids, a share of the sweeping) is left out.
     """
 
     def code(hands: Hands) -> None:
@@ -96,7 +96,7 @@ def writer(who: str, app: str, query: str, attempt: str) -> Code:
 
 
 def reader(who: str) -> Code:
-    """One read of everything that is visible."""
+    """Read everything that is visible, once."""
 
     def code(hands: Hands) -> None:
         buffer, selection = transaction_buffer(hands.cluster), LogSelection(TOPICS)
@@ -111,7 +111,7 @@ def reader(who: str) -> Code:
 
 
 def sweeper(*, timeouts: bool, forget: bool) -> Code:
-    """Once through what moves transactions on: settle and fold; before it end what is past its deadline, after it forget."""
+    """Run the steps of a sweep that move transactions on: abort timed-out ones (`timeouts`), settle, fold, expire (`forget`)."""
 
     def code(hands: Hands) -> None:
         own, report = Sweeper(hands.cluster, transaction_buffer(hands.cluster)), SweepReport()
@@ -142,8 +142,8 @@ class _Staged(GatedStorage):
 
 
 def finish(world: World, crashed: Code | None) -> list[Event]:
-    """All have ended: what a writer left that crashed is done again, by a new process; then a sweep past all deadlines, and a read
-    by somebody new. What an outsider sees of it.
+    """Finish a schedule after all actors have ended: a new process repeats the work of a crashed writer. Then come a sweep past all
+    deadlines and a read by a new reader. Return the events that an outsider sees.
     """
     state, clock = world.state.copy(), SimulatedClock()
     clock.now = world.now_ms

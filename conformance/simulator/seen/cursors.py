@@ -27,10 +27,11 @@ def changes(
     committed: Callable[[str], bool],
     moving: bool = False,
 ) -> Iterator[tuple[str, tuple[tuple[Place, Place], ...], str | None]]:
-    """(state as in `Ack`, or `moved back`; positions; transaction), in the order in which they count.
+    """Return the changes of one write: (state as in `Ack`, or `moved back`; positions; transaction), in the order in which they
+    take effect.
 
-    `plain`: whether who drops the claim of this transaction may do so to acknowledge the same rows itself. `committed`: whether a
-    transaction is. `moving`: whether who writes makes the subscription or moves it.
+    `plain`: whether the writer may drop the pending ack of this transaction to acknowledge the same rows itself. `committed`: tells
+    whether a transaction has committed. `moving`: whether the writer creates or moves the subscription.
     """
     old, new = ({} if body is None else json.loads(body) for body in (before, after))
     if after is None:
@@ -67,7 +68,7 @@ def changes(
 
 
 def lacks(cursor: bytes, last: tuple[int, int]) -> bool:
-    """Whether a cursor that is there has not acknowledged every row up to this entry."""
+    """Return whether an existing cursor has not acknowledged every row up to this entry."""
     record = json.loads(cursor)
     upto = _number(f"{last[0]}:{last[1]}", 1)
     return "deletedMs" not in record and bool(minus([(0, upto)], acknowledged(record)))

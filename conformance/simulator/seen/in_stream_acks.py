@@ -1,5 +1,5 @@
-"""What the entries of a pending-ack log mean, by an arithmetic of our own: the first acknowledgement that meets nobody else's
-counts, a marker settles what its transaction has claimed.
+"""Interpret the entries of a pending-ack log by independent arithmetic. An acknowledgement counts if no other one has its rows:
+they are neither acknowledged nor pending in another transaction. A marker ends the pending acks of its transaction.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from conformance.simulator.seen.cursors import Covered, common, covered, join, m
 
 @dataclass
 class AckLog:
-    """One life of a subscription, by its log so far."""
+    """The state of one subscription from its log so far."""
 
     done: Covered = field(default_factory=list)
     claims: dict[str, Covered] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class AckLog:
     """Its last word stands there: what comes behind it is void."""
 
     def entry(self, body: Any) -> Iterator[tuple[str, tuple[tuple[Place, Place], ...], str | None]]:
-        """What it does, as in `Ack`: (state, positions, transaction)."""
+        """Return the changes that an entry makes, as in `Ack`: (state, positions, transaction)."""
         kind, txn = body["kind"], body.get("txn")
         if self.sealed:
             return

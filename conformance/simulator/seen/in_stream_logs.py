@@ -52,7 +52,7 @@ def _of_coordinator(at: int, name: str, number: int, body: Any, allowance_ms: in
 
 
 def trimmed(path: str, record: Any) -> tuple[str, int]:
-    """The topic of a record, and the number up to which its rows are gone."""
+    """Return the topic of a record, and the number up to which its rows are gone."""
     tenant, namespace, name = (decoded(part) for part in path.split("/")[3:])
     return f"persistent://{tenant}/{namespace}/{name}", record.get("trimmedLog", 0)
 

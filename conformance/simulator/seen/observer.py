@@ -55,7 +55,7 @@ def read_json(body: bytes) -> Any:
 
 @dataclass
 class History(Observer):
-    """The events so far. `allowance_ms`: by how much deadlines are judged late."""
+    """The events so far. `allowance_ms`: the time after a deadline until a transaction counts as timed out."""
 
     state: MemoryState
     disk: Disk
@@ -84,7 +84,7 @@ class History(Observer):
     reads: int = 0
 
     def __post_init__(self) -> None:
-        """Without events from before: the topics that are there."""
+        """Without earlier events, record the topics that exist."""
         for key, record in () if self.events else self.state.records.items():
             if key.path.startswith("/topics/"):
                 self.wrote(key, None, record.value)
@@ -111,7 +111,7 @@ class History(Observer):
         self.events.append(call)
 
     def told(self, call: str, said: str, txn: str | None = None, number: int | None = None) -> None:
-        """`said`: committed, skipped, or the name of what was raised."""
+        """Record the reply to a commit. `said`: committed, skipped, or the name of the raised error."""
         if said in ("committed", "skipped"):
             self.events.append(Told(len(self.events), call, said, txn, number))
             return
@@ -171,7 +171,7 @@ class History(Observer):
             self._in_stream(key, after)
 
     def _in_stream(self, key: Key, after: bytes | None) -> None:
-        """What leaves a log was trimmed or compacted before."""
+        """Check that only trimmed or compacted entries are deleted from a log."""
         at, path = len(self.events), key.path
         if after is None:
             return
@@ -196,7 +196,9 @@ class History(Observer):
             self.events.append(Ack(len(self.events), decoded(topic), decoded(subscription), state, ranges, txn))
 
     def _carried(self, path: str, cursor: Any) -> None:
-        """A migration makes the cursor of a subscription: just what its pending-ack log has come to, all of it settled."""
+        """Check the cursor that a migration creates: it has exactly the acknowledgements of the subscription's pending-ack log, all
+        of them decided.
+        """
         lives = [found for place, found in self.ack_logs.items() if place.split("/")[3] == path[9:]]
         had = lives[-1] if lives else AckLog()
         got = acknowledged(cursor)
@@ -204,8 +206,8 @@ class History(Observer):
             self.bad(f"the cursor {path} was carried over as {got}; its log has {had}", 11)
 
     def _trimmed(self, segment: str, to: Any) -> None:
-        """Retention has taken rows: none that a subscription still needs, unless somebody moves it, who may come too late. What
-        says so stays, whatever else changes.
+        """Check that retention removed no row that a subscription needs, unless the subscription is moved at the same time. The
+        record of a trim must stay in later writes.
         """
         place, before = (to["ledgerId"], to["entryId"]), self.trimmed.get(segment, (0, 0))
         if place <= before:
@@ -221,8 +223,8 @@ class History(Observer):
                 self.bad(f"{segment} was trimmed to {place}, and {key.path} has not acknowledged all of that", 11)
 
     def _aims(self, segment: str, to: Sequence[int]) -> list[tuple[tuple[tuple[int, int], tuple[int, int]], ...]]:
-        """What a cursor may cover that was made at, or moved to, one of these numbers. Before the first row (0) is behind what
-        retention had taken of any segment of the topic when it looked.
+        """Return the positions that a cursor may cover if it was created at, or moved to, one of these numbers. Position 0 (before
+        the first row) lies after the rows that retention had removed from the topic's segments at that time.
         """
         stem = segment.rpartition("/")[0]
         trims = [e.through for e in self.events if isinstance(e, Trim) and e.segment.startswith(f"{stem}/")] if 0 in to else []

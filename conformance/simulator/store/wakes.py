@@ -11,8 +11,8 @@ from metadata.store.contract import Watch
 
 @dataclass
 class Watches:
-    """The watches of a world. `delays` says for one wake-up after how many steps it comes: none (it is lost), one, or several.
-    `later` runs something after so many steps.
+    """The watches of a world. `delays` returns the delays of one wake-up in steps: none (it is lost), one, or several. `later` runs
+    a function after a number of steps.
     """
 
     delays: Callable[[], tuple[int, ...]]
@@ -44,7 +44,7 @@ class _Watch(Watch):
         self._watches, self._wake = watches, wake
 
     def wake(self) -> None:
-        """Also after `close`: a wake-up may have been under way."""
+        """Call the listener, also after `close`: a wake-up may have been on its way."""
         self._watches.woken += 1
         self._wake()
 

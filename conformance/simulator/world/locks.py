@@ -16,8 +16,8 @@ NEVER = 1 << 60
 
 
 class SimulatedLock:
-    """A reentrant lock. To wait for it is a step; the next one of who waits comes once it is free. Which of several gets it then,
-    the scheduler says.
+    """A reentrant lock. Waiting for it is a step. A waiting actor is woken when the lock is free. If several wait, the scheduler
+    decides which gets it.
     """
 
     def __init__(self, world: World) -> None:

@@ -13,18 +13,18 @@ CHANCES = 1 << 20
 
 @dataclass(frozen=True)
 class Plan:
-    """The chances of one schedule, so that some are calm and some are rough (each fault absent in many).
+    """The probabilities of one schedule. Some schedules are calm and some are rough; each fault is absent in many.
 
-    stay      that the actor of the last step goes on
-    torn      that a list is read record by record at this place
-    slow      that a reply takes its time
-    lag       that a read is answered by a replica that is behind
-    doze      that a thread pauses, `zombie` (part of it) that its whole process does, for long
-    jump      that the clock leaps, ahead or back
-    dumb      that the store does not tell the time
-    deaf      that a wake-up is lost
-    fates     what becomes of a step: ascending (bound of CHANCES, fate)
-    crashes   how many at most
+    stay      the actor of the last step takes the next one, too
+    torn      a list is read record by record
+    slow      a reply is delayed
+    lag       a read is answered by a replica that is behind
+    doze      a thread pauses for long; `zombie` (part of it): its whole process pauses
+    jump      the clock leaps, ahead or back
+    dumb      the store does not tell the time
+    deaf      a wake-up is lost
+    fates     the fates of a step: ascending (bound of CHANCES, fate)
+    crashes   the highest number of crashes
     """
 
     stay: float
@@ -41,7 +41,7 @@ class Plan:
 
     @classmethod
     def draw(cls, rng: random.Random, *, small: bool = False) -> Plan:
-        """`small`: for a short schedule, where what happens at all must happen more often."""
+        """Draw the plan of a schedule. `small`: for a short schedule, in which faults must be more frequent to happen at all."""
         often = 2.5 if small else 1.0
 
         def some(top: float) -> float:

@@ -382,8 +382,8 @@ class World:
         vars(self).clear()
 
     def jump(self, ms: int) -> None:
-        """A leap of the clock. Nobody sleeps through one as long as the orphan age in the middle of naming files: the page allows
-        the sweep that much (a driver that has opened may, its header's deadline protects us).
+        """Let the clock leap. A leap as long as the orphan age kills the processes that may be naming files: protocol.md forbids
+        that they take so long. A driver that has opened its transaction survives: its header's deadline protects its files.
         """
         if ms >= self.settings.orphan_age_ms:
             for process in {id(a.process): a.process for a in self.actors if not a.opened}.values():

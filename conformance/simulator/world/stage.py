@@ -24,8 +24,8 @@ Y, Z, W = "topic://public/default/y", "topic://public/default/z", "topic://publi
 def staged(
     *topics: tuple[str, int], key: str | None = None, persistent: tuple[str, ...] = (), subscription: str | None = None
 ) -> MemoryState:
-    """A store that has these topics, each with so many segments, routed by `key`; and these of the older model, each with that
-    subscription.
+    """Return a store with these topics, each with this many segments, routed by `key`, and with these marker-based topics, each
+    with that subscription.
     """
     return made(topics, key, persistent, subscription).copy()
 
