@@ -78,7 +78,7 @@ def patience(seconds: float = PATIENCE) -> Iterator[None]:
 
 
 def _said(look: Callable[[], str | None]) -> str | None:
-    """Return the violations that were found, including those that the code itself reported."""
+    """Run a check. Return its violations as text, also an error or a timeout of the check; None if there are none."""
     try:
         with patience():
             return look()

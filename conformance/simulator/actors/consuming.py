@@ -36,9 +36,9 @@ def start_consumer(
     onward: bool = False,
     cumulative: float = 0.0,
 ) -> Actor:
-    """It takes what is not acknowledged, some of it or all, and acknowledges it. `plain`: without a transaction. `onward`: it asks
-    each time which model serves the topic, which may be migrated meanwhile; a sleeper acknowledges by what it knew. `cumulative`:
-    how often it acknowledges everything up to a row.
+    """Start a consumer that takes unacknowledged rows, some or all, and acknowledges them. `plain`: without a transaction.
+    `onward`: it selects the model of the topic in each round, since the topic may be migrated meanwhile; a consumer that slept
+    acknowledges by the model that it knew. `cumulative`: how often it acknowledges everything up to a row.
     """
     numbers = count()
 

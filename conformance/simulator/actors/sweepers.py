@@ -54,7 +54,7 @@ def start_sweeper(
 
 
 def _move_on(sweeper: Sweeper) -> None:
-    """The parts of a sweep that end transactions and move them on, without those that look for what is rarely there."""
+    """Run the steps of a sweep that end, settle and fold transactions, without the steps that rarely find anything."""
     report = SweepReport()
     sweeper.timeouts()
     sweeper.settle(report)

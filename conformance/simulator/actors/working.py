@@ -42,8 +42,8 @@ def start_rounds(
     after: int = 0,
     judge: Judge = broken,
 ) -> Actor:
-    """A thread that does `work` so many times, and rests for `pause` seconds after each that went well. It begins within so many
-    steps. A round that fails is over (a lost race, a store that does not answer): the next one begins.
+    """Start a thread that runs `work` this many times and rests for `pause` seconds after each successful round. It begins within
+    `within` steps. A failed round (a lost race, a store that does not answer) is over, and the next one begins.
     """
     mine = process or Process(world, name)
 

@@ -86,8 +86,8 @@ def start_again(world: World, job: Job, tries: int, start: Callable[[], object])
 
 
 def goes_on(world: World, job: Job, said: str, tries: int, *, again: Callable[[], None], late_abort: Callable[[], None]) -> bool:
-    """Whether the same process goes on with the job after an attempt of which it was told `said`; after a failure Spark may abort
-    the attempt late, and often it is another process (`again`) that tries it the next time.
+    """Return whether the same process continues with the job after an attempt with the result `said`. After a failure Spark may
+    abort the attempt late, and often another process (`again`) makes the next attempt.
     """
     if said in ("skipped", "committed"):
         if world.calm or job.random or world.rng.random() < 0.85:  # else Spark's commit log is lost: the version replays
@@ -293,7 +293,7 @@ class InStreamWrite(Write):
         self.staged = True
 
     def is_refused(self, error: TxnSegmentError, *, calm: bool) -> bool:
-        """Also by a seal; and in the calm, when some of its topics were migrated and others stay as they are."""
+        """As above. It is refused by a seal, too; in the calm also if some of its topics were migrated and others were not."""
         return isinstance(error, (VersionConflict, TopicSealed, TransactionUnfinished)) or (calm and isinstance(error, OptionError))
 
     def commit(self) -> Committed:
@@ -304,7 +304,9 @@ class InStreamWrite(Write):
 
 
 def staged(client: Client, topics: Iterable[str], stem: str, count: int = 1) -> dict[str, list[Part]]:
-    """Parts of one row each, so many for each persistent topic; their files are one step, nothing names them yet."""
+    """Return this many parts of one row each for each persistent topic. The files are written in one step, since no record names
+    them yet.
+    """
     storage = client.cluster.storage
     assert isinstance(storage, GatedStorage)
     parts = {topic: [Part(f"parts/{stem}/{topic[-1]}-{i}.parquet", 1, 4, 0, (1,), 0) for i in range(count)] for topic in topics}

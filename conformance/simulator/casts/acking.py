@@ -29,8 +29,8 @@ SUBSCRIPTIONS = ("s", "s1")
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """Two writers, three consumers of which one acknowledges without transactions, a sweeper. In most worlds parts have several
-    rows, and some of them are acknowledged alone.
+    """Two writers, three consumers, one of them without transactions, and a sweeper. In most worlds parts have several rows, and
+    some rows are acknowledged one by one.
     """
     keyed = rng.random() < 0.7
     state = subscribed(staged((T, 2), (U, 1), key=COLUMN if keyed else None))
@@ -53,8 +53,8 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
 
 
 def short(rng: random.Random, trace: bool) -> Cast:
-    """What is committed is there: two or three consumers meet over it, now and then somebody who moves the subscription, a sweeper,
-    and the writer of more.
+    """Two or three consumers on rows that were committed before, and a sweeper; in some worlds also an actor that moves the
+    subscription, and a writer.
     """
     before = past(rng.choice(PAST_NAMES), (T, 1), (U, 1), keyed=rng.random() < 0.7, then=subscribed)
     settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 0, 5, 500)), "fold_after_registrations": 3})

@@ -1,6 +1,6 @@
-"""Schedules with backups: taken at random moments beside writers, consumers, sweepers and deleters, each restored into a store of
-its own; in the end, when it is known what became of every transaction, what the restored store shows is compared with the history
-up to the backup's number.
+"""Schedules with backups. Backups are taken at random moments beside writers, consumers, sweepers and deleters, and each is
+restored into its own store. At the end, when the outcome of every transaction is known, the restored store is compared with the
+history up to the backup's number.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from metadata.write.write_set import WriteSet
 
 @dataclass
 class Taken:
-    """One backup: taken between two moments of the history, and what it became when it was restored then and there."""
+    """One backup: the events between which it was taken, and the cluster that was restored from it at once."""
 
     began: int
     ended: int
@@ -71,7 +71,7 @@ class Taken:
 
 @dataclass
 class Backups:
-    """All backups of one world; `consumed`: by attempt what its consumers wanted to acknowledge."""
+    """All backups of one world. `consumed`: the rows that its consumers wanted to acknowledge, by attempt."""
 
     world: World
     taken: list[Taken] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Backups:
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """Writers, consumers, sweepers, compactors, in some worlds a deleter; and three who take backups."""
+    """Writers, consumers, sweepers, compactors, in some worlds a deleter; and three actors that take backups."""
     return cast_of(rng, trace)[0]
 
 
@@ -265,7 +265,9 @@ def _wrong_segments(
 
 
 def _wrong_applications(one: Taken, number: int, committed: dict[str, Header], changes: list[Changed]) -> Iterator[str]:
-    """Never less than what is visible, nor more: versions without rows may be in or not, but only in their order."""
+    """Check the restored applications: they have committed exactly the versions with visible rows. Versions without rows may be
+    missing, but only in their order.
+    """
     shown = {}
     for key, record in one.state.records.items():
         if key.path.startswith("/txn/app/"):

@@ -20,9 +20,9 @@ from metadata.read.reading import LogSelection
 
 @dataclass
 class Cast:
-    """A world with everybody in it. `kept`: topics that nobody deletes. `forgets`: whether the end sweeps once more, when headers
-    are old enough to go, and looks at what is left; `orphans`: whether it sweeps the files, too. `also_wrong`: what else is found
-    when all is over. `settle`: what else ends in the calm; `finish`: what else is looked at when all is late.
+    """A world with all its actors. `kept`: topics that are never deleted. `forgets`: whether the end sweeps once more, when headers
+    may expire, and counts the remaining records; `orphans`: whether it sweeps the files, too. `also_wrong`: further checks at the
+    end. `settle`: further work in the calm; `finish`: further checks after all deadlines.
     """
 
     world: World
@@ -132,8 +132,8 @@ def small(rng: random.Random, trace: bool, *, brief: bool = False) -> Cast:
 
 
 def middle(rng: random.Random, trace: bool, *, sweeping: float = 0.04, brief: bool = False) -> Cast:
-    """What is committed is there: who sweeps, reads and goes on writing meet over it, and one of them sleeps at a bad moment.
-    `sweeping`: in which share files are swept, too; `brief`: as the world.
+    """Sweepers, readers and writers on transactions that were committed before. One of the actors sleeps at a bad moment.
+    `sweeping`: the share of worlds in which files are swept, too; `brief`: as in `World`.
     """
     before = past(rng.choice(PAST_NAMES))
     sweeps_files = rng.random() < sweeping
@@ -171,8 +171,8 @@ def middle(rng: random.Random, trace: bool, *, sweeping: float = 0.04, brief: bo
 
 
 def go_on(world: World, before: Past, share: float, *, within: int = 40) -> list[Job]:
-    """The jobs of a past, done as far as they are; in this share of worlds the first one goes on: with the next version, or with
-    the last one once more (Spark's commit log was lost).
+    """Return the jobs of a past with their progress. In `share` of the worlds the first job continues: with its next version, or
+    with the last one again, as if Spark's commit log was lost.
     """
     rng = world.rng
     jobs = [replace(job, versions=job.versions[: job.at]) for job in before.jobs]
@@ -186,7 +186,7 @@ def go_on(world: World, before: Past, share: float, *, within: int = 40) -> list
 
 
 def may_nap(actor: Actor, share: float, steps: int) -> None:
-    """In this share of worlds it sleeps in the middle of one of its first steps, perhaps until all others are done."""
+    """In `share` of the worlds, let the actor sleep within its first `steps` steps, perhaps until all others are done."""
     rng = actor.process.world.rng
     if rng.random() < share:
         actor.nap = rng.randrange(steps), rng.choice((10, 30, 60, 1_000))
@@ -196,7 +196,7 @@ PAST_NAMES = tuple(PASTS)
 
 
 def _jobs(rng: random.Random) -> list[Job]:
-    """One stream that always runs, and some others; twins are two jobs of one application."""
+    """Return one stream that is always there, and some others at random; twins are two jobs of one application."""
     empty = frozenset(v for v in (0, 1, 2) if rng.random() < 0.15)
     jobs = [Job("q", "q", T, (T,), (0, 1, 2)[: rng.choice((2, 3))], replays=True, by="query-q", empty=empty)]
     if rng.random() < 0.6:

@@ -1,7 +1,6 @@
-"""Schedules in which somebody compacts, and in half of them somebody trims, what the others write, read, split and acknowledge:
-the same worlds as without them, and the same rules. Positions, order and rows of every read stay as they are, but for what
-retention has taken: a batch read begins behind it, a stream that needs it hears of it, and it never comes back (protocol.md
-section 7).
+"""Schedules with compaction, and in half of them with trims, of topics that other actors write, read, split and acknowledge. The
+worlds and the rules are the same as without them. Positions, order and rows of every read stay the same, except for trimmed rows: a
+batch begins after them, a stream that needs them fails, and they never come back (protocol.md section 7).
 """
 
 from __future__ import annotations
@@ -28,7 +27,9 @@ from metadata.topics.topics import Topics
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """Half of the worlds begin in the middle of things; in the others there is nothing to compact before somebody has swept."""
+    """Half of the worlds begin with committed and folded transactions. The others have nothing to compact before the
+    first sweep.
+    """
     kind = rng.random()
     draw = _middle if kind < 0.5 else splitting.drawn if kind < 0.7 else acking.drawn if kind < 0.9 else moving.drawn
     cast, within = draw(rng, trace), 60 if kind < 0.5 else 200
@@ -45,7 +46,7 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
 
 
 def short(rng: random.Random, trace: bool) -> Cast:
-    """A short schedule of another kind, and somebody who compacts; in more than half of them somebody trims."""
+    """A short schedule of another kind with a compactor; in more than half of the worlds with an actor that trims."""
     kind = rng.random()
     draw = _middle if kind < 0.5 else splitting.short if kind < 0.7 else acking.short if kind < 0.9 else moving.short
     cast = draw(rng, trace)
@@ -89,7 +90,7 @@ def _with_files(cast: Cast, within: int) -> None:
 
 
 def _start_leaver(world: World) -> None:
-    """Somebody deletes the subscription that nobody consumes by: it would hold everything back."""
+    """Start an actor that deletes the subscription without consumers, which would hold back every trim."""
     process = Process(world, "leaver")
 
     def run() -> None:
@@ -105,7 +106,7 @@ def _start_leaver(world: World) -> None:
 
 
 def start_trimmer(world: World, name: str, rounds: int, *, within: int) -> None:
-    """Somebody who limits a topic, and now and then trims it; subscriptions hold him back."""
+    """Start an actor that sets retention on a topic and sometimes trims it. Subscriptions hold the trims back."""
     rng = world.rng
 
     @cache
@@ -124,8 +125,8 @@ def start_trimmer(world: World, name: str, rounds: int, *, within: int) -> None:
 
 
 def start_compactor(world: World, name: str, rounds: int, *, within: int) -> None:
-    """Somebody who compacts everything that is folded, as often as `rounds` says. A sleeper now and then wakes when others have
-    compacted, folded and forgotten what he has read.
+    """Start an actor that compacts everything that is folded, `rounds` times. Sometimes it sleeps while others compact, fold and
+    expire the records that it has read.
     """
     policy, sweeps = Policy(grows=world.rng.random() < 0.3), world.rng.random() < 0.4
 

@@ -33,8 +33,8 @@ COORDINATORS = "/persistent/logs/persistent%3A%2F%2Fpulsar%2F"
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """Twins of one application, another one over both topics, clients that go step by step, producers, readers, keepers; now and
-    then somebody who trims, and somebody who terminates a topic.
+    """Twins of one application, another application over both topics, step-by-step clients, producers, readers, keepers; in some
+    worlds an actor that trims, and one that terminates a topic.
     """
     return _cast(rng, trace, long=True)
 
@@ -110,7 +110,7 @@ def _jobs(rng: random.Random, *, long: bool) -> list[Job]:
 
 
 def _others(world: World) -> list[Job]:
-    """Those who have nothing to do with it, on the same store."""
+    """Start actors of topic:// on the same store."""
     jobs = [Job("t", "q", T, (T,), (0, 1), replays=True, by="query-t")]
     for job in jobs:
         start_driver(world, job, tries=4, within=30)
@@ -138,7 +138,7 @@ def start_keeper(world: World, name: str, rounds: int, process: Process | None =
 
 
 def start_trimmer(world: World, name: str, topic: str, *, within: int) -> None:
-    """Somebody who takes rows away, as far as they are decided and in a snapshot."""
+    """Start an actor that trims rows as far as they are decided and in a snapshot."""
 
     def trim(process: Process) -> None:
         hands = process.client.instream

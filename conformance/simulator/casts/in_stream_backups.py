@@ -1,5 +1,5 @@
-"""Schedules in which backups are taken while persistent topics are written, acknowledged, swept and compacted; and what of them a
-backup must have when it is restored, by the history of the cluster alone.
+"""Schedules in which backups are taken while persistent topics are written, acknowledged, swept and compacted. The history of the
+cluster alone tells what each restored backup must have.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ from metadata.records.paths import Key, decode, encode
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """Drivers, clients, a producer, consumers, keepers of persistent topics, a driver of topic://, and three who take backups."""
+    """Drivers, clients, a producer, consumers and keepers of persistent topics, a driver of topic://, and three actors that take
+    backups.
+    """
     return cast_of(rng, trace)[0]
 
 
@@ -72,7 +74,7 @@ def cast_of(rng: random.Random, trace: bool) -> tuple[Cast, Backups]:
 
 @dataclass
 class _Judged:
-    """One backup, held against all that was ever appended."""
+    """One backup, compared with all entries that were ever appended."""
 
     world: World
     one: Taken

@@ -48,7 +48,9 @@ class Move:
 
 @dataclass
 class Stage:
-    """Who is there. `writers` go on in the calm until they are done; `further` write to the topic that goes on, under its name."""
+    """The actors of a world with migrations. `writers` continue in the calm until they are done; `further` write to the successor,
+    under its name.
+    """
 
     world: World
     moves: list[Move]
@@ -59,7 +61,9 @@ class Stage:
     shown: set[str] = field(default_factory=set)
 
     def showing(self, event: Event) -> None:
-        """Once a topic goes on: it is split, and written under its new name, also by those who wrote it under the old one."""
+        """Called when a successor appears: split it, and write to it under its own name, also by the writers of the persistent
+        topic.
+        """
         assert isinstance(event, Layout)
         if event.topic in self.shown or len(event.segments) < 2:
             return
@@ -79,7 +83,7 @@ class Stage:
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """One or two topics that migrate, one or two who do it to each; writers, clients, producers, readers, consumers, keepers."""
+    """One or two topics with one or two migrators each; writers, clients, producers, readers, consumers, keepers."""
     return _cast(rng, trace, long=True)
 
 
@@ -233,8 +237,8 @@ def _look(world: World, move: Move, active: object, unsealed: bool) -> None:
 
 
 def _settle(stage: Stage) -> None:
-    """In the calm everybody finishes what he had to write; in some worlds nobody resumes a migration that was sealed: whoever meets
-    the seal does.
+    """In the calm every actor finishes its remaining writes. In some worlds no migrator resumes a sealed migration: the next
+    process that meets the seal completes it.
     """
     world = stage.world
     resumed = world.rng.random() < 0.7
@@ -254,7 +258,9 @@ def _settle(stage: Stage) -> None:
 
 
 def _start_calm_sweeper(stage: Stage) -> None:
-    """What a writer left open in the old log fences those behind it until somebody ends it past its deadline."""
+    """Start a sweeper in the calm: an open transaction in the old log blocks all later writers until it is aborted after its
+    deadline.
+    """
     process, jobs = Process(stage.world, "calm"), [*stage.writers, *stage.further]
 
     def run() -> None:

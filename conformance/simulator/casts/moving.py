@@ -38,7 +38,7 @@ _TYPES = StructType([StructField("value", StringType())]).json()
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """A writer, three movers, two of them twins, a sweeper, in half of the worlds one of files, too."""
+    """A writer, three movers, two of them twins, and a sweeper; in half of the worlds also a sweeper of files."""
     sweeps_files = rng.random() < 0.5
     state = subscribed(staged((T, 2), (U, 1), (D, 2)))
     settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500)), "fold_after_registrations": 3})
@@ -55,7 +55,7 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
 
 
 def short(rng: random.Random, trace: bool) -> Cast:
-    """What is committed is there: two movers take it, twins or not; a sweeper, now and then the writer of more."""
+    """Two movers, twins or not, on rows that were committed before, and a sweeper; in some worlds also a writer."""
     sweeps_files = rng.random() < 0.4
     before = past(rng.choice(PAST_NAMES), (T, 1), (U, 1), (D, 1), then=subscribed)
     settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500)), "fold_after_registrations": 3})

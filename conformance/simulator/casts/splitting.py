@@ -40,7 +40,7 @@ MANY = 5
 
 @dataclass
 class Splitter:
-    """What is left of somebody's splitting and merging; it goes on, in a new process, when it crashes."""
+    """The durable state of an actor that splits and merges. After a crash a new process continues it."""
 
     name: str
     topics: tuple[str, ...]
@@ -49,7 +49,7 @@ class Splitter:
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """One or two who split and merge; writers of keyed rows, one of them over two topics; a stream, a batch reader, consumers."""
+    """One or two splitters; writers of keyed rows, one of them over two topics; a stream, a batch reader, consumers."""
     topics, names = ((T, rng.choice((1, 2))), (U, 1)), (T, U)
     update = {"header_retention_ms": rng.choice((0, 5, 500, 4_000)), "fold_after_registrations": rng.choice((1, 3, 64))}
     acks, sweeps_files = rng.random() < 0.35, rng.random() < 0.1
@@ -90,9 +90,7 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
 
 
 def short(rng: random.Random, trace: bool) -> Cast:
-    """What is committed is there: somebody splits or merges just where writers go on; in some worlds others read, acknowledge and
-    sweep meanwhile.
-    """
+    """A splitter works where writers continue on an earlier state; in some worlds others read, acknowledge and sweep meanwhile."""
     acks, sweeps_files, names = rng.random() < 0.12, rng.random() < 0.05, (T, U)
     before = past(
         rng.choice(PAST_NAMES),
@@ -186,14 +184,16 @@ def _under_policy_subscribed(state: MemoryState) -> MemoryState:
 
 
 def _start_scaler(world: World, name: str, rounds: int, *, within: int = 120) -> None:
-    """A candidate that splits and merges by policy when it leads; one that crashes is followed by the other."""
+    """Start a candidate that splits and merges by policy while it is the leader. If it crashes, the other candidate takes over."""
     process = Process(world, name)
     autoscaler = Autoscaler(process.cluster, process.buffer)
     start_rounds(world, name, rounds, lambda _: autoscaler.scale(), process=process, pause=0.1, within=within)
 
 
 def _change(world: World, topics: Topics, topic: Topic) -> None:
-    """Split or merge what was active a moment ago; now and then what cannot be merged. Raises what `Topics` raises."""
+    """Split or merge segments that were active a moment ago; sometimes segments that cannot be merged. Raises the errors of
+    `Topics`.
+    """
     rng, active = world.rng, topic.active()
     if rng.random() < 0.1:
         first, second = rng.choice(active), rng.choice(active)
@@ -214,7 +214,7 @@ def _change(world: World, topics: Topics, topic: Topic) -> None:
 
 
 def _look(world: World, after: Topic, parents: tuple[SegmentInfo, ...], children: int) -> None:
-    """Who is told that it is done, sees it: the parents sealed, with so many children that take just their range."""
+    """Check a change that was reported as done: the parents are sealed, and their children cover exactly the parents' range."""
     for parent in parents:
         now = after.layout.segments[str(parent.segment_id)]
         found = [after.layout.segments[str(child)] for child in now.child_ids]
