@@ -52,7 +52,7 @@ def run(given: Given, progress: Progress) -> list[Result]:
 
 
 def kinds(text: str | None) -> list[str]:
-    """What `--kinds` says."""
+    """The help of `--kinds`."""
     return text.split(",") if text else []
 
 

@@ -12,9 +12,9 @@ from conformance.results import Outcome, Result
 
 SUITE = "history"
 SHOWN = 100
-"""Findings of one kind that are written out."""
+"""The number of findings of one kind that are written out."""
 KEPT = 2_000
-"""Operations of a long history that a report keeps: those around the findings."""
+"""The number of operations of a long history kept in a report: those around the findings."""
 
 
 def run(given: Given, progress: Progress) -> list[Result]:

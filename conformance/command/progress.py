@@ -13,7 +13,7 @@ from rich.progress import Progress as Bars
 from metadata.common.clock import Clock
 
 EVERY = 10.0
-"""Seconds between two lines that only say how far it is."""
+"""Seconds between two lines of progress."""
 
 
 class Progress(Protocol):

@@ -17,7 +17,7 @@ Range = tuple[Row, Row]
 """From row to row, both inclusive."""
 FIRST: Row = (-1, -1, -1)
 LAST = 1 << 62
-"""As an index: the end of its entry."""
+"""The index that stands for the last row of its entry."""
 
 
 class Acks:

@@ -61,7 +61,7 @@ class Verdict:
     commits: int
     reads: int
     store: bool
-    """Whether the store's records were in the history, or only what clients saw."""
+    """Whether the history contains store records, or the view of clients alone."""
 
     def __str__(self) -> str:
         what = "with the store's records" if self.store else "as clients saw it"

@@ -71,7 +71,7 @@ WORDS = {
     "low-water mark too high": (4, "a marker told a low-water mark at or above a transaction that had not ended"),
     "complaint": (0, "the recorder itself saw something to be wrong"),
 }
-"""Anomaly -> (invariant of protocol.md section 8, what it means). A finding may name another invariant that it breaks besides."""
+"""Anomaly -> (invariant of protocol.md section 8, meaning). A finding may name a second broken invariant."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ ALLOWED = {
     "ABORTED": (),
 }
 ENDED = {"COMMIT": ("COMMITTING", "COMMITTED"), "ABORT": ("ABORTING", "ABORTED")}
-"""A marker's kind -> the states of its transaction that bear it out."""
+"""Kind of a marker -> the states of its transaction that permit it."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Logged:
     state: str = "OPEN"
     topics: set[str] = field(default_factory=set)
     claimed: set[str] = field(default_factory=set)
-    """Topics of which it acknowledges rows."""
+    """The topics whose rows it acknowledges."""
 
     def is_in_the_way_of(self, migrated: set[str]) -> bool:
         """Whether the transaction writes to one of these topics, commits a version of an application of one, or has a pending ack
@@ -51,19 +51,19 @@ class TopicLog:
     name: str
     truth: Truth = field(default_factory=lambda: Truth(store=True))
     ongoing: dict[str, list[Entry]] = field(default_factory=dict)
-    """By transaction its entries that count and are not decided."""
+    """Transaction -> its undecided entries that are not void."""
     ended: dict[str, str] = field(default_factory=dict)
-    """How the first marker of each ended it."""
+    """Transaction -> its outcome by its first marker."""
     ended_at: dict[str, int] = field(default_factory=dict)
-    """Where that marker stands."""
+    """The position of that marker."""
     trimmed: int = 0
-    """Up to here the log is forgotten. Who meets late data of a transaction whose marker was there gives it an ABORT, however it
-    had ended: it counts for nothing."""
+    """The log is trimmed up to this number. Late data of a transaction with a trimmed marker is void: it gets an
+    ABORT, whatever the outcome of the transaction was."""
     marked: set[str] = field(default_factory=set)
-    """Transactions of which it has a marker, void or not."""
+    """Transactions with a marker in this log, void or not."""
     low_water: dict[str, int] = field(default_factory=dict)
     sealed_at: int | None = None
-    """The number of the seal that counts."""
+    """The number of the valid seal."""
     sealed_when: Time = 0
 
     @property

@@ -24,10 +24,10 @@ from conformance.history.in_stream import InStream
 
 PERSISTENT = "persistent://"
 SYSTEM = "persistent://pulsar/system/"
-"""The logs of coordinators: nobody reads them as a topic."""
+"""The logs of coordinators: no reader reads them as topics."""
 
 Seen = Read | Plan | Poll | Horizon
-"""What somebody saw of topics."""
+"""The events of readers."""
 
 
 def persistent(history: Iterable[Event]) -> set[str]:

@@ -52,15 +52,14 @@ class Migration:
     sealed_at: int
     at: Time
     apart: float
-    """Strictly between 0 and 1, another one for each migration of a history."""
+    """Strictly between 0 and 1, and unique to each migration of a history."""
 
     @property
     def shift(self) -> int:
-        """What is added to a ledger id. Several ledgers may stand at one number, of two migrated topics or of one and the common
-        log's own; here each has a place of its own (`apart`) that is still above whatever lies below that number, and not above it.
+        """The amount added to a ledger id. Ledgers of two migrated topics, or of one and the common log, may share a number.
+        The fraction `apart` separates them: a migrated ledger lies above all lower numbers and below the next whole number.
 
-        The words of the format have whole numbers, and so have the rules of the checker; that of a migrated ledger lies between
-        two of them, here and nowhere else: hence the cast.
+        The format and the rules of the checker use whole numbers. Only a migrated ledger has a fraction: hence the cast.
         """
         return cast(int, self.sealed_at - 1 - self.seal - self.apart)
 

@@ -19,10 +19,10 @@ class Followed:
 
     keys: Keys
     batches: dict[int, tuple[Poll, int, int]] = field(default_factory=dict)
-    """Each micro-batch as it came first, and its range."""
+    """The first delivery of each micro-batch, and its range."""
     batch: int = -1
     end: int | None = None
-    """Where its last micro-batch ended, or what it showed at the highest."""
+    """The end of its last micro-batch, or the highest number that it returned."""
     seen: set[tuple[int, str]] = field(default_factory=set)
 
 

@@ -71,7 +71,7 @@ class Truth:
     txns: dict[str, Txn] = field(default_factory=dict)
     registered: dict[int, Registered] = field(default_factory=dict)
     committed: dict[int, Batch] = field(default_factory=dict)
-    """Number -> what was committed by it."""
+    """Number -> the batch committed by it."""
     decided: dict[Version, Batch] = field(default_factory=dict)
     by: dict[Version, str | None] = field(default_factory=dict)
     """Version -> the query that committed it."""
@@ -82,13 +82,13 @@ class Truth:
     attempts: dict[str, Commit] = field(default_factory=dict)
     told: dict[str, Told] = field(default_factory=dict)
     batches: dict[Version, list[Batch]] = field(default_factory=dict)
-    """Version -> what its committers wanted to write: one batch for each different set of rows."""
+    """Version -> the writes that its committers requested: one batch for each different set of rows."""
     writer_of: dict[str, Batch] = field(default_factory=dict)
-    """Row -> the batch that was to write it."""
+    """Row -> the batch that writes it."""
     seals: dict[str, int] = field(default_factory=dict)
-    """Segment -> number of its seal: of those that were made from one layout, the first."""
+    """Segment -> number of its seal: the first of those made from one layout."""
     left: dict[str, Time] = field(default_factory=dict)
-    """Segment -> when it left its layout: nothing of it is there any more, nor its seal for who comes later."""
+    """Segment -> the time at which it left its layout: from then on its rows and its seal are gone."""
     deleted: dict[str, Time] = field(default_factory=dict)
     """Topic -> when its deletion began."""
     trims: Trims = field(default_factory=Trims)

@@ -16,7 +16,7 @@ from conformance.power.scenarios import Scenario
 from conformance.power.world import Moment, World, one_of
 
 EXHAUSTIVE = 16
-"""Up to so many different outcomes of one cut are all judged."""
+"""Up to this number of different outcomes of one cut, all of them are judged."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ def cut(
     points: int | None = None,
     only: Callable[[str], bool] = lambda after: True,
 ) -> Iterator[Wrong]:
-    """`cuts`: for each crash point so many random choices of what is left, besides the least and the most that can be. If there are
-    few choices, all of them. `points`: so many crash points, drawn; None: all. `only`: those after calls that it is true of.
+    """`cuts`: the number of random states for each crash point, besides the least and the most durable one. If there are
+    few states, all of them. `points`: the number of crash points, drawn; None: all. `only`: selects them by the call before.
     """
     rng = random.Random(f"{seed}-{scenario.name}")
     with _without_log(), scenario.limits(), tempfile.TemporaryDirectory(prefix="txnsegment-power-") as folder:

@@ -3,7 +3,7 @@
 - The content of a file is durable after `sync` of the file. Without it a power cut leaves the content of the last `sync` or none, a
   part of the content, zeros in place of it, or all of it.
 - An entry of a folder (a name that was added, changed or removed) is durable after `sync_folder` of that folder. Without it a power
-  cut leaves any subset of the changes since, whatever their order.
+  cut leaves any subset of the later changes, in any order.
 - A folder is found after a power cut if the entries of all folders on the way to it are.
 """
 

@@ -79,7 +79,7 @@ class World:
     moments: list[Moment] | None = None
     """The crash points, of a world that records them."""
     left: tuple[object, ...] = ()
-    """Which of the states that the stores may have had they have, after a power cut."""
+    """The states chosen for the stores after a power cut."""
 
     @classmethod
     def new(cls, folder: Path | None = None) -> World:

@@ -20,7 +20,7 @@ from ledgers.errors import TxnSegmentError
 
 FORMAT = 1
 HALF_SURROGATE = re.compile("[\ud800-\udfff]")
-"""What no UTF-8 can hold; it is written as the text of its escape."""
+"""Half surrogates, which UTF-8 cannot encode; they are written as the text of their escape."""
 
 
 class ReportError(TxnSegmentError):
@@ -98,7 +98,7 @@ FORMS: Mapping[str, Callable[[Report], str]] = {
     ".json": to_json,
     ".html": to_html,
 }
-"""Suffix -> how the report is written into such a file."""
+"""Suffix -> the writer of this form."""
 
 
 def check_file(file: Path) -> None:

@@ -121,7 +121,7 @@ CURSORS = "a"
 """The kind of cursors in a picture."""
 
 Picture = dict[str, tuple[str, str]]
-"""Path -> (what it is, what it says)."""
+"""Path -> (kind, text)."""
 
 
 def picture(world: World) -> Picture:

@@ -37,9 +37,9 @@ from spark_txn_source.tasks import Piece, ReadTask
 from spark_txn_source.topics import METADATA_FIELDS, Columns
 
 _TYPES = StructType([StructField("value", StringType())])
-"""Topics of scripts have no schema of their own: their parts have no rows to look into."""
+"""Topics of scripts have no schema of their own, since their parts contain no real rows."""
 _SHOWN = StructType([*_TYPES.fields, *METADATA_FIELDS])
-"""With where each row is, which the answers show."""
+"""Columns with the place of each row, for the answers."""
 _OPTIONS = ("failOnDataLoss", "topicsChanged", "maxPartitionBytes", "minPartitions", "subscription")
 
 

@@ -30,7 +30,7 @@ from conformance.scripts.world import World
 from metadata.common.errors import TxnSegmentError
 
 FOLDER = Path(__file__).parents[2] / "tests" / "scripts"
-"""Where this project keeps its scripts; they are not part of the wheel."""
+"""The folder of this project's scripts; they are not part of the wheel."""
 
 COMMANDS = (
     writing.COMMANDS

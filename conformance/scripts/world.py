@@ -23,10 +23,10 @@ from metadata.records.cluster_records import Lost, Settings
 from metadata.store.memory import MemoryState
 
 BEGIN_MS = 1_700_000_000_000
-"""The time of a script is counted from here: `+30s`."""
+"""The start time of a script, from which `+30s` counts."""
 
 SETTINGS = Settings(txn_id_block=10)
-"""The protocol's own defaults, but for ids: with ten at a time one sees by the id which process took it."""
+"""The protocol's defaults, except for ids: with blocks of ten an id shows its process."""
 
 URL = "memory://script"
 
@@ -119,11 +119,11 @@ class Work:
     answer: Callable[[Any], list[str]]
     stop: Callable[[str], bool] | None = None
     reached: Callable[[], list[str]] = list
-    """Makes the lines once it has come to its stop."""
+    """Makes the lines at the stop."""
     attempt: str = ""
     txn: str = ""
     begin: Callable[[], None] = lambda: None
-    """Called whenever it starts or goes on."""
+    """Called whenever the work starts or continues."""
     greenlet: Any = None
     done: bool = False
 
@@ -140,9 +140,9 @@ class World:
     """Requests that are still under way."""
     running: Work | None = None
     backup: Backup | None = None
-    """The last one that was taken."""
+    """The last backup."""
     restored: tuple[Lost, ...] = ()
-    """What restores of this world's cluster have lost."""
+    """The rows lost by restores of this world's cluster."""
 
     def __post_init__(self) -> None:
         self.disk = Disk(self.clock)

@@ -17,7 +17,7 @@ Kind = Literal["get", "put", "delete"]
 Answer = Literal["done", "lost race", "unknown"]
 
 KEYS = [Key("/history/a", ""), Key("/history/b", "b"), Key("/history/0_1", "b")]
-"""Few, so that actors meet."""
+"""Few keys, so that the actors conflict."""
 
 
 @dataclass(frozen=True, slots=True)

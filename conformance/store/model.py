@@ -39,7 +39,7 @@ PARTS = [
     *("é", "e\u0301", "ß", "漢", "\u00a0", "\u200b", "\ud7ff", "\ue000", "\uffff", "\U00010000", "\U0001f600", "\U0010fffd"),
     *("idx", "era", "clock", "zookeeper", "0123456789", "a-" + "0" * 19 + "7", "NULL", "0", "9" * 20, "x" * 200),
 ]
-"""Parts of keys, index names and index keys that look alike, sort oddly, or mean something to some backend."""
+"""Parts of keys, index names and index keys that are similar, sort oddly, or are special to some backend."""
 
 
 def random_key(random: Random) -> Key:

@@ -57,7 +57,7 @@ class Site:
     traits: Traits = Traits()
     opener: Opener = open_store
     elsewhere: Opener | None = None
-    """How other processes open it, if not as this one does."""
+    """The opener for other processes, if it differs from this one's."""
     _run: str = field(default_factory=lambda: f"conformance-{uuid.uuid4().hex[:12]}")
     _places: int = 0
 

@@ -19,7 +19,7 @@ from conformance.surface.drive import Failure, draw, execute, shrink
 from conformance.surface.operations import CATALOGUE, Op, readable
 
 TOLD_EVERY = 5_000
-"""Steps between two lines that say how far it is."""
+"""Steps between two lines of progress."""
 THEMES = sorted({one.theme for one in CATALOGUE.values()})
 
 

@@ -27,7 +27,7 @@ class Bench:
     clock: ByHand = field(default_factory=ByHand)
     worlds: list[World] = field(default_factory=list)
     met: Counter[str] = field(default_factory=Counter)
-    """What happened, by name: errors of ours that were in order, and special paths."""
+    """Name -> count of permitted product errors and of special paths."""
     _closing: ExitStack = field(default_factory=ExitStack)
 
     @classmethod

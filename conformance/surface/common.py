@@ -20,7 +20,7 @@ NAMES = ("t0", "t1", "t2")
 OLDER_NAMES = tuple(f"persistent://public/default/p{i}" for i in range(3))
 OLDER_PATTERN = "persistent://public/default/p.*"
 SUBSCRIPTIONS = ("s0", "s0", "s0", "s1")
-"""Mostly one: another one holds everything back from retention."""
+"""Mostly one: a second one holds all rows back from retention."""
 SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64())])
 DDL = "k string, n bigint"
 
@@ -66,20 +66,20 @@ class Open:
     topics: set[str] = field(default_factory=set)
     consumers: list[Any] = field(default_factory=list)
     covered: list[tuple[str, str, frozenset[int]]] = field(default_factory=list)
-    """What its cumulative acks cover, segment by segment: topic, subscription, rows, acknowledged already or not."""
+    """The rows covered by its cumulative acks, by segment: topic, subscription, rows, whether acked before."""
     identity: tuple[str, int] | None = None
     began_ms: int | None = None
-    """When its commit began, if that is held: its publish time is no earlier."""
+    """The beginning of its commit, if that is paused: its publish time is no earlier."""
     older: bool = False
-    """Of persistent topics."""
+    """Whether it writes to persistent topics."""
     moved: bool = False
     """One of its topics was migrated since it began."""
     before: frozenset[int] | None = None
-    """The rows that had committed when its commit was held."""
+    """The rows committed before its commit was paused."""
     moves: str | None = None
-    """No transaction: the persistent topic that its process migrates."""
+    """Set instead of a transaction: the persistent topic that its process migrates."""
     opened_ms: int = 0
-    """What the clock showed when it was last seen in its commit: its deadline is half a minute later."""
+    """The time of the clock when the commit was last seen running: its deadline is half a minute later."""
 
 
 def claimed(world: World) -> set[tuple[str, str, int]]:

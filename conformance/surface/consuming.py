@@ -34,20 +34,20 @@ class Following:
     stale: bool = False
     several: bool = False
     joined: bool = False
-    """It reads several topics, one of which was migrated meanwhile."""
+    """Whether it reads several topics, one of which was migrated meanwhile."""
     last: int | None = None
-    """The number in the log of the last row that it has handed out and that had one."""
+    """The number in the log of the last delivered row with a number."""
     due: bool = False
-    """A transaction that holds its acknowledgements ended without a commit: it begins anew at its next delivery."""
+    """A transaction with its acknowledgements ended without a commit: the consumer resets at its next delivery."""
     skipped: bool = False
-    """The commit of such a transaction was skipped: until that delivery it acknowledges nothing cumulatively."""
+    """The commit of such a transaction was skipped: until that delivery the consumer sends no cumulative ack."""
     floors: list[tuple[Open | None, set[int]]] = field(default_factory=list)
     """The rows of its cumulative acks since it last began, with the transaction that holds them (None: they count at once)."""
 
     owed: set[int] = field(default_factory=set)
-    """Rows that it had still to deliver when their topic was deleted: it says so before it delivers any of later commits."""
+    """Undelivered rows of a deleted topic: the consumer must report them before it delivers rows of later commits."""
     committed_before: set[int] = field(default_factory=set)
-    """What had been committed by then."""
+    """The rows committed at that time."""
 
     def deleted(self, name: str) -> None:
         """One of the topics of the consumer was deleted."""

@@ -17,7 +17,7 @@ from metadata.backup.restore import restore as restore_backup
 from metadata.common.errors import BackupUnsettled, ConfigurationError, RestoreRefused, TxnSegmentError
 
 APART = 1_000_000
-"""Rows of a copy are numbered so far above those of the original."""
+"""The offset of the row numbers of a copy from those of the original."""
 
 
 @operation(0.7, p=PICK)

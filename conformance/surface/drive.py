@@ -17,16 +17,16 @@ from metadata.common.errors import TxnSegmentError
 
 MODULES = (writing, consuming, streaming, batches, upkeep, copies, sinks, migrations)
 STEPS = (20, 90)
-"""A run has so many operations at least and at most."""
+"""The least and the greatest number of operations of a run."""
 PREPARED = 0.7
-"""So many of the themes begin with what they need."""
+"""The share of themes that begin with a prelude."""
 APART = "migrations"
-"""Only runs that have this theme know its operations."""
+"""The theme whose operations occur only in its own runs."""
 OF_IT = 0.15
-"""So many runs have it."""
+"""The share of runs with this theme."""
 ALWAYS = ("create_topic", "produce", "older_produce", "migrate")
 TICK_MS = 7
-"""Between two operations so much time passes."""
+"""The milliseconds that pass between two operations."""
 
 
 @dataclass

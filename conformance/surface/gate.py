@@ -20,7 +20,7 @@ WRITE = "before a write"
 PATIENCE = 60.0
 OLDER_LOGS = "/persistent/logs/"
 Hear = Callable[[Append, int], None]
-"""Told of each append, and of the number that it got."""
+"""Called with each append and its number."""
 
 
 class Held:

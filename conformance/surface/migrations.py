@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 WAITS = (None, 5, 100, None)
-"""How long a migration waits for what is open (s); the last one aborts it."""
+"""The seconds that a migration waits for open transactions; the last value aborts them."""
 FORCE = len(WAITS) - 1
 TENDING = (split, merge, compact, trim, read_range, read_range, delete_topic)
 

@@ -36,7 +36,7 @@ class Written:
     number: int | None = None
     state: str = "staged"
     ledgers: dict[str, int] = field(default_factory=dict)
-    """By persistent topic, the number of its rows in the log of that topic."""
+    """Persistent topic -> the number of the rows in the log of that topic."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Topic:
     despite: bool = False
     persistent: bool = False
     came_from: str | None = None
-    """The incarnation of the persistent topic that it was migrated from; its rows are this topic's."""
+    """The incarnation of its persistent predecessor, whose rows belong to this topic."""
 
     @property
     def incarnations(self) -> set[str]:
@@ -92,13 +92,13 @@ class Model:
     committed: dict[int, Written] = field(default_factory=dict)
     """By row."""
     published: dict[int, int] = field(default_factory=dict)
-    """Of a committed row: the store's time when it was certainly published already (ms)."""
+    """Committed row -> a store time (ms) at which it was certainly published."""
     acked: dict[tuple[str, str], set[int]] = field(default_factory=dict)
     """By topic's name and subscription."""
     gone: dict[int, int] = field(default_factory=dict)
-    """Rows that retention or a deletion may have taken, and at which step first."""
+    """Row that retention or a deletion may have removed -> the first step at which it may be missing."""
     deleted_ms: dict[str, int] = field(default_factory=dict)
-    """By topic's name, the earliest moment that the clock showed when it was deleted."""
+    """Topic name -> the earliest time shown by the clock at its deletion."""
     versions: dict[str, int] = field(default_factory=dict)
     older: Older = field(default_factory=Older)
     step: int = 0

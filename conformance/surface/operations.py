@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from conformance.surface.bench import Bench
 
 PICK = 10_000
-"""Numbers below it pick one of what there is, whatever that is by then."""
+"""Arguments below it select one of the objects that exist when the operation runs."""
 
 Args = dict[str, int]
 Op = tuple[str, Args]

@@ -14,7 +14,7 @@ Prelude = tuple[tuple[str, Args], ...]
 
 _ROWS: Args = {"rows": 4}
 _ALL: Args = {"count": 0, "leave": 0, "old": 1}
-"""A consumer's loop that comes to its end."""
+"""A consumer's loop that reads to its end."""
 
 PRELUDES: dict[str, tuple[Prelude, ...]] = {
     "consuming": (

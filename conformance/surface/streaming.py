@@ -27,7 +27,7 @@ class Query:
     """
 
     older = False
-    """Of persistent names."""
+    """Whether it reads persistent names."""
 
     def __init__(self, world: World, options: dict[str, str], names: tuple[str, ...], subscription: str | None) -> None:
         self.world, self.options, self.names, self.subscription = world, options, names, subscription

@@ -26,7 +26,7 @@ from metadata.common.errors import (
 )
 
 CHANGED = (TopicNotFound, SegmentSealed, TxnConflict, SchemaError)
-"""What a commit may meet when its topic was deleted, or made again, since its rows were staged."""
+"""Permitted errors of a commit whose topic was deleted or recreated after the staging of its rows."""
 
 
 def topic_of(world: World, pick: int) -> str | None:

@@ -62,7 +62,7 @@ class Fault:
 
 
 FAULTS: list[Fault] = []
-"""All of them, once the modules of this package are imported (importing the package does)."""
+"""All faults, filled by the import of this package."""
 
 
 def planted(caught_by: str) -> Callable[[type[Sound]], type[Sound]]:
