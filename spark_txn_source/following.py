@@ -74,6 +74,10 @@ class Following(Generic[Seen]):
         """Wait for a wake-up, at most `seconds`, since wake-ups may be lost. Return whether one came."""
         return self._woken.wait(seconds)
 
+    def forget(self) -> None:
+        """Make the next `read` read the source again. Retention may have removed rows, which a kept reading does not show."""
+        self._seen = None
+
     def wake(self) -> None:
         """Make the next `read` read the source again, since something may have changed."""
         self._woken.set()

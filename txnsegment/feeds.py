@@ -49,6 +49,10 @@ class Feed:
         self.reading = self._following.read()
         return self.reading
 
+    def forget(self) -> None:
+        """Make the next `look` read the log anew, also if nothing was appended to it."""
+        self._following.forget()
+
     def begin(self) -> dict[str, Rows]:
         """Restart at the subscription's cursors. Return the acknowledged rows, by segment. Raises
         SubscriptionNotFound, DataLoss.
@@ -120,6 +124,8 @@ class Feeds:
         """Restart at the subscription's cursors, after `check` has passed for each feed. Raises the errors of `check`,
         SubscriptionNotFound, DataLoss, TopicNotFound.
         """
+        for feed in self._feeds:
+            feed.forget()
         self.look()
         for feed in self._feeds:
             check(feed)

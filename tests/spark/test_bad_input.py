@@ -189,7 +189,7 @@ CASES = [
     writing("a timeout with a unit", OptionError, "txnTimeoutMs", "milliseconds", txnTimeoutMs="30s"),
     writing("entries too large", OptionError, "entryBytes", "1g", entryBytes="2g"),
     Case("write: overwrite", lambda s: s.source({"topic": "t"}).writer(StructType().add("n", LongType()), overwrite=True),
-         OptionError, ("overwrite", "append")),
+         OptionError, ("Overwrite", "append")),
     # names
     reading("a topic's name", OptionError, "a/b", "topic://tenant/namespace/name", topic="a/b"),
     reading("a segment's name", OptionError, "segment", "0000-ffff-0", topic="segment://public/default/t/0-9"),
@@ -198,7 +198,7 @@ CASES = [
     reading("a pattern", OptionError, "topicsPattern", "regular expression", topicsPattern="[a"),
     reading("a pattern that matches nothing", SchemaError, "no topic matches", topicsPattern="topic://x/.*"),
     reading("a topic and its segment", OptionError, "twice", topics="t,segment://public/default/t/0000-7fff-0"),
-    writing("to a segment", OptionError, "segment", "key", topic="segment://public/default/t/0000-7fff-0"),
+    writing("to a segment", OptionError, "segment", "routes", topic="segment://public/default/t/0000-7fff-0"),
     writing("to a topic that may not be made", TopicNotFound, "nope", topic="nope", autoCreate="false"),
     writing("a second key", OptionError, "'s'", "is not a column", keyColumn="s"),
     # URLs
@@ -562,7 +562,7 @@ def test_two_first_writes_with_different_keys(tmp_path: Path) -> None:
     first, told_first = site.staged(table, topic="new", keyColumn="a")
     second, told_second = site.staged(table, topic="new", keyColumn="b")
     first.commit(told_first)
-    with pytest.raises(OptionError, match=r"'b'.*routes by 'a'"):
+    with pytest.raises(OptionError, match=r"routed by 'b'.*set 'a' as the key"):
         second.commit(told_second)
     assert len(site.read(topic="new")) == 2
     unchanged(site)

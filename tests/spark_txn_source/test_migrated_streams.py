@@ -189,13 +189,15 @@ def test_a_running_consumer_continues_with_the_successor(bench: SparkBench) -> N
 def test_a_migration_under_load(bench: SparkBench) -> None:
     """A stream of batches is written while another reads and the topic migrates: nothing is lost, doubled or reordered."""
     writer = SparkBench(bench.url)
-    total, at = 24, 10
+    total, at, rest = 24, 10, 20  # the migration begins at the one, and is over before the other is written
     writer.client.instream.coordinator.commit(staged(writer, 0, [0]))
     query = bench.stream(X, startingOffsets="earliest", maxRowsPerTrigger="2")
-    begun = threading.Event()
+    begun, over = threading.Event(), threading.Event()
 
     def write() -> None:
         for version in range(1, total):
+            if version == rest:
+                over.wait()
             work = staged(writer, version, [version])
             if version == at:
                 begun.set()
@@ -204,7 +206,10 @@ def test_a_migration_under_load(bench: SparkBench) -> None:
 
     def migrated() -> None:
         begun.wait()
-        bench.client.instream.migrator.migrate(persistent_name(X), topic_name(TO), segments=1, wait_ms=30_000)
+        try:
+            bench.client.instream.migrator.migrate(persistent_name(X), topic_name(TO), segments=1, wait_ms=30_000)
+        finally:
+            over.set()
 
     found: list[int] = []
     with ThreadPoolExecutor(2) as threads:

@@ -74,7 +74,7 @@ def test_deleting_the_successor_deletes_the_old_name(migrated: Cluster) -> None:
     for call in (migrated.topics.describe, migrated.topics.delete, migrated.retention.get, migrated.producer):
         with pytest.raises(TopicNotFound, match=f"migrated to {NEW}, which was deleted"):
             call(OLD)
-    with pytest.raises(TopicExists, match=f"make {NEW} again"):
+    with pytest.raises(TopicExists, match=f"Write to {NEW}, or create that topic again"):
         migrated.topics.create(OLD)
     migrated.topics.create(NEW, schema="n bigint")
     assert [topic.name for topic in migrated.topics.list()] == [NEW, OLD]

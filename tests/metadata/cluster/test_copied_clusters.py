@@ -299,7 +299,7 @@ def test_the_command_takes_the_root_over(tmp_path: Path) -> None:
     assert run("init", copy, "--take-over").startswith("0 The store owns its ledgers now.\n")
     assert run("init", copy, "--take-over").startswith("0 The store owned its ledgers already.")
     assert "has taken it over" in run("--service-url", url, "topics", "list")
-    assert "that exists" in run("init", copy, "--take-over", "--ledgers", "/elsewhere")
+    assert "for an existing cluster" in run("init", copy, "--take-over", "--ledgers", "/elsewhere")
     assert "There is no" in run("init", f"file://{tmp_path}/none", "--take-over")
     assert not (tmp_path / "none").exists()
 

@@ -413,7 +413,7 @@ class TestCredentials:
             assert store.view().get(A) is not None
         for other in ("digest:bob:secret", ""):
             monkeypatch.setenv("TXNSEGMENT_ZK_AUTH", other)
-            with pytest.raises(ConfigurationError, match="credentials"):
+            with pytest.raises(ConfigurationError, match="refuses access"):
                 open_store(zk_url)
 
     def test_from_a_file(self, zk_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

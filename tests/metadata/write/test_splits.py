@@ -52,7 +52,7 @@ def test_an_impossible_split_or_merge_is_refused_with_its_reason() -> None:
     bench = Bench()
     topics = bench.party().topics
     topics.split(NAME, 0)
-    with pytest.raises(OptionError, match=r"no segment 9.*Active are: 2, 3, 1"):
+    with pytest.raises(OptionError, match=r"no segment 9.*active segments are: 2, 3, 1"):
         topics.split(NAME, 9)
     with pytest.raises(SegmentSealed, match=r"0000-7fff-0 was sealed at \d+, its children are \(2, 3\)"):
         topics.split(NAME, 0)
