@@ -71,7 +71,7 @@ def one_record(data: bytes, begin: int, sync: bytes) -> bytes:
 
 
 def decoded(content: bytes, schema: Any) -> dict[str, Any]:
-    """Decode one record that takes all of the bytes."""
+    """Decode one record. Raises ValueError if bytes are left after it."""
     stream = BytesIO(content)
     try:
         found = fastavro.schemaless_reader(stream, schema, None)

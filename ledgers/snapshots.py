@@ -300,8 +300,8 @@ def _level(parts: int) -> int:
 
 
 def _append(storage: LedgerStorage, path: str, files: list[SnapshotFile], tail: Sequence[Ledger]) -> list[SnapshotFile]:
-    """Write the tail as a ledger file, joined with the last files of the chain as the levels require. Return the files of the
-    chain.
+    """Write a new ledger file at the end of a chain: `tail`, after the ledgers of those last files of the chain that it replaces
+    (`_to_join`). Return the files of the extended chain.
     """
     joined = _to_join([file.parts for file in files], _parts(tail))
     kept, old = files[: len(files) - joined], files[len(files) - joined :]
@@ -326,7 +326,9 @@ def _append(storage: LedgerStorage, path: str, files: list[SnapshotFile], tail: 
 
 
 def _to_join(parts: Sequence[int], new: int) -> int:
-    """Return the number of last files to join with a new one: levels never rise along a chain, and no level has FANOUT files."""
+    """Return how many of the last files to join with a new file of `new` parts. After that the levels of the files never rise along
+    the chain, and fewer than FANOUT files have the same level.
+    """
     joined = 0
     while True:
         level = _level(new)

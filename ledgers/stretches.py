@@ -24,11 +24,13 @@ Longs = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Marks:
-    """The entries of a stretch's rows, in order.
+    """The entries to which the rows of a stretch belong, in order. Each array has one value for each entry.
 
-    starts      index of each entry's first row in the file
-    ledgers     its ledgerId; entries: its entryId
-    publish_ms  publish time of its ledger; txns: transaction of its ledger, or null
+    starts      index of the entry's first row in the file
+    ledgers     ledgerId of the entry
+    entries     entryId of the entry
+    publish_ms  publish time of the entry's ledger
+    txns        transaction of the entry's ledger, or null
     """
 
     starts: Longs
@@ -84,7 +86,7 @@ def of_snapshot(storage: LedgerStorage, head: SnapshotHead, after: int, through:
 def _by_runs(
     storage: LedgerStorage, head: SnapshotHead, after: int, through: int, runs: Sequence[Run], *, marks: bool
 ) -> Iterator[Stretch]:
-    """Yield stretches from runs that are wanted completely, and from the ledgers for the rest."""
+    """Yield the stretches of the runs that lie completely within the numbers, and those of the ledgers outside such runs."""
     at = after
     for run in runs:
         if after < run.ledger and run.last <= through:

@@ -56,7 +56,7 @@ class StreamCursors:
 
     def join(self, readings: Sequence[Reading]) -> None:
         """Create the subscription, at the first row, on each topic that the pattern newly matches. A topic that was deleted and
-        created again is new, too; it has none of its former segments. Does nothing for topics that are named.
+        created again is new, too; it has none of its former segments. Does nothing if the read names its topics.
         """
         there = {str(topic.name): topic for reading in readings for topic in reading.topics}
         segments = {name: {info.segment_id for info in topic.layout.kept()} for name, topic in there.items()}
@@ -83,7 +83,9 @@ class StreamCursors:
         numbers = offset.numbers()
         added = [(one, segment, numbers[one.log]) for one in readings if one.log in numbers for segment in one.segments]
         left_out: Mapping[str, Rows] = NOTHING
-        if offset.subscription == self.subscription or offset.cluster is None:  # older versions do not name it
+        if (
+            offset.subscription == self.subscription or offset.cluster is None
+        ):  # offsets of older versions do not name the subscription
             if offset.read == self._selection.key:
                 return True
             begun = {*Logs(self._client(), before).successors()}
@@ -171,16 +173,18 @@ class StreamCursors:
             )
 
     def _acked_before(self, offset: StreamOffset) -> Mapping[str, int]:
-        """Return the numbers, by log, up to which all rows were acknowledged: by this process's last commit, else when the offset
-        was planned.
+        """Return, for each log, a number up to which all rows are acknowledged. It is the one of this process's last commit; before
+        the first commit, the one that was known when the offset was planned.
         """
         if self._acked_to:
             return self._acked_to
         return acked_when_planned(self._client(), offset)
 
     def acked_now(self, readings: Sequence[Reading], offset: StreamOffset) -> Mapping[str, int]:
-        """Return the numbers, by log, up to which all rows are acknowledged when a batch is planned after `offset`. A process that
-        has not committed yet reads the cursors: it may run a single batch, so that it never plans after a commit.
+        """Return, for each log, the number up to which all rows are acknowledged when a batch is planned after `offset`.
+
+        A process that has not committed yet reads the cursors. Its own commits would not be enough: a process that runs a single
+        batch never plans after a commit.
         """
         known = self._acked_before(offset)
         if self._acked_to:
@@ -194,7 +198,7 @@ class StreamCursors:
 
 
 def acked_when_planned(client: Client, offset: StreamOffset) -> Mapping[str, int]:
-    """Return the numbers, by log, up to which all rows were acknowledged when the offset was planned. They are empty for an offset
-    from before a restore: the restored cursors may be older.
+    """Return, for each log, the number up to which all rows were acknowledged when the offset was planned. The result is empty for
+    an offset from before a restore, because the restored cursors may be older.
     """
     return offset.acked_to if offset.cluster == client.cluster.id else {}

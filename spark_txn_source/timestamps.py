@@ -23,9 +23,10 @@ def patience_ms(settings: Settings) -> int:
 
 
 def final(log: LogReader, ms: int, timeout_ms: int | None) -> Reading:
-    """Wait for a reading of a log in which the end by the timestamp `ms` is final, and return it. The open transactions are read
-    BEFORE the log, so that the log has all rows of every transaction that is not among them. Raises TopicNotFound,
-    OffsetOutOfRange.
+    """Wait until the end for the timestamp `ms` cannot change any more, and return the reading of the log that shows this.
+
+    The open transactions are read BEFORE the log. So the log contains all rows of each earlier transaction that was not open.
+    Raises TopicNotFound, OffsetOutOfRange.
     """
     reading = log.now()
     if _ends(reading, ms, closed=False):
@@ -44,7 +45,7 @@ def final(log: LogReader, ms: int, timeout_ms: int | None) -> Reading:
 
 
 def _ends(reading: Reading, ms: int, *, closed: bool) -> bool:
-    """Return whether the end by a timestamp is final."""
+    """Return whether the end for a timestamp cannot change any more."""
     published = reading.published(0, reading.cut)
     return timestamps.end(published, ms, reading.cut, reading.above_cut(), closed=closed)[1]
 

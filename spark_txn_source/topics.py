@@ -139,8 +139,8 @@ def columns_wanted(client: Client, options: CommonReadOptions, given: StructType
 
 
 def _schemas(client: Client, options: CommonReadOptions) -> tuple[StructType | None, SchemaVersion | None]:
-    """Return all current columns, and the schema version by which the read goes; None unless it is chosen or the
-    values are Avro.
+    """Return all current columns of the topics, and the schema version that the read uses: the chosen one, else the latest for
+    Avro values, else None.
     """
     topics = Logs(client, options.selection).topics_now()
     full = full_schema(client, topics)

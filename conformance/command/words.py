@@ -27,7 +27,7 @@ def count(text: str) -> int:
 
 
 def natural(text: str) -> int:
-    """A whole number from 0 on."""
+    """A whole number, 0 or more."""
     number = int(text)
     if number < 0:
         raise argparse.ArgumentTypeError(f"{text} is below 0")
@@ -35,7 +35,7 @@ def natural(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """A duration from 0 on."""
+    """A duration in seconds, 0 or more."""
     number = float(text)
     if not 0 <= number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is no number of seconds")
@@ -109,8 +109,8 @@ Run = Callable[[Given, Progress], list[Result]]
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """`chosen_by`: the option that selects the suite. `implied_by`: options that select it if no suite is chosen; it is then
-    `implied`.
+    """A suite of the command line. `chosen_by`: the option that selects it. `implied_by`: names of options that select it if the
+    command line names no suite; `chosen_by` then has the value `implied`.
     """
 
     name: str

@@ -280,8 +280,8 @@ def _cursors(number: int, before: Mapping[Key, Record], after: Mapping[Key, Reco
 
 
 def _aborted(number: int, registration: Registration, watermarks: Mapping[Key, Watermark]) -> Iterable[Kept]:
-    """Yield the aborted records that a sweeper would leave: until the segment's watermark has passed them. (If a transaction was
-    registered twice, the last registration counts.)
+    """Yield the aborted records of a void registration: one for each segment whose watermark lies below it. A sweeper keeps the
+    same records. (If a transaction was registered twice, the last registration counts.)
     """
     if registration.state is not Settled.VOID:
         return

@@ -274,8 +274,8 @@ class _InStream:
 
 
 def _made_as_newer(record: Record | None, said: Record | None) -> bool:
-    """Return whether a persistent name stands for a topic:// of the same name: the persistent topic has no record, and its
-    namespace's policy `said` creates new topics as topic://.
+    """Return whether a persistent name means the topic:// of the same name. It does if the persistent topic has no record
+    (`record`), and its namespace's policy (`said`) creates new topics as topic://.
     """
     return record is None and said is not None and NamespaceModel.of(said).new_persistent is Model.METADATA
 

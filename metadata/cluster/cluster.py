@@ -1,4 +1,4 @@
-"""One deployment: its metadata store, ledger storage and settings. The rooms above get it passed in."""
+"""One deployment: its metadata store, ledger storage and settings. The packages above get it passed in."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ def before_lost(restored: Iterable[LostNumbers], number: int) -> int:
 
 
 def check_not_lost(restored: Iterable[LostNumbers], number: int, what: str) -> None:
-    """Raise OffsetOutOfRange for a number of `what`'s log that a restore lost: the reader has seen rows that are no longer here,
-    and their writers may write them again with higher numbers.
+    """Raise OffsetOutOfRange if a restore lost this number of a log. The reader has seen rows that no longer exist, and their
+    writers may write them again with higher numbers. `what`: the owner of the log, for the message.
     """
     for lost in restored:
         if lost.after < number < lost.before:

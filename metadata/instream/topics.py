@@ -24,7 +24,7 @@ from metadata.topics.schemas import TopicSchemas
 
 @dataclass(frozen=True)
 class PersistentTopic:
-    """A persistent topic as read by one view, with its record for a CAS."""
+    """The content of a persistent topic's record at one moment, and the record itself, which a later CAS expects."""
 
     name: PersistentName
     layout: PersistentLayout
@@ -117,8 +117,8 @@ class PersistentTopics:
         return decide(self._cluster.store, body)
 
     def _skip_lost(self, name: PersistentName) -> tuple[LostNumbers, ...] | None:
-        """On a restored cluster, start the log above all numbers of a lost topic of the same name, which may have been created
-        after the backup and read.
+        """On a restored cluster, start the log above all numbers that the restore may have lost: a topic of the same name may have
+        been created after the backup, and read.
         """
         if not self._cluster.restored:
             return None
@@ -189,7 +189,8 @@ class PersistentTopics:
     def change(
         self, name: PersistentName, how: Callable[[PersistentLayout], PersistentLayout], *, deleted: bool = False
     ) -> PersistentTopic:
-        """CAS the record until it is as `how` makes it; `how` may be called several times. `deleted`: change a tombstone, too.
+        """Replace the layout by what `how` returns for it. After a lost CAS or reply, `how` is called
+        again with the newer layout. `deleted`: change a tombstone, too.
 
         Raises TopicNotFound.
         """

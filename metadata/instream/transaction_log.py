@@ -101,8 +101,10 @@ class TransactionLog:
             return self.replay.state.low_water
 
     def append(self, entry: TxnEntry) -> Appended:
-        """Append an entry, read the log up to it, and return its effect. (A NEW that was appended twice makes a second, unused
-        transaction, which its timeout ends.) Raises StoreError; then the entry may be in the log, or appear later.
+        """Append an entry, read the log up to it, and return its effect.
+
+        If the reply of an append is lost, the entry may be appended twice. A second NEW begins a second transaction, which nobody
+        uses and which its timeout ends. Raises StoreError; the entry may nevertheless be in the log, or appear there later.
         """
         number, outcome = self.replay.append(entry)
         if outcome is not None:

@@ -103,11 +103,11 @@ class Reading:
         return self.cluster.before_lost(number)
 
     def check_not_lost(self, number: int) -> None:
-        """Raises OffsetOutOfRange for a number that a restore lost."""
+        """Raise OffsetOutOfRange for a number that a restore lost."""
         self.cluster.check_not_lost(number)
 
     def check_reached(self, number: int) -> None:
-        """Raises OffsetOutOfRange for a number beyond the end of the log, or one that a restore lost: it comes from another
+        """Raise OffsetOutOfRange for a number beyond the end of the log, or one that a restore lost: it comes from another
         cluster. A read that starts there would miss the rows that later get lower numbers.
         """
         self.check_not_lost(number)
@@ -184,10 +184,11 @@ class Reading:
         return {str(t.name): n for t in self._whole() if (n := _guard(t))}
 
     def whole_from(self) -> dict[str, int]:
-        """Return the number above which no transaction has lost a row to retention, by topic if it is read whole, else by segment.
+        """Return, for each topic that is read whole and for each segment that is read alone, the number above which retention has
+        removed no row.
 
-        It is the highest trimmed number over all segments of the topic that are read. The segments may differ: a trim may be half
-        done, and earlier versions trimmed each segment separately.
+        For a topic this is the highest trimmed number of its segments. The numbers of the segments may differ, because a trim may
+        be half done, and because earlier versions trimmed each segment separately.
         """
         found = self.guards()
         whole = {str(topic.name) for topic in self._whole()}
@@ -199,13 +200,13 @@ class Reading:
         return found
 
     def _whole(self) -> Iterator[Topic]:
-        """Return the topics that are read whole, not only some of their segments."""
+        """Yield the topics of which the read takes all segments."""
         return (t for t in self.topics if self.selection.pattern is not None or str(t.name) in self.selection.names)
 
     def last_change(self, start: int) -> int:
         """Return the highest number in (start, cut] with a visible row, a seal or a trim of this read, else `start`.
 
-        Independent of history: a snapshot's head names its last committed ledger.
+        The cost does not depend on the length of the history: a snapshot's head names its last committed ledger.
         """
         found = [start, *self.seals(start, self.cut), *(n for n in self.deletions() if start < n <= self.cut)]
         for segment in self.segments:

@@ -28,5 +28,5 @@ class Record(NamedTuple):
 
     @property
     def number(self) -> int:
-        """Return the number of a record that a sequence append made."""
+        """Return the number that the store gave to a record of a sequence (a log): the number at the end of its path."""
         return sequence_number(self.key.path)

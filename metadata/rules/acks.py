@@ -1,7 +1,7 @@
 """The rules of acknowledgements: cursors, pending acks (claims), conflicts (protocol.md section 7, Acks). PURE: no I/O, no clock.
 
-The cursor and the claims of a (segment, subscription) are ONE record (A33): a writer that changes it has read all of it, and its
-CAS decides.
+The cursor and the claims of a (segment, subscription) are ONE record (A33). A writer reads both, and its CAS fails if another
+writer has changed either. So two conflicting acknowledgements never both succeed.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def with_done(cursor: Cursor, acked: Rows) -> Cursor:
 
 
 def acknowledged(cursor: Cursor, ack: Ack, txn: str | None) -> Cursor:
-    """Return the cursor after a plain ack (`txn` None), or with the claim of a transaction. Repeating it changes nothing for a
-    transaction. The caller must have dropped void claims first (`resolved`).
+    """Return the cursor after a plain ack (`txn` None), or with the claim of a transaction. A repeated claim of
+    the same transaction changes nothing. The caller must have dropped void claims first (`resolved`).
 
     Raises AckConflict for rows that are already acknowledged (of a cumulative ack: all of its rows), or that another transaction
     claims.
@@ -132,8 +132,8 @@ def sought(cursor: Cursor, acked: Rows) -> Cursor:
 
 
 def op(ack: Ack) -> Op:
-    """Build the op record of an ack, at the ack's last position. `rows` is set unless the ack is one whole entry, or everything up
-    to it.
+    """Build the op record of an ack. Its position is the ack's last one. `rows` is not set if the ack is one whole entry, or all
+    rows up to the end of an entry.
     """
     last = last_of(ack.rows[-1][1])
     ledger_id, entry_id = last[0], last[1] if len(last) > 1 else 0

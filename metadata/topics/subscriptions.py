@@ -59,7 +59,8 @@ class Subscriptions:
 
         def step() -> bool | None:
             nonlocal started
-            # children that no layout shows yet may have tombstones of this name; with the seals finished they are replaced below
+            # An unfinished split or merge has children that are not in the layout yet, and they may have tombstones of this
+            # subscription. Finishing the seals adds the children to the layout, so that the writes below replace the tombstones.
             self._topics.finish_seals()
             records = self._cursors(topic, name)
             missing = [(w, r) for w, r in records.items() if not _live(r)]
@@ -73,7 +74,7 @@ class Subscriptions:
             done = self._behind(topic, [w for w, _ in missing], at)
             cursors = [(w, acks.with_done(Cursor(), done[w]).to_bytes(), ABSENT if r is None else r) for w, r in missing]
             self._write([Put(paths.cursor(*w), cursor, expect=expect) for w, cursor, expect in cursors])
-            return None  # read again: a split or merge meanwhile may not have seen these cursors
+            return None  # read again: a concurrent split or merge may not have copied these cursors
 
         until(step)
 
@@ -138,7 +139,7 @@ class Subscriptions:
         return found
 
     def _behind(self, topic: TopicName, where: Sequence[Where], number: int) -> dict[Where, Rows]:
-        """Return the rows that a cursor at a number of the log has acknowledged. At 0 these are the rows that retention trimmed
+        """Return the rows that a cursor at `number` has acknowledged. At 0 these are the rows that retention trimmed
         from any segment of the topic: transactions above have lost no row.
         """
         now = self._topics.get(topic)
@@ -171,7 +172,7 @@ class Subscriptions:
         return decide(self._cluster.store, body)
 
     def _everywhere(self, topic: TopicName, name: str) -> dict[Where, Record]:
-        """Return all existing cursor records, also of children that no layout shows yet."""
+        """Return all existing cursor records, also those of children that are not in the layout yet."""
 
         def body(view: View) -> dict[Where, Record]:
             now = of_record(topic, view.get(paths.topic(topic)))
@@ -187,7 +188,7 @@ class Subscriptions:
         return decide(self._cluster.store, body)
 
     def _write(self, puts: Sequence[Put]) -> None:
-        """Write in groups. After a lost race or reply the caller reads again."""
+        """Write in groups. A lost race or a lost reply raises no error: the caller reads again and writes what is missing."""
         for some in in_groups(puts):
             try:
                 self._cluster.store.write(*some)

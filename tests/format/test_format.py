@@ -31,7 +31,7 @@ OLDER = TOPICS[3]
 
 
 def test_every_earlier_format_has_a_fixture() -> None:
-    """Whoever changes the format raises its number, and makes a fixture of it (`make.py`)."""
+    """A change of the format raises its number and adds a fixture of that number (`make.py`)."""
     assert {path.parent.name for path in MADE} == {f"v{number}" for number in range(1, FORMAT_VERSION + 1)}
 
 
@@ -47,14 +47,16 @@ def expected(made: Path) -> dict[str, Any]:
 
 
 def unpacked(made: Path, tmp_path: Path) -> Path:
-    """The folder of the cluster. A version that kept its ledgers' root absolute finds it where it was made."""
+    """Unpack a cluster and return its folder. The cluster record of some versions has the absolute root of the place where the
+    fixture was made; `moved` replaces it.
+    """
     with tarfile.open(made / "cluster.tar.gz") as packed:
         packed.extractall(tmp_path, filter="data")
     return tmp_path / "cluster"
 
 
 def moved(url: str, was: str, now: str) -> None:
-    """Say in the cluster record where the root is now, as its record of an earlier version has an absolute URI."""
+    """Replace the ledger root in the cluster record, which is an absolute URI in earlier versions."""
     with open_store(url, create=False) as store:
         record = store.view().get(Key("/cluster", ""))
         assert record is not None
@@ -63,7 +65,9 @@ def moved(url: str, was: str, now: str) -> None:
 
 
 def check_goes_on(cluster: Cluster, wanted: dict[str, list[Any]]) -> None:
-    """What was there is read, swept, and written on; the transactions that were left OPEN hold up nobody once they are ended."""
+    """Check that the old rows are read, before and after a sweep, and that new rows can be written. The caller has aborted the
+    transactions that were left OPEN.
+    """
     assert {topic: shown(cluster)[topic] for topic in TOPICS} == wanted
     assert {str(cluster.topics.describe(topic).name) for topic in SCHEMAS}
     write(cluster, "both", 6, {"numbers": table("numbers", 0, 1)})  # a version that is committed is skipped
@@ -100,7 +104,7 @@ def test_a_backup_of_an_earlier_version_is_restored(made: Path, tmp_path: Path) 
 
 
 def test_records_of_an_earlier_version_are_of_known_kinds(made: Path) -> None:
-    """Byte by byte: what it reads and writes again is what was there."""
+    """Each record of an earlier version, parsed and written again, has the same content."""
     for one in dumped(made):
         found = kind_of(one["path"])
         assert found is not None
@@ -118,7 +122,7 @@ def dumped(made: Path) -> list[dict[str, Any]]:
 
 
 def test_a_cluster_of_an_earlier_version_is_read_on_zookeeper(made: Path, tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
-    """Its records put into a chroot with their index entries, as that version had them there, over a copy of its root."""
+    """The test puts the records of that version, with their index entries, into a chroot. The ledger root is a copy."""
     folder = unpacked(made, tmp_path)
     url = f"zk://{zookeeper.hosts}/{made.parent.name}-{made.name}"
     root = f"file://{(folder / 'ledgers').rename(tmp_path / 'root')}"
@@ -138,13 +142,13 @@ def test_a_cluster_of_an_earlier_version_is_read_on_zookeeper(made: Path, tmp_pa
             store.write(*some)
     mark = tmp_path / "root" / MARK
     identity = json.loads(mark.read_bytes())["cluster"]
-    mark.write_text(json.dumps({"cluster": identity}))  # it says nothing of a folder: the store is another one here
+    mark.write_text(json.dumps({"cluster": identity}))  # the mark must not name a folder, because the store is another one here
     with connect(url) as cluster:
         assert {topic: shown(cluster)[topic] for topic in TOPICS} == expected(made)["rows"]
 
 
 def test_the_data_of_a_zookeeper_server_of_an_earlier_version_is_read_swept_and_written_on(made: Path, tmp_path: Path) -> None:
-    """A server is started on the snapshot of that version's, on another port: it takes the root over, as after a move."""
+    """A server starts on the data of that version's server, on another port. So its cluster must take over the ledger root."""
     wanted = json.loads((made / "zookeeper.json").read_text())
     with tarfile.open(made / "zookeeper.tar.gz") as packed:
         packed.extractall(tmp_path, filter="data")

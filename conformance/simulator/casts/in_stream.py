@@ -40,7 +40,7 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
 
 
 def short(rng: random.Random, trace: bool) -> Cast:
-    """A few of them, once or twice each."""
+    """A short schedule: fewer actors than `drawn`, with fewer rounds each."""
     return _cast(rng, trace, long=False)
 
 
@@ -48,13 +48,13 @@ def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
     mixed, consumed = rng.random() < 0.25, rng.random() < 0.25
     world = world_of(rng, trace, mixed=mixed, consumed=consumed)
     within = 120 if long else 50
-    later = 2 * within  # when there is something to read
+    later = 2 * within  # readers start later, when rows exist
     jobs = _jobs(rng, long=long)
     for job in jobs:
         process = start_driver(world, job, **PACE)
         if rng.random() < 0.15:  # a reader in the same process
             start_in_stream_reader(world, f"{job.name}.reader", (P, Q), 2, process, within=within)
-        if rng.random() < 0.15:  # and somebody who sweeps
+        if rng.random() < 0.15:  # a sweeper in the same process
             start_keeper(world, f"{job.name}.keeper", 1, process, within=within)
     for i in range(rng.choice((0, 1, 2) if long else (0, 1))):
         start_client(world, f"c{i}", (P, Q), rng.choice((1, 2)), within=within)
@@ -62,7 +62,7 @@ def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
         start_producer(world, "plain", rng.choice((P, Q)), rng.choice((1, 3)), within=within)
     if rng.random() < 0.7:
         process = Process(world, "b")
-        for i in range(rng.choice((1, 1, 2))):  # as two queries of one program: threads that share one memory of the logs
+        for i in range(rng.choice((1, 1, 2))):  # like two queries of one program: threads that share one cache of the logs
             start_in_stream_reader(world, f"b{i}", (P, Q), rng.choice((2, 4) if long else (1, 2)), process, within=later)
     if rng.random() < 0.4:
         start_stream(world, SparkStream("s0", rng.choice((None, 1)), topic=P), within=later)
@@ -82,7 +82,7 @@ def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
 
 
 def world_of(rng: random.Random, trace: bool, *, mixed: bool, consumed: bool) -> World:
-    """P and Q, in a mixed world T beside them; with a subscription of each if they are to be consumed."""
+    """A world with the persistent topics P and Q. `mixed`: also the topic T. `consumed`: P and Q have a subscription."""
     return World(
         rng,
         Plan.draw(rng, small=True),
@@ -119,7 +119,7 @@ def _others(world: World) -> list[Job]:
 
 
 def start_keeper(world: World, name: str, rounds: int, process: Process | None = None, *, within: int) -> None:
-    """A process that sweeps, or runs some steps of a sweep. If it sleeps meanwhile, it continues in a changed world."""
+    """Start an actor that runs a sweep, or one step of a sweep. Other actors may run while it is suspended."""
     rng = world.rng
 
     def keep(process: Process) -> None:
@@ -138,7 +138,7 @@ def start_keeper(world: World, name: str, rounds: int, process: Process | None =
 
 
 def start_trimmer(world: World, name: str, topic: str, *, within: int) -> None:
-    """Start an actor that trims rows as far as they are decided and in a snapshot."""
+    """Start an actor that trims rows. It trims only decided rows which the topic's snapshot covers."""
 
     def trim(process: Process) -> None:
         hands = process.client.instream
@@ -160,22 +160,20 @@ def _start_terminating(world: World, name: str, topic: str, *, within: int) -> N
 
 
 def settle_in_stream(world: World, jobs: list[Job]) -> None:
-    """In the calm every actor finishes its remaining writes."""
+    """After the faults have ended, let every writer finish its remaining writes."""
     for job in jobs:
         if not job.done:
             start_driver(world, job, **PACE)
 
 
 def finish_in_stream(world: World, jobs: list[Job]) -> None:
-    """All deadlines are over. Sweep once. Then each participant shows the committed rows, to readers with old caches and to new
-    readers.
-    """
+    """Sweep once, after all deadlines. Then check that readers with old caches and new readers see the committed rows."""
     for job in jobs:
         if not job.done:
             world.history.bad(f"the job {job.name} did not finish: at {job.at} of {job.versions}")
     _end(world).sweeper.sweep().complain()
     _read_everything(world, "end0")
-    if world.rng.random() < 0.15:  # and nobody's file is taken for an orphan
+    if world.rng.random() < 0.15:  # check that the orphan sweep deletes no file in use
         world.clock.now += world.settings.orphan_age_ms + 1
         for _ in range(2):
             delete_orphans(Process(world, "end").cluster)

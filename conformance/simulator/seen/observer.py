@@ -206,8 +206,8 @@ class History(Observer):
             self.bad(f"the cursor {path} was carried over as {got}; its log has {had}", 11)
 
     def _trimmed(self, segment: str, to: Any) -> None:
-        """Check that retention removed no row that a subscription needs, unless the subscription is moved at the same time. The
-        record of a trim must stay in later writes.
+        """Check that retention removed no row that a subscription needs, unless the subscription is moved at the same time.
+        Check also that the trimmed position in the watermark never moves back.
         """
         place, before = (to["ledgerId"], to["entryId"]), self.trimmed.get(segment, (0, 0))
         if place <= before:
@@ -273,7 +273,9 @@ class History(Observer):
     def _rows(self, registration: Any) -> tuple[Written, ...]:
         segments = registration["segments"]
         if "manifest" in registration:
-            manifest, _ = self.disk.files.get(registration["manifest"], (b"{}", 0))  # gone: a request of long ago arrives, void
+            manifest, _ = self.disk.files.get(
+                registration["manifest"], (b"{}", 0)
+            )  # a delayed request: its manifest is deleted, its registration void
             segments = read_json(manifest)
         files = self.disk.files
         return tuple(

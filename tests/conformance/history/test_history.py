@@ -49,7 +49,7 @@ SU = "segment://p/d/u/0000-ffff-0"
 
 
 class H:
-    """Builds a history; each call is one event, one step later than the last."""
+    """A builder of histories. Each call adds one event, whose time is one more than that of the last."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -76,14 +76,14 @@ class H:
         return self.add(Header, txn, "ABORTED", "a", T, version, f"try-{txn}", by=by)
 
     def trims(self, segment: str, through: int, *, took: int = 0) -> H:
-        """Retention takes rows, in so many steps."""
+        """Add a trim of a segment that took `took` steps."""
         return self.add(Trim, self.now() - took, segment, through)
 
     def settle(self, number: int, state: str) -> H:
         return self.add(Registration, number, state=state)
 
     def commits(self, number: int, version: int, *, app: str = "a") -> H:
-        """A whole transaction over both segments."""
+        """Add all events of a committed transaction over both segments."""
         txn = f"0_{number}"
         return self.open(txn, version, app=app).register(number, txn, *rows(number)).decide(txn, number, version, app=app)
 
@@ -125,7 +125,7 @@ def row(name: str, number: int, index: int = 0, *, key: str | None = None, segme
 
 
 def of(txn: str, *seen: Row) -> list[Row]:
-    """The rows, as ones of this transaction."""
+    """Return the rows with this transaction id."""
     return [each._replace(txn=txn) for each in seen]
 
 
@@ -151,14 +151,16 @@ def acks(state: str, txn: str | None, first: int, last: int, **more: Any) -> dic
 
 
 def moved(*names: str) -> H:
-    """What `x` was given of a segment, and said to have moved to another topic: so much of it is registered there."""
+    """A history in which the subscription `x` moves the delivered rows `p` and `q` to another topic; `names`: the rows that are
+    registered there.
+    """
     seen = row("p", 1), row("q", 1, 1)
     h = H().register(1, None, ("p", S), ("q", S)).register(2, None, *((name, SU) for name in names))
     return h.polls(0, 0, 1, *seen, subscription="x").add(Drained, 2, "x", (T,), U).reads(*seen, final=True)
 
 
 CASES: list[tuple[str, int, H, H]] = [
-    # --- 1 to 3: headers
+    # --- invariants 1 to 3: headers
     (
         "ended twice",
         1,
@@ -215,7 +217,7 @@ CASES: list[tuple[str, int, H, H]] = [
         H().open("0_1").register(1, "0_1", *rows(1)).open("0_2", app="b").decide("0_2", 1, app="b"),
         H().open("0_1").register(1, "0_1", *rows(1)).open("0_2", app="b").decide("0_1", 1),
     ),
-    # --- 4: what must not be seen
+    # --- invariant 4: rows that must not be visible
     (
         "aborted read",
         4,
@@ -252,7 +254,7 @@ CASES: list[tuple[str, int, H, H]] = [
     ),
     ("precommitted read", 4, H().reads(row("x", 1)).writes("c", 0, 1, "x"), H().writes("c", 0, 1, "x").reads(row("x", 1))),
     (
-        "precommitted read",  # between the question and the answer it may be seen
+        "precommitted read",  # correct: the row is visible between the request and its reply
         4,
         H().reads(row("x", 1)).asks("c", 0, "x").told("c", "committed", "0_1", 1),
         H().asks("c", 0, "x").reads(row("x", 1)).told("c", "committed", "0_1", 1),
@@ -294,7 +296,7 @@ CASES: list[tuple[str, int, H, H]] = [
         H().writes("c", 0, 1, "x").reads(row("x", 1)),
     ),
     (
-        "other rows committed",  # those of an attempt that failed, too
+        "other rows committed",  # the registered rows differ from the requested ones
         4,
         H().asks("c", 0, "1-s", attempt="try-0_1").commits(1, 0).told("c", "committed", "0_1"),
         H().asks("c", 0, "1-s", "1-v", attempt="try-0_1").commits(1, 0).told("c", "committed", "0_1"),
@@ -306,7 +308,7 @@ CASES: list[tuple[str, int, H, H]] = [
         H().open("0_1").register(1, "0_1", *rows(1)).drop("0_1").settle(1, "VOID"),
     ),
     ("wrongly settled", 5, H().commits(1, 0).settle(1, "VOID"), H().commits(1, 0).settle(1, "COMMITTED")),
-    # --- 5: what must be seen, once
+    # --- invariant 5: committed rows are visible, exactly once
     ("lost write", 5, H().commits(1, 0).reads(start=0, end=1), H().commits(1, 0).reads(*both(1), start=0, end=1)),
     ("lost write", 5, H().commits(1, 0).reads(final=True), H().commits(1, 0).reads(*both(1), final=True)),
     (
@@ -360,7 +362,7 @@ CASES: list[tuple[str, int, H, H]] = [
         H().commits(1, 0).trims(S, 1).reads(start=0, end=1, began=2),
     ),
     (
-        "torn read",  # retention has taken the other half: a trim that is half done
+        "torn read",  # retention has trimmed only one segment: a trim that is half done
         9,
         H().commits(1, 0).commits(2, 1).trims(S, 1).reads(at(2), at(1, "v"), at(2, "v"), start=0, end=2),
         H().commits(1, 0).commits(2, 1).trims(S, 1).reads(*both(2), start=0, end=2),
@@ -474,7 +476,7 @@ CASES: list[tuple[str, int, H, H]] = [
         H().add(Layout, **layout(0, *TWO)).add(Watermark, S, (3, 0)).add(Watermark, S),
         H().add(Layout, **layout(0, *SPLIT[1:])).add(Watermark, S, (3, 0)).add(Watermark, S),
     ),
-    # --- 7: nothing appears below
+    # --- invariant 7: no row appears at or below a cut
     (
         "late registration",
         7,
@@ -509,7 +511,7 @@ CASES: list[tuple[str, int, H, H]] = [
         H().writes("c", 0, 1, "x", "y").reads(row("x", 1), row("y", 1), ordered=False),
         H().writes("c", 0, 1, "x", "y").reads(row("x", 1), row("y", 1, 1), ordered=False),
     ),
-    # --- 8: one commit for each version
+    # --- invariant 8: one commit for each version
     ("version committed twice", 8, H().commits(1, 0).commits(2, 0), H().commits(1, 0).commits(2, 1)),
     (
         "version committed twice",
@@ -560,7 +562,7 @@ CASES: list[tuple[str, int, H, H]] = [
         H().commits(1, 0).add(Abort, "x", "w", txn="0_1").told("x", "aborted"),
         H().open("0_1").drop("0_1").add(Abort, "x", "w", txn="0_1").told("x", "aborted"),
     ),
-    # --- 9: whole and in time
+    # --- invariant 9: transactions are visible as a whole, and in time
     ("torn read", 9, H().commits(1, 0).reads(at(1), start=0, end=1), H().commits(1, 0).reads(*both(1), start=0, end=1)),
     ("torn read", 9, H().commits(1, 0).polls(0, 0, 1, at(1, "v")), H().commits(1, 0).polls(0, 0, 1, *both(1))),
     (
@@ -600,19 +602,19 @@ CASES: list[tuple[str, int, H, H]] = [
         H().commits(1, 0).add(Plan, 3, "s", (T,), 1, 1, 1),
     ),
     (
-        "stands still",  # retention took no more than the log showed: that has to be heard of
+        "stands still",  # retention left the rows of transaction 2: the plan must include them
         9,
         H().commits(1, 0).commits(2, 1).trims(S, 1).trims(V, 1).add(Plan, 3, "s", (T,), 0, 0, 1),
         H().commits(1, 0).commits(2, 1).trims(S, 2).trims(V, 2).add(Plan, 3, "s", (T,), 0, 0, 1),
     ),
     (
-        "stands still",  # it took all of one segment, and the rows of the other are there
+        "stands still",  # retention removed all rows of one segment only
         9,
         H().commits(1, 0).commits(2, 1).trims(S, 2).add(Plan, 3, "s", (T,), 0, 0, 1),
         H().commits(1, 0).commits(2, 1).trims(S, 2).trims(V, 2).add(Plan, 3, "s", (T,), 0, 0, 1),
     ),
     (
-        "stands still",  # it had taken them before: the guard was there to be seen with the log
+        "stands still",  # the trim was complete before the plan began
         9,
         H().commits(1, 0).commits(2, 1).trims(S, 2).trims(V, 2).add(Plan, 8, "s", (T,), 0, 0, 1),
         H().commits(1, 0).commits(2, 1).trims(S, 2).trims(V, 2).add(Plan, 3, "s", (T,), 0, 0, 1),
@@ -722,7 +724,7 @@ CASES: list[tuple[str, int, H, H]] = [
         .add(Ack, **acks("released", "0_9", 1, 1))
         .polls(0, 1, 2, *both(2), subscription="x")
         .add(Ack, **acks("acked", None, 1, 1)),
-        H()  # somebody who was given it before has acked it since
+        H()  # another consumer, which had received the row before, has acknowledged it since
         .commits(1, 0)
         .commits(2, 1)
         .open("0_9", 5)
@@ -732,7 +734,7 @@ CASES: list[tuple[str, int, H, H]] = [
         .add(Ack, **acks("acked", None, 1, 1))
         .polls(0, 1, 2, *both(2), subscription="x"),
     ),
-    # --- 12 and 13: seals and layouts
+    # --- invariants 12 and 13: seals and layouts
     (
         "written after the seal",
         12,
@@ -756,7 +758,7 @@ CASES: list[tuple[str, int, H, H]] = [
         .told("c", "failed", number=2, error="SegmentSealed"),
     ),
     (
-        "stalled by a seal",  # of a split, which it had to go on from
+        "stalled by a seal",  # the seal of a split: the writer had to continue with the children
         12,
         H()
         .add(Commit, "c", "w", "a", T, 0, (Written("x", None, S),), attempt="try-0_1")
@@ -784,7 +786,7 @@ CASES: list[tuple[str, int, H, H]] = [
         .decide("0_1", 1),
     ),
     (
-        "layout does not tile",  # a seal of an epoch that another one has ended is void
+        "layout does not tile",  # the second seal of one epoch is void
         13,
         H().add(Seal, 2, T, (S,), "split", 0).add(Seal, 3, T, (S,), "split", 0).add(Layout, **layout(1, sealed(3), *SPLIT[1:])),
         H().add(Seal, 2, T, (S,), "split", 0).add(Seal, 3, T, (S,), "split", 0).add(Layout, **layout(1, sealed(2), *SPLIT[1:])),
@@ -827,7 +829,7 @@ CASES: list[tuple[str, int, H, H]] = [
         H().writes("c", 0, 1, "x").writes("d", 1, 2, "y").reads(row("x", 1, key="k"), row("y", 2, key="k", segment=LEFT)),
     ),
     (
-        "key in several segments",  # back from the child to the parent
+        "key in several segments",  # a later row of the key is in the parent, not in a child
         13,
         H().writes("c", 0, 1, "x").writes("d", 1, 2, "y").reads(row("x", 1, key="k", segment=LEFT), row("y", 2, key="k")),
         H().writes("c", 0, 1, "x").writes("d", 1, 2, "y").reads(row("x", 1, key="k"), row("y", 2, key="k", segment=RIGHT)),
@@ -851,7 +853,7 @@ CASES: list[tuple[str, int, H, H]] = [
         .polls(0, 0, 2, *both(1))
         .polls(1, 2, 3, at(3, "v")),
     ),
-    # --- 14, and what the recorder saw itself
+    # --- invariant 14, and violations that the recorder itself detected
     (
         "unbounded",
         14,
@@ -862,7 +864,7 @@ CASES: list[tuple[str, int, H, H]] = [
 ]
 
 
-# What a subscription is given, row by row. (`subscribed`: acks are recorded, so that consumers decide how much they take.)
+# Deliveries of a subscription, row by row. (`subscribed`: acks are recorded, so that consumers decide how much they take.)
 FOREIGN = {"segment": V, "subscription": "y", "state": "acked", "ranges": (((1, 0), (1, 0)),)}
 
 
@@ -908,7 +910,7 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         subscribed().commits(1, 0).polls(0, 0, 1, *both(1), subscription="x", ordered=False),
     ),
     (
-        "duplicate",  # in the life of one consumer
+        "duplicate",  # in two polls of one consumer
         5,
         subscribed().commits(1, 0).polls(0, 0, 1, at(1), subscription="x").polls(1, 0, 1, at(1), subscription="x"),
         subscribed()
@@ -929,7 +931,7 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         entry(1, "p", "q").polls(0, 0, 1, row("p", 1), subscription="x").reads(row("p", 1), row("q", 1, 1)),
     ),
     (
-        "poll skip",  # acked for another row of its entry alone
+        "poll skip",  # only another row of its entry is acknowledged
         11,
         entry(1, "p", "q", "r")
         .add(Ack, **single("acked", None, 1, 1, 1))
@@ -957,7 +959,7 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         .reads(row("p", 1), row("q", 1, 1)),
     ),
     (
-        "poll skip",  # claimed when the subscription was deleted, decided afterwards: only who had begun before may have seen both
+        "poll skip",  # the claim was deleted with the subscription: only a poll that began before may skip the row
         11,
         entry(1, "p", "q")
         .open("0_9", 5)
@@ -975,7 +977,7 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         .reads(row("p", 1), row("q", 1, 1)),
     ),
     (
-        "redelivered after ack",  # what a seek put behind the cursor
+        "redelivered after ack",  # a seek has moved the cursor past the row
         11,
         entry(1, "p", "q").add(Ack, **acks("moved", None, 1, 1)).polls(0, 0, 1, row("p", 1), subscription="x"),
         entry(1, "p", "q").add(Ack, **acks("moved", None, 0, 0)).polls(0, 0, 1, row("p", 1), subscription="x"),
@@ -993,7 +995,7 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         .polls(0, 0, 1, row("p", 1), subscription="x", began=5),
     ),
     (
-        "poll skip",  # a seek back: it is to be given again, also to who had it before
+        "poll skip",  # a seek back: the row is due again, also to its former consumer
         11,
         entry(1, "p", "q")
         .polls(0, 0, 1, row("p", 1), subscription="x")
@@ -1007,7 +1009,7 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         .polls(1, 0, 1, row("p", 1), row("q", 1, 1), subscription="x"),
     ),
     (
-        "redelivered after ack",  # acked by the one that was made again, not only by the one that was deleted
+        "redelivered after ack",  # acknowledged after the subscription was created again
         11,
         entry(1, "p", "q")
         .add(Ack, S, "x", "deleted", ())
@@ -1019,7 +1021,7 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         .polls(0, 0, 1, row("p", 1), subscription="x"),
     ),
     (
-        "acked twice",  # claimed after the seek that acked it; before, the claim stays
+        "acked twice",  # claimed after a seek past the row; an earlier claim stays
         11,
         entry(1, "p", "q")
         .open("0_9", 5)
@@ -1035,7 +1037,7 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         .add(Ack, **single("acked", "0_9", 1, 0, 0)),
     ),
     (
-        "committed ack lost",  # the claim of an OPEN transaction, which a seek must leave
+        "committed ack lost",  # the claim of an OPEN transaction was released
         11,
         entry(1, "p", "q")
         .open("0_9", 5)
@@ -1055,7 +1057,7 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         entry(1, "p", "q").add(Ack, **single("acked", None, 1, 0, 0)).polls(0, 0, 1, row("q", 1, 1), subscription="x"),
     ),
     (
-        "redelivered after ack",  # committed, though nobody has settled it yet
+        "redelivered after ack",  # the transaction is committed, but not settled yet
         11,
         entry(1, "p", "q")
         .open("0_9", 5)
@@ -1184,7 +1186,7 @@ def test_a_recorder_that_was_killed_leaves_half_a_line(tmp_path: Path) -> None:
     path.write_bytes(whole + b'{"event":"to')
     assert repair(path)
     assert read(path) == [Start(0, "tests"), Told(1, "c", "committed")]
-    with Writer(path, Start(5, "tests")) as writer:  # goes on in the same file
+    with Writer(path, Start(5, "tests")) as writer:  # appends to the same file
         writer.add(Told(6, "d", "committed"))
     assert len(read(path)) == 3
 

@@ -48,7 +48,7 @@ Plan = Sequence[tuple[int, int]]
 
 
 def subscribed() -> Bench:
-    """Two topics and a subscription; version 1 of `app` is committed over both, and a plain message was sent."""
+    """A bench with two topics and a subscription. Version 1 of `app` is committed to both topics; a plain message is in T."""
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     party.coordinator.acks.create(*WHERE)
@@ -62,7 +62,7 @@ def taken(bench: Bench) -> Backup:
 
 
 def restored(bench: Bench, backup: Backup, gate: Callable[[str, str], Fate] = lambda kind, what: Fate.GO) -> Bench:
-    """The cluster of a backup over the same disk."""
+    """Restore a backup into an empty store, over the same ledger root."""
     again = emptied(bench)
     into(again, backup, gate)
     return again
@@ -84,7 +84,7 @@ def into(again: Bench, backup: Backup, gate: Callable[[str, str], Fate] = lambda
 
 
 def know(again: Bench) -> None:
-    """What whoever opens the cluster knows."""
+    """Set the lost numbers of the restored cluster on the bench, as opening the cluster does."""
     again.disk.files.pop(MARK, None)
     record = again.state.get(common_paths.CLUSTER)
     assert record is not None
@@ -106,14 +106,14 @@ def check_settled(bench: Bench) -> None:
 
 
 def backing_up(seed: int) -> tuple[Outcome, int]:
-    """The outcome of a schedule, and how many backups were taken and compared."""
+    """Return the outcome of a schedule, and the number of backups that were taken and compared."""
     cast, backups = cast_of(random.Random(f"backups in stream {seed}"), False)
     with quiet():
         return play(seed, cast), len(backups.taken)
 
 
 def test_backups_at_any_moment_of_simulated_worlds() -> None:
-    """Beside drivers, clients, producers, consumers and keepers, through crashes and lost replies."""
+    """Backups while drivers, clients, producers, consumers and sweepers run, with crashes and lost replies."""
     found = [backing_up(seed) for seed in range(25)]
     assert not [outcome.violations for outcome, _ in found if outcome.violations]
     assert sum(taken for _, taken in found) > 40
@@ -124,7 +124,9 @@ def test_backups_at_any_moment_of_simulated_worlds() -> None:
 
 
 class Running:
-    """A transaction that writes to both topics, acknowledges and sends a plain message after it; it stops before each write."""
+    """A process that commits a transaction (rows in both topics, an acknowledgement), then sends a plain message. It pauses before
+    each of its writes.
+    """
 
     def __init__(self, bench: Bench) -> None:
         self.bench, self.told, self.writes = bench, False, 0
@@ -145,14 +147,14 @@ class Running:
         party.coordinator.append(None, {U: [self.bench.part("after")]})
 
     def step(self) -> bool:
-        """Up to before the next write; whether there was anything left to do."""
+        """Run until just before the next write. Return False if the process had already ended."""
         if self._greenlet.dead:
             return False
         self._greenlet.switch()
         return True
 
     def until(self, plan: Plan, at: int) -> bool:
-        """What the plan has for this step of the backup; whether its owner has been told by then that it committed."""
+        """Do the writes that the plan has for step `at` of the backup. Return whether the commit has returned by then."""
         for step, count in plan:
             for _ in range(count if step == at else 0):
                 self.step()
@@ -164,7 +166,9 @@ class Running:
 
 
 def check_whole(bench: Bench, backup: Backup, told: bool, why: object) -> bool:
-    """Whether version 2 is in it. Version 2 is in the backup with everything, or not at all; written again, it is there once."""
+    """Return whether version 2 is in the backup. Check that it is there as a whole or not at all, and that a repeated commit of
+    version 2 leaves it there once.
+    """
     again = restored(bench, backup)
     check_settled(again)
     there = "app.2" in again.labels(T)
@@ -179,14 +183,16 @@ def check_whole(bench: Bench, backup: Backup, told: bool, why: object) -> bool:
 
 
 def cuts(steps: int, writes: int) -> Iterator[Plan]:
-    """(step of the backup, how many writes are done just before it): some before the backup, all others at one step of it."""
+    """Yield plans: pairs of a step of the backup and the number of writes just before that step. Some writes come before the
+    backup, all others at one step.
+    """
     for step in range(steps + 1):
         for first in range(writes + 1):
             yield (0, first), (step, writes)
 
 
 def beside(steps: int, writes: int) -> Iterator[Plan]:
-    """One write at each step, from one on; and many ways of spreading them."""
+    """Yield plans with one write at each of some consecutive steps, then plans with writes at random steps."""
     yield (0, writes), (0, writes)
     for step in range(steps + 1):
         yield tuple((step + i, 1) for i in range(writes))
@@ -234,7 +240,7 @@ def test_commits_acknowledged_before_a_backup_are_in_the_backup() -> None:
     assert acked(again) == ["1"]
 
 
-# --- others do all their work at each step of a backup ------------------------------------------------------------------
+# --- each step of a backup is interrupted by a whole other operation ----------------------------------------------------
 
 
 def sweep(bench: Bench) -> None:
@@ -274,7 +280,9 @@ MEANWHILE: dict[str, Callable[[Bench], object]] = {
 
 
 def of_versions(again: Bench) -> str:
-    """Versions are whole or not there, the application knows those that are, nothing that is trimmed or aborted comes back."""
+    """Check that each version is restored as a whole or not at all, that the application's record agrees, and that no trimmed or
+    aborted row is visible again.
+    """
     check_settled(again)
     there = again.labels(T)
     last = max((int(row[4:]) for row in there if row.startswith("app.")), default=1)
@@ -286,7 +294,7 @@ def of_versions(again: Bench) -> str:
 
 
 def of_a_subscription(again: Bench, where: Where) -> str:
-    """What it has done, or that there is none; and it goes on as any other."""
+    """Return the acknowledged rows of a subscription, or "none". Check that it accepts further acknowledgements."""
     check_settled(again)
     acks = again.instream().coordinator.acks
     if where[1] not in acks.list(where[0]):
@@ -299,7 +307,7 @@ def of_a_subscription(again: Bench, where: Where) -> str:
 
 
 def of_a_deletion(again: Bench) -> str:
-    """The topic is there as if nobody had thought of deleting it, or it is not there, and nothing more is written to it."""
+    """Return whether the topic U exists. Check that it then accepts commits as before, and otherwise neither reads nor commits."""
     names = [topic.name for topic in again.instream().topics.list()]
     if U in names:
         check_settled(again)
@@ -316,7 +324,7 @@ def of_a_deletion(again: Bench) -> str:
 
 
 def of_a_seal(again: Bench) -> str:
-    """The topic ends as it did, or it goes on."""
+    """Return whether the topic T is sealed. Check that it then refuses appends, and otherwise accepts them."""
     check_settled(again)
     sealed = again.instream().buffer.read(T).sealed_at is not None
     with pytest.raises(TopicSealed) if sealed else nullcontext():
@@ -333,20 +341,21 @@ AFTER: dict[str, tuple[Callable[[Bench], str], set[str]]] = {
     "delete": (of_a_deletion, {"there", "gone"}),
     "terminate": (of_a_seal, {"open", "sealed"}),
 }
-"""What is true of a restored cluster, and all that this can be. Version 2 without 3: the transaction log was listed before, and its
-snapshot read after it was compacted in between. `plain` alone: trimmed just after the transaction log was read."""
+"""For each name of MEANWHILE: the check of the restored cluster, and all results that it may return. Version 2 without 3: the
+transaction log was compacted after it was listed and before its snapshot was read. `plain` alone: the topic was trimmed just
+after the transaction log was read."""
 
 
 @pytest.mark.parametrize("name", MEANWHILE)
 def test_a_backup_is_consistent_with_other_work_at_each_step(name: str) -> None:
-    """What they did is in it or is not; nothing of it is in it by halves."""
+    """The work of another process is in the backup as a whole or not at all."""
     check, ways = AFTER[name]
     seen = set()
 
     def run(k: int) -> At:
         bench = subscribed()
         bench.instream().coordinator.acks.acknowledge([Ack(*WHERE, parse_all(["1"]))])
-        with pytest.raises(Crashed):  # it is open while the backup begins, and holds readers up
+        with pytest.raises(Crashed):  # this transaction is open when the backup begins, so readers wait for it
             bench.instream(At(2, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1, app="dead"))
         gate = At(k, meanwhile=lambda: MEANWHILE[name](bench))
         backup = BackupReader(bench.instream(gate).cluster).take()
@@ -357,7 +366,7 @@ def test_a_backup_is_consistent_with_other_work_at_each_step(name: str) -> None:
     assert seen == ways
 
 
-# --- what a backup makes of what is under way ---------------------------------------------------------------------------
+# --- undecided transactions in a backup ---------------------------------------------------------------------------
 
 
 def test_a_restore_aborts_undecided_and_finishes_decided_transactions() -> None:
@@ -367,7 +376,7 @@ def test_a_restore_aborts_undecided_and_finishes_decided_transactions() -> None:
     party.coordinator.append(aborted, {T: [bench.part("aborted")]})
     party.coordinator.end(aborted, commit=False)
     party.coordinator.append(aborted, {T: [bench.part("zombie")]})
-    with pytest.raises(Crashed):  # COMMITTING is logged, no marker stands
+    with pytest.raises(Crashed):  # crashes after COMMITTING is logged, before the first marker
         bench.instream(At(3, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1, app="late"))
     claiming = party.coordinator.begin(topics=[T], subscriptions=[WHERE])
     party.coordinator.append(claiming, {T: [bench.part("open")]})
@@ -397,7 +406,7 @@ def test_late_data_of_transactions_before_a_restore_is_void_and_no_id_is_reused(
             party.coordinator.end(old, commit=True)
     new = party.coordinator.begin(topics=[T])
     assert int(new.partition("_")[2]) >= ERA
-    for old in (open_one, lost):  # a process that goes on with an old id, wherever it has it from
+    for old in (open_one, lost):  # a process that still uses the id of a transaction before the restore
         party.coordinator.append(old, {T: [again.part("zombie")]})
         reading = again.instream().buffer.read(T)
         assert (reading.ongoing, reading.cut) == ({}, reading.end), "it holds nobody up, not even until the next marker"
@@ -426,7 +435,7 @@ def test_a_restored_cluster_without_transactions_reuses_no_id() -> None:
 
 
 def test_only_acks_before_the_backup_count_after_a_restore() -> None:
-    """Who acknowledges without a transaction has done his work: if that is not in the backup, nor is the acknowledgement."""
+    """Acknowledgements without a transaction that came after the backup are not in it, like the rows of that time."""
     seen = set()
 
     def run(k: int) -> At:
@@ -472,7 +481,7 @@ def test_readers_beyond_the_backup_get_an_error_and_others_continue() -> None:
 
 
 def test_an_offset_at_a_marker_stays_good() -> None:
-    """`latest` begins there: an end that nothing has taken since."""
+    """A stream that starts at `latest` may have its offset at a marker, the end of the log at that time."""
     bench = subscribed()
     bench.instream().coordinator.commit(bench.work(2))
     end = bench.instream().buffer.read(U).cut
@@ -498,7 +507,7 @@ def test_a_query_beyond_the_backup_fails_and_a_query_within_it_continues() -> No
 def test_a_backup_of_a_restored_cluster() -> None:
     bench = subscribed()
     first = restored(bench, taken(bench))
-    backup = taken(first)  # it has not given a number of its own yet
+    backup = taken(first)  # before the restored cluster has appended anything
     first.instream().coordinator.commit(first.work(2))
     second = restored(bench, backup)
     assert second.labels(T) == ["app.1", "plain"]
@@ -510,7 +519,7 @@ def test_a_backup_of_a_restored_cluster() -> None:
 
 
 def test_a_restored_log_without_its_snapshot_is_never_replayed() -> None:
-    """It has no markers: its rows would be taken for those of transactions that nobody knows, and aborted."""
+    """A restored log has no markers. A replay would take its rows for rows of unknown transactions, and hide them as aborted."""
     bench = subscribed()
     again = restored(bench, taken(bench))
     pointer = again.instream().topics.get(T).layout.snapshot
@@ -548,7 +557,7 @@ def test_a_transaction_that_stalls_has_ended_in_a_backup() -> None:
 
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.LOSE_REPLY], ids=lambda fate: fate.name)
 def test_a_restore_interrupted_at_every_step_is_finished_by_a_repetition(fate: Fate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also with a transaction log that is too big for a record."""
+    """The transaction log is too large for a record, so that it lies in a file."""
     monkeypatch.setattr("metadata.backup.in_stream.INLINE_BYTES", 10)
     bench = subscribed()
     backup, files = taken(bench), dict(bench.disk.files)
@@ -575,7 +584,7 @@ def test_a_restore_interrupted_at_every_step_is_finished_by_a_repetition(fate: F
 
 
 def test_a_transaction_log_in_a_file_gets_a_new_file_at_a_restore(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the checksum of that one (simulator, seed 4947)."""
+    """The record has the checksum of the new file, not of the old one (simulator, seed 4947)."""
     monkeypatch.setattr("metadata.backup.in_stream.INLINE_BYTES", 10)
     monkeypatch.setattr("metadata.instream.transaction_log.INLINE_BYTES", 10)
     bench = subscribed()
@@ -589,7 +598,9 @@ def test_a_transaction_log_in_a_file_gets_a_new_file_at_a_restore(monkeypatch: p
 
 @pytest.mark.parametrize("middle", [True, False], ids=["of-the-migration", "of-the-backup"])
 def test_a_backup_taken_during_a_migration_is_whole(middle: bool) -> None:
-    """Backups at each step of a migration, and migrations at each step of a backup: it is finished, or made, after the restore."""
+    """A backup at each step of a migration, and a migration at each step of a backup. After the restore the migration can be
+    finished, or made.
+    """
 
     def run(k: int) -> At:
         bench = prepared()

@@ -35,7 +35,7 @@ def test_a_commit_interrupted_at_every_step_is_atomic(fate: Fate, predecessor: b
     def run(k: int) -> At:
         bench = Bench(topics=PERSISTENT)
         if predecessor:
-            with pytest.raises(Crashed):  # dies with its data appended
+            with pytest.raises(Crashed):  # crashes after its data was appended
                 bench.instream(At(4, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1))
         gate = At(k, fate)
         work, told = bench.work(1), False
@@ -60,7 +60,9 @@ def test_a_commit_interrupted_at_every_step_is_atomic(fate: Fate, predecessor: b
 
 
 def prepared() -> Bench:
-    """Something for every part of a sweep: committed, aborted, dead while open, dead while committing, plain, a zombie's data."""
+    """A bench on which every step of a sweep has work: committed and aborted transactions, one that crashed while OPEN, one that
+    crashed while COMMITTING, plain messages, and data that a zombie appended.
+    """
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     party.coordinator.acks.create(str(T), "s")
@@ -70,7 +72,7 @@ def prepared() -> Bench:
     party.coordinator.end(aborted, commit=False)
     party.coordinator.append(aborted, {T: [bench.part("zombie")]})
     party.coordinator.append(None, {T: [bench.part("plain")]})
-    with pytest.raises(Crashed):  # COMMITTING is logged, no marker stands
+    with pytest.raises(Crashed):  # crashes after COMMITTING is logged, before the first marker
         bench.instream(At(3, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1, app="late"))
     with pytest.raises(Crashed):
         bench.instream(At(2, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1, app="dead"))
@@ -107,7 +109,7 @@ def test_a_sweep_interrupted_at_every_step_does_no_harm(fate: Fate) -> None:
 
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.UNAVAILABLE, Fate.SESSION_LOST], ids=lambda fate: fate.name)
 def test_a_read_interrupted_at_every_step_does_no_harm(fate: Fate) -> None:
-    """Also of a reader that comes late enough to end what is dead."""
+    """The reader comes after all deadlines, so that it also ends the transactions of crashed owners."""
 
     def run(k: int) -> At:
         bench = prepared()
@@ -155,7 +157,7 @@ INTERRUPTIONS: dict[str, Callable[[Bench], object]] = {
 @pytest.mark.parametrize("name", INTERRUPTIONS)
 @pytest.mark.parametrize("empty", [False, True], ids=["rows", "empty"])
 def test_a_zombie_that_wakes_after_other_work_commits_at_most_once(name: str, empty: bool) -> None:
-    """A1, A4, A34: at every step of a commit the driver sleeps, others do all their work, the driver wakes."""
+    """A1, A4, A34: at every step of a commit the driver is suspended while another process does one of INTERRUPTIONS."""
 
     def run(k: int) -> At:
         bench = Bench(topics=PERSISTENT)
@@ -170,7 +172,7 @@ def test_a_zombie_that_wakes_after_other_work_commits_at_most_once(name: str, em
         bench.finish()
         rows = bench.labels(T).count("app.1")
         assert rows == bench.labels(U).count("app.1"), gate.hit
-        assert rows == (not empty if told else rows) <= 1, gate.hit  # who was told that it committed finds its rows, and no others
+        assert rows == (not empty if told else rows) <= 1, gate.hit  # after the reply "committed" its rows are visible, once
         return gate
 
     each(run)
@@ -178,12 +180,12 @@ def test_a_zombie_that_wakes_after_other_work_commits_at_most_once(name: str, em
 
 @pytest.mark.parametrize("name", ["sweep", "retention", "successor", "successor-and-retention"])
 def test_a_late_abort_after_other_work_changes_nothing(name: str) -> None:
-    """A36: at every step of Spark's abort others end the transaction, and even forget it. That is what was wanted: no error."""
+    """A36: at every step of Spark's abort other processes end the transaction, or also drop it. The abort raises no error."""
 
     def run(k: int) -> At:
         bench = Bench(topics=PERSISTENT)
         work = bench.work(1)
-        with pytest.raises(Crashed):  # dies with its data appended
+        with pytest.raises(Crashed):  # crashes after its data was appended
             bench.instream(At(4, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(work)
         gate = At(k, meanwhile=lambda: INTERRUPTIONS[name](bench))
         bench.instream(gate).coordinator.abort_attempt(work.app, work.app_topic, work.claim)
@@ -197,14 +199,16 @@ def test_a_late_abort_after_other_work_changes_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["sweep", "retention", "other"])
 def test_a_reader_suspended_during_other_work_reads_a_consistent_state(name: str) -> None:
-    """A28, A29: at every step of a read others end, snapshot, compact and commit; what it shows is a prefix of what there is."""
+    """A28, A29: at every step of a read other processes end transactions, write snapshots, compact and commit. The read returns a
+    prefix of the final rows.
+    """
 
     def run(k: int) -> At:
         bench = prepared()
         gate = At(k, meanwhile=lambda: INTERRUPTIONS[name](bench))
         party = bench.instream(gate)
         seen = bench.labels(T, party)
-        gate.k = -1  # it has been interrupted, or never will be
+        gate.k = -1  # no later call is interrupted
         bench.finish()
         whole = bench.labels(T)
         assert seen == whole[: len(seen)], gate.hit
@@ -234,7 +238,7 @@ def test_a_sweeper_suspended_during_other_work_does_no_harm(name: str) -> None:
 
 
 def test_a_transaction_over_a_terminated_topic_stalls() -> None:
-    """What the older model cannot do: the decision stands in the log of the topic, so a topic that takes no entry holds it up."""
+    """A limit of the marker-based model: each topic's own log must take the marker, and a terminated topic takes no entry."""
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     txn = party.coordinator.begin(topics=[T, U])
@@ -246,7 +250,7 @@ def test_a_transaction_over_a_terminated_topic_stalls() -> None:
     assert bench.labels(T) == []
     assert len(bench.instream().sweeper.sweep().stalled) == 1
     bench.late()
-    assert bench.labels(T) == []  # a reader that looks into it has nothing to wait for, and sees what is below as before
+    assert bench.labels(T) == []  # a late reader does not wait for the marker, and still hides the row
 
 
 def test_a_transaction_that_stalls_fails_no_reader_and_nothing_else_of_a_sweep() -> None:
@@ -276,8 +280,8 @@ def test_appends_after_a_seal_are_refused() -> None:
         party.coordinator.append(txn, {T: [bench.part("a")]})
     with pytest.raises(TopicSealed):
         party.coordinator.append(None, {T: [bench.part("p")]})
-    party.coordinator.end(txn, commit=True)  # nothing of it is there: no marker is missed
-    with pytest.raises(OptionError, match="never spans both kinds"):  # T goes on as topic://, U does not
+    party.coordinator.end(txn, commit=True)  # the transaction has no rows in T, so it needs no marker there
+    with pytest.raises(OptionError, match="never spans both kinds"):  # T is migrated to topic://, U is not
         party.coordinator.commit(bench.work(1))
     assert bench.labels(T) == bench.labels(U) == []
 
@@ -295,7 +299,9 @@ def test_a_migration_waits_for_open_transactions() -> None:
 
 @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.name)
 def test_a_seal_falls_at_every_step_of_a_commit_and_fails_at_every_step(fate: Fate) -> None:
-    """A commit that succeeds has all its rows below the seal; one that does not has none. It never stalls: no migration cuts it."""
+    """A migration seals the topic at every step of a commit. A successful commit has all of its rows below the seal, a failed one
+    has no row. No transaction stalls.
+    """
 
     def run(k: int) -> At:
         bench = Bench(topics=PERSISTENT)
@@ -337,7 +343,7 @@ def test_a_deleted_topic_leaves_nothing_behind() -> None:
 
 
 def test_a_compaction_never_restores_entries_deleted_by_another_one() -> None:
-    """At every step of a compaction others commit, acknowledge and compact."""
+    """At every step of a compaction another process commits, acknowledges and compacts."""
 
     def run(k: int) -> At:
         bench = Bench(topics=PERSISTENT)
@@ -372,7 +378,9 @@ def test_a_compaction_never_restores_entries_deleted_by_another_one() -> None:
 
 @pytest.mark.parametrize("fate", [Fate.LOSE_REQUEST, Fate.LOSE_REPLY, Fate.CRASH_AFTER], ids=lambda fate: fate.name)
 def test_a_topic_is_never_trimmed_above_its_snapshot(fate: Fate) -> None:
-    """What lies above the snapshot is replayed: without it, rows of aborted transactions could not be told from others."""
+    """Readers replay the log above the snapshot. If a trim removed entries there, they could not recognize rows of aborted
+    transactions.
+    """
 
     def run(k: int) -> At:
         bench = Bench(topics=PERSISTENT)
@@ -397,7 +405,7 @@ def test_a_topic_is_never_trimmed_above_its_snapshot(fate: Fate) -> None:
 
 @pytest.mark.parametrize("fate", [Fate.GO, Fate.CRASH_AFTER], ids=["whole", "cut-short"])
 def test_a_topic_is_deleted_at_every_step_of_a_commit(fate: Fate) -> None:
-    """Whoever deleted it may die of it: a sweep finishes that, and no transaction is held up for ever."""
+    """The deletion itself may crash. A sweep finishes it, and no transaction stays undecided."""
 
     def run(k: int) -> At:
         bench = Bench(topics=PERSISTENT)

@@ -60,7 +60,7 @@ def keep(bench: Bench, **limits: int | bool) -> None:
 
 
 def sweep(bench: Bench, party: InStream | None = None) -> None:
-    """Everything that sweepers do, once."""
+    """Run every job of the sweepers once."""
     party = bench.instream() if party is None else party
     party.sweeper.sweep()
     Sweeper(party.cluster, transaction_buffer(party.cluster)).sweep()
@@ -74,7 +74,9 @@ def later(bench: Bench) -> None:
 
 
 def prepared() -> Bench:
-    """Three rows of 4 bytes, one of them plain, an aborted one, and a subscription that has done the first; migrated."""
+    """A migrated topic with three visible rows of 4 bytes (one of them plain) and an aborted row. A subscription has acknowledged
+    the first row.
+    """
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     party.coordinator.acks.create(str(T), "s")
@@ -140,7 +142,7 @@ def test_retention_trims_whole_transactions() -> None:
     party.coordinator.end(txn, commit=True)
     party.coordinator.append(None, {T: [bench.part("d")]})
     party.coordinator.acks.create(str(T), "s")
-    party.coordinator.acks.acknowledge([up_to(str(T), "s", end_of(2))])  # its first two rows
+    party.coordinator.acks.acknowledge([up_to(str(T), "s", end_of(2))])  # the first two rows of the transaction
     migrate(bench)
     keep(bench, retention_bytes=15)
     assert trim(bench).rows == 0
@@ -159,7 +161,7 @@ def test_readers_of_trimmed_rows_get_an_error() -> None:
     reading = read(bench)
     with pytest.raises(DataLoss, match=rf"{T} was trimmed by retention up to 6:0: its rows after 1 up to there"):
         check_trims(LogRange(reading, first, reading.cut), {})
-    check_trims(LogRange(reading, last, reading.cut), {})  # it had got the last row: what lies behind it were markers
+    check_trims(LogRange(reading, last, reading.cut), {})  # a reader at the last row misses nothing: only markers follow
     assert reading.last_change(0) == reading.segments[0].sealed_at
     assert [number for number, _ in reading.published(0, reading.cut)] == [last]
 
@@ -192,7 +194,7 @@ def test_a_fully_trimmed_topic_leaves_only_its_name() -> None:
 
 
 def check_only_the_name_is_left(bench: Bench) -> None:
-    """Of the persistent topic: its record, and the SEAL by which everybody knows that nothing above it counts."""
+    """Check that only the record and the SEAL of the persistent topic are left. By the SEAL all entries above it are void."""
     kept = [key.path for key in bench.state.records if "persistent%3A%2F%2Fpublic%2Fdefault%2Ft" in key.path]
     assert [path.split("/")[2] for path in kept] == ["logs"], kept
     record = bench.instream().topics.get(T).layout
@@ -201,12 +203,12 @@ def check_only_the_name_is_left(bench: Bench) -> None:
 
 
 def parts(bench: Bench) -> dict[int, Part]:
-    """Those of the persistent topic by their numbers."""
+    """Return the parts of the persistent topic by their numbers."""
     return {found.id: part for found in bench.instream().buffer.read(T).ledgers() for part in found.parts}
 
 
 def check_no_row_is_gone(bench: Bench, before: dict[int, Part], why: str) -> None:
-    """But those of which the record says so; each that is given lies on the disk."""
+    """Check that exactly the rows above the trimmed number of the topic's record are visible, and that their files exist."""
     trimmed = bench.instream().topics.get(T).layout.trimmed_log
     left = {number: part for number, part in before.items() if number > trimmed}
     assert parts(bench) == left, why
@@ -278,7 +280,7 @@ def test_entries_of_a_zombie_above_the_seal_are_deleted() -> None:
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER])
 @pytest.mark.parametrize("end", [lambda bench: keep(bench, retention_ms=1, despite_subscriptions=True), deleted])
 def test_a_sweep_that_dies_while_deleting_is_finished_by_the_next(end: Callable[[Bench], object], fate: Fate) -> None:
-    """At every write of every sweep: until the record says so no row is gone, and in the end all is."""
+    """A sweep crashes at each of its writes. No row is missing before the record shows its trim; in the end all are removed."""
 
     def run(k: int) -> At:
         bench = prepared()
@@ -303,7 +305,9 @@ def test_a_sweep_that_dies_while_deleting_is_finished_by_the_next(end: Callable[
 
 
 def test_a_sweep_takes_no_cursor_that_a_migration_to_another_name_has_found() -> None:
-    """Somebody else made `y` once the cursors were there: it never was the topic that goes on, so it never lets go of anything."""
+    """A migration to Y fails after it has read the cursors, because another process creates Y. Then the topic is migrated to Z at
+    each step of a sweep. The sweep leaves the cursors that this migration uses.
+    """
     cursor = paths.cursor(str(T), "s")
 
     def run(k: int) -> At:

@@ -43,7 +43,7 @@ def forgetful(url: str, **_: object) -> FaultyStore:
 def test_an_operation_that_loses_its_session_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata.cluster.cluster, "open_store", forgetful)
     url = f"memory://{tmp_path.name}-forgetful"
-    for first in (0, 1):  # whether the first view of each step is a lost one
+    for first in (0, 1):  # 0: the first view of each step loses its session; 1: a later one does
         topic = f"t{first}"
         with connect(url, ledgers=tmp_path.as_uri()) as cluster:
             store = cluster.client.cluster.store

@@ -17,7 +17,7 @@ FATES = [fate for fate in Fate if fate not in (Fate.GO, Fate.LATE)]
 
 
 def _storage_fate(fate: Fate, gate: At) -> None:
-    """Files know fewer ways to fail than records: restrict the gate to the store's calls."""
+    """Restrict the gate to calls of the metadata store, unless the fate is a crash: calls for files know no other fate."""
     if fate not in (Fate.CRASH_BEFORE, Fate.CRASH_AFTER):
         gate.kinds = ("write", "get", "keys", "index")
 
@@ -58,7 +58,9 @@ def test_a_commit_interrupted_at_every_step_is_atomic(fate: Fate, predecessor: b
 
 
 def _prepared() -> Bench:
-    """Something for every part of a sweep: committed, aborted, dead, a duplicate registration, an old header, a seal."""
+    """A bench on which every step of a sweep has work: committed, aborted and crashed transactions, a duplicate registration, an
+    old header, a seal.
+    """
     bench = Bench()
     bench.party().coordinator.commit(bench.work(1))
     bench.old()
@@ -106,11 +108,11 @@ def test_a_read_interrupted_at_every_step_does_no_harm(fate: Fate) -> None:
         k += 1
 
 
-# --- one is interrupted at every step by the whole of another -------------------------------------------------------
+# --- one operation is interrupted at every step by a whole other one ------------------------------------------------
 
 
 def _retention(bench: Bench) -> None:
-    """Time out, settle, fold and forget everything that can be, and once more."""
+    """Sweep until nothing is left to time out, settle, fold or expire."""
     bench.late()
     bench.party().sweeper.sweep()
     bench.old()
@@ -135,7 +137,7 @@ INTERRUPTIONS = {
 @pytest.mark.parametrize("name", INTERRUPTIONS)
 @pytest.mark.parametrize("empty", [False, True], ids=["rows", "empty"])
 def test_a_zombie_that_wakes_after_other_work_commits_at_most_once(name: str, empty: bool) -> None:
-    """A1, A4, A10, A27, A34: at every step of a commit the driver sleeps, others do all their work, the driver wakes."""
+    """A1, A4, A10, A27, A34: at every step of a commit the driver is suspended while another process does one of INTERRUPTIONS."""
     k = 0
     while True:
         bench = Bench()
@@ -162,7 +164,7 @@ def _txn_of(bench: Bench, attempt: str) -> str | None:
 
 @pytest.mark.parametrize("name", ["successor", "sweep", "retention", "successor-and-retention", "other"])
 def test_a_reader_suspended_during_other_work_reads_a_consistent_state(name: str) -> None:
-    """A10, A27, A28, A29: at every step of a read others settle, fold, forget and commit."""
+    """A10, A27, A28, A29: at every step of a read other processes settle, fold, expire and commit."""
     k = 0
     while True:
         bench = _prepared()
@@ -177,7 +179,7 @@ def test_a_reader_suspended_during_other_work_reads_a_consistent_state(name: str
 
 
 def _version_of(bench: Bench, name: str) -> None:
-    """The interruptions write version 1 of `app`; here it is at 3."""
+    """Run an interruption on a bench whose application `app` is at version 3: its successors write version 4, not 1."""
     if "successor" in name:
         bench.party().coordinator.commit(bench.work(4))
         if name.endswith("retention"):
@@ -254,7 +256,7 @@ def test_a_late_abort_never_ends_the_successor() -> None:
 
 
 def test_a_low_version_is_refused_not_dropped() -> None:
-    """A20: a new checkpoint under an old name, or a token that is too low."""
+    """A20: a query with a new checkpoint uses the name of an older query, or a version is lower than the last committed one."""
     bench = Bench()
     party = bench.party()
     party.coordinator.commit(bench.work(5))
@@ -280,8 +282,10 @@ def test_a_driver_that_is_behind_is_fenced() -> None:
 
 
 def test_an_empty_batch_is_not_taken_for_the_commit_of_the_attempt_it_fenced() -> None:
-    """A34, simulator seed 10173 of 511b272: the empty batch left `current` at the transaction that it had aborted. Once that header
-    was forgotten, its owner, back from a long sleep, took the version that the empty batch had committed for its own."""
+    """A34, simulator seed 10173 of 511b272: an empty batch aborted an earlier attempt and committed its version, but the
+    application's `current` still named the aborted transaction. After the header of that transaction had expired, its owner woke,
+    and took the committed version for its own commit.
+    """
     bench = Bench()
     decisions: list[str] = []
 
@@ -317,7 +321,7 @@ def test_a_random_application_expires_with_its_header() -> None:
 
 
 def test_a_seal_without_its_layout_is_finished_by_the_next_writer() -> None:
-    """The deleter died between seal and layout: a writer that is refused must not be refused for ever."""
+    """A deletion crashed after the seal, before the layout. The next writer is refused, and finishes the deletion."""
     bench = Bench()
     work = bench.work(1)
     with pytest.raises(Crashed):
@@ -364,14 +368,14 @@ def test_an_undecided_registration_stays_in_the_log_of_a_recreated_topic() -> No
 
 
 def test_listings_of_two_threads_do_not_disturb_each_other() -> None:
-    """One thread has listed an older state of the log; that must not take entries out of another thread's newer listing."""
+    """A thread that lists an older state of the log must not remove entries from the newer listing of another thread."""
     bench = Bench()
     coordinator = bench.party().coordinator
     coordinator.commit(bench.work(1))
     party = bench.party()
 
     def older_listing_ends() -> None:
-        """The other thread asked for the keys before version 2 was committed, and goes on only now."""
+        """Finish the listing of the other thread, which read the keys before version 2 was committed."""
         party.buffer.log.list(_Older(party.cluster.store.view(), 1))  # type: ignore[arg-type]
 
     coordinator.commit(bench.work(2))
@@ -384,7 +388,7 @@ def test_listings_of_two_threads_do_not_disturb_each_other() -> None:
 
 
 class _Older:
-    """A view whose list is older than its owner knows."""
+    """A view that lists only the first `count` keys, as an older view would."""
 
     def __init__(self, view: object, count: int) -> None:
         self._view, self._count = view, count
@@ -397,7 +401,7 @@ class _Older:
 
 
 class _Then:
-    """A view that lets something happen after its bodies were read."""
+    """A view that calls `then` after each read of bodies."""
 
     def __init__(self, view: object, then: object) -> None:
         self._view, self._then = view, then
@@ -412,7 +416,7 @@ class _Then:
 
 
 class _Silent(Clock):
-    """The store's time, which is not told when it is asked for the k-th time (ZooKeeper asks its servers in each new session)."""
+    """The store's clock. Its k-th answer, counted from 0, is Unavailable (ZooKeeper gets the time from its servers)."""
 
     def __init__(self, inner: Clock, k: int) -> None:
         self._inner, self._k, self.asked = inner, k, 0
@@ -431,7 +435,9 @@ class _Silent(Clock):
 
 
 def test_a_store_without_a_clock_leaves_no_transaction_open() -> None:
-    """A4: known to be not done, whenever it is asked; the transaction is ended now, and readers do not wait for its deadline."""
+    """A4: a commit that fails because the store does not tell its time has not committed, and leaves no OPEN transaction for whose
+    deadline readers would wait.
+    """
     for k in range(100):
         bench = Bench()
         party, work = bench.party(), bench.work(1)

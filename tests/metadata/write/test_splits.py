@@ -26,7 +26,9 @@ def tiles(topic: Topic) -> None:
 
 
 def divide(party: Client) -> None:
-    """Parts of the bench hold no rows: dividing one leaves the same path in every child, which a reader must see in none twice."""
+    """Let the coordinator divide a part by registering the same path in every child. (The parts of the bench hold no rows that
+    could be divided.)
+    """
     party.coordinator.rewrite = lambda part, segment, key, to: [(target.segment, part) for target in to]
 
 
@@ -90,7 +92,7 @@ def test_a_split_broken_off_anywhere_is_repaired_by_the_next_call(step: int, fat
 
 
 def test_two_splits_planned_from_one_layout_lose_no_range() -> None:
-    """A35: the second seal was made from a layout that is gone by the time it counts; it is void and its owner starts over."""
+    """A35: the second seal names a layout that the first seal has replaced. The second seal is void, and its split starts over."""
     bench = Bench()
     second = bench.party()
     interrupted = []
@@ -110,7 +112,7 @@ def test_two_splits_planned_from_one_layout_lose_no_range() -> None:
 
 
 def test_two_concurrent_splits_of_a_segment_split_it_once() -> None:
-    """From the same layout: both have what they asked for."""
+    """Both splits start from the same layout; both return the same two children."""
     bench = Bench()
     second = bench.party()
     interrupted = []
@@ -128,7 +130,7 @@ def test_two_concurrent_splits_of_a_segment_split_it_once() -> None:
 
 @pytest.mark.parametrize("when", ["Put /txn/id/", "Append /log/", "Put /txn/op/"])
 def test_a_writer_that_meets_a_seal_writes_to_the_children(when: str) -> None:
-    """A24: no stall, nothing lost or doubled, whichever step the seal comes before; nothing of it stays OPEN."""
+    """A24: the seal comes before different steps of a commit. The commit loses and duplicates no row, and leaves no header OPEN."""
     bench = Bench()
     splitter = bench.party()
     interrupted = []
@@ -168,7 +170,7 @@ def test_parts_staged_before_several_splits_and_a_merge_find_their_way() -> None
 
 
 def test_entries_above_a_seal_block_no_reader() -> None:
-    """It is void there, whatever its transaction, still OPEN, will be (protocol.md section 6, the first line of the table)."""
+    """A registration above a seal is void even while its transaction is OPEN (protocol.md section 6, first line of the table)."""
     bench = Bench()
     work = bench.work(1, topics=(T,))
     splitter = bench.party().topics
