@@ -14,7 +14,7 @@ from metadata.client.providers import Providers
 from metadata.common.errors import AckConflict, OptionError, SubscriptionExists
 from metadata.read.backlog import Lag, first_pending, lag, measure, pending, total
 from metadata.read.reading import Reading
-from metadata.read.selection import Earliest, Pattern, Position, selection_of
+from metadata.read.selection import LOG, Earliest, Pattern, Position, selection_of
 from metadata.records.names import topic_of
 from metadata.records.row_ranges import NONE, Row, Rows, before, end_of, minus, texts, union
 from metadata.rules.acks import up_to
@@ -83,18 +83,15 @@ class StreamCursors:
         numbers = offset.numbers()
         added = [(one, segment, numbers[one.log]) for one in readings if one.log in numbers for segment in one.segments]
         left_out: Mapping[str, Rows] = NOTHING
-        if (
-            offset.subscription == self.subscription or offset.cluster is None
-        ):  # offsets of older versions do not name the subscription
+        older_version = offset.cluster is None  # whose offsets do not name the subscription
+        if offset.subscription == self.subscription or older_version:
             if offset.read == self._selection.key:
                 return True
             begun = {*Logs(self._client(), before).successors()}
-            added = [
+            added = [  # (a log other than the cluster's is in the offset only if its topic was read before)
                 (one, segment, number)
                 for one, segment, number in added
-                if segment.topic.name not in begun
-                and not before.covers(segment.name, segment.topic.name)
-                and segment.name not in offset.positions
+                if one.log == LOG and segment.topic.name not in begun and not before.covers(segment.name, segment.topic.name)
             ]
         else:
             left_out = offset.done()

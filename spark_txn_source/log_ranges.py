@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -96,16 +96,19 @@ def limited(ranges: Sequence[LogRange], *, max_rows: int | None, max_bytes: int 
     """Return the end of a micro-batch in each log: whole transactions within the limits, at least one in all, and never beyond the
     next seal.
     """
-    ends = {one.log: min([one.end, *one.reading.seals(one.start, one.end)]) for one in ranges}
-    if max_rows is None and max_bytes is None:
-        return ends
-    if len(ranges) == 1:  # only several logs are ordered by publish times
+    if len(ranges) == 1:  # publish times order several logs; one log needs none, and reading them costs
         (one,) = ranges
         weights = one.reading.weights(one.start, one.end)
-        return {one.log: transitions.limited(weights, ends[one.log], max_rows=max_rows, max_bytes=max_bytes)}
-    return limits.ends_by_publish_time(
-        {one.log: _stretch(one, ends[one.log]) for one in ranges}, max_rows=max_rows, max_bytes=max_bytes
-    )
+        return {one.log: transitions.limited(weights, one.end, max_rows=max_rows, max_bytes=max_bytes, seals=_seals(one))}
+    ends = {one.log: transitions.limited((), one.end, seals=_seals(one)) for one in ranges}
+    if max_rows is None and max_bytes is None:
+        return ends
+    stretches = {one.log: _stretch(one, ends[one.log]) for one in ranges}
+    return limits.ends_by_publish_time(stretches, max_rows=max_rows, max_bytes=max_bytes)
+
+
+def _seals(one: LogRange) -> Collection[int]:
+    return one.reading.seals(one.start, one.end)
 
 
 def _stretch(one: LogRange, end: int) -> Stretch:

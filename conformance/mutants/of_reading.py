@@ -299,9 +299,9 @@ def limit_stops_the_stream(
     weights: Iterable[Weight],
     end: int,
     *,
-    max_rows: int | None,
-    max_bytes: int | None,
-    seals: Collection[int],
+    max_rows: int | None = None,
+    max_bytes: int | None = None,
+    seals: Collection[int] = (),
 ) -> Any:
     known = list(weights)
     found = real(known, end, max_rows=max_rows, max_bytes=max_bytes, seals=seals)

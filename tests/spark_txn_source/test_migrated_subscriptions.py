@@ -10,7 +10,7 @@ import pytest
 from test_migrated_streams import TO, migrate
 
 from conformance.harness.spark_driver import schema_of, source
-from metadata.common.errors import AckConflict
+from metadata.common.errors import AckConflict, OptionError
 from metadata.instream.topic_logs import TopicLogs
 from metadata.records import paths
 from metadata.records.names import persistent_name, topic_name
@@ -362,3 +362,28 @@ def pause(bench: SparkBench) -> None:
     now = time_ms(store)
     while time_ms(store) == now:
         continue
+
+
+def test_the_successor_of_a_dropped_topic_is_added_only_if_no_row_is_unacknowledged(bench: SparkBench) -> None:
+    """The offset keeps the position of the persistent topic that the query dropped before its migration."""
+    z = "topic://public/default/z"
+    options = {"subscription": "s", "topicsChanged": "continue", "maxRowsPerTrigger": "1"}
+    with connect(bench.url) as cluster:
+        bench.commit(X, [1])
+        bench.commit(X, [2])
+        cluster.topics.create(z, schema="n bigint")
+        for topic in (X, z):
+            cluster.subscriptions.create(topic, "s")
+        query = bench.stream([X, z], **options)
+        assert query.next() == [1]
+        query.reader.commit(query.at)
+        query = again(bench, query, z, **options)
+        migrate(bench)
+        send(cluster, 100, 101, topic=z)
+        assert [n for some in query.rest() for n in some] == [100, 101]
+        query.reader.commit(query.at)
+        assert query.at["log"] > 0
+        query = again(bench, query, [TO, z], **options)
+        with pytest.raises(OptionError, match=f"unacknowledged rows of {TO}"):
+            query.next()
+        assert left(cluster, TO) == [2]
