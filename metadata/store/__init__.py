@@ -25,7 +25,7 @@ def open_store(url: str, *, clock: Clock | None = None, create: bool = True) -> 
 
     `file:///folder` (SQLite in that folder), `zk://host:port[,host:port]/chroot`, `memory://name` (this process only), or a
     scheme that an installed package offers in the entry-point group `txnsegment.metadata_stores`.
-    `create`: make the folder, database or chroot on first use; without it a missing one is an error.
+    `create`: with True a missing folder, database or chroot is created; with False it is a ConfigurationError.
     Raises ConfigurationError (a URL, folder or server that cannot work), ClusterFormatError (not a txnsegment database, or one of a
     newer version), Unavailable (the servers cannot be reached in time).
     """

@@ -9,8 +9,8 @@ from metadata.store.contract import MAX_VALUE, Append, Delete, Write
 
 
 def check_writes(writes: Sequence[Write]) -> None:
-    """Raise ValueTooLarge for a value that does not fit, and ValueError for a call that is a bug of the caller. Nothing is written
-    then.
+    """Check a group before the backend sends it. Raises ValueTooLarge for a value above MAX_VALUE, and ValueError for a malformed
+    key or an empty value, which are bugs of the caller.
     """
     for write in writes:
         path = write.prefix.path if isinstance(write, Append) else write.key.path

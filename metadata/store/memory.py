@@ -1,7 +1,7 @@
-"""The in-memory store for tests: all stores of one `memory://name` in a process share one state.
+"""The in-memory store for tests. All stores of one `memory://name` in a process share one state.
 
-A key is a path with its partition key, as in a store that is distributed over servers: a path with another partition key is another
-record.
+A key is a path and a partition key. Two records may have the same path and different partition keys, as in a store that is
+distributed over servers.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from metadata.store.limits import check_writes
 class MemoryState:
     """The state of an in-memory store as plain values. Each method is one atomic step without waits or locks.
 
-    `copy` and `fingerprint` serve the exploration of schedules: two states with equal fingerprints behave alike. The cost of a get
-    or put does not depend on the number of records; the cost of a range scan depends on the records in the range.
+    The simulator's search over schedules uses `copy` and `fingerprint`: two states with equal fingerprints behave alike. The cost
+    of a get or put does not depend on the number of records. The cost of a range scan depends on the records in the range.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class MemoryState:
         return self.records.get(key)
 
     def keys(self, within: KeyRange) -> list[Key]:
-        """Return the keys in the range, ordered by path; without a partition in the range, the keys of all partitions."""
+        """Return the keys in the range, ordered by path. A range without a partition key covers all partition keys."""
         first, last, partition = within
         start = bisect_left(self._order, (first, ""))
         found = self._order[start : bisect_right(self._order, last, start, key=_path)]
@@ -101,7 +101,7 @@ class MemoryState:
         self.numbers[prefix] = max(self.numbers.get(prefix, 0), to - 1)
 
     def apply(self, writes: Sequence[Write], session: int) -> list[Record | None]:
-        """Apply the writes in order, all or (BadVersion) none."""
+        """Apply the writes in order. If one of them raises BadVersion, undo all of them and raise it."""
         undo: list[Callable[[], None]] = []
         try:
             return [self._apply(write, session, undo) for write in writes]
@@ -187,7 +187,9 @@ _index_key = itemgetter(0)
 
 
 def lost_race(path: str, expected: int, found: int | None) -> BadVersion:
-    """Build the BadVersion error. `expected` -1: the record should not exist. `found` None: the record does not exist."""
+    """Build the BadVersion error of a write whose `expect` does not match. `expected` -1: the record should not exist. `found`
+    None: the record does not exist.
+    """
     wanted = "should not exist" if expected == -1 else f"should have version {expected}"
     return BadVersion(f"{path} {wanted} but {'does not exist' if found is None else f'has version {found}'}.")
 
@@ -216,7 +218,7 @@ class MemoryStore(MetadataStore):
     """A session on an in-memory state."""
 
     def __init__(self, name: str | None = None, *, clock: Clock | None = None) -> None:
-        """`name`: the state is shared by all stores of this name in the process; None: a private state."""
+        """Begin a session. All stores of the same `name` in the process share one state. With None the state is private."""
         with _naming:
             self.shared = Shared() if name is None else _named.setdefault(name, Shared())
         self.clock = clock or SystemClock()
@@ -249,7 +251,7 @@ class MemoryStore(MetadataStore):
         return watch
 
     def lose_session(self) -> None:
-        """End the session as a server does after a timeout: ephemeral records are deleted, views raise SessionLost."""
+        """End the session as a server does after a timeout. Its ephemeral records are deleted, and its views raise SessionLost."""
         with self.shared.lock:
             gone = self.shared.state.end_session(self.session)
             self.session = self.shared.state.begin_session()

@@ -25,7 +25,7 @@ SPARE: Final = 64 * 2**20
 """Reserve files are created only if this many bytes are free, so that the reserve itself does not fill the disk."""
 PROBED: Final = 64 * 1024
 MOST_PROBED: Final = 8 * 2**20
-"""To diagnose a disk, a probe file is written: PROBED bytes plus the size of SQLite's log, at most MOST_PROBED."""
+"""`trouble_at` writes a probe file of PROBED bytes plus the size of SQLite's log, of which at most MOST_PROBED bytes count."""
 
 
 class Reserve:
@@ -64,8 +64,10 @@ class Reserve:
 
 
 def trouble_at(database: Path) -> StorageError | None:
-    """Return the error that the system reports for writing a file of the size of SQLite's log beside the database, or None. SQLite
-    itself does not report why a write failed.
+    """Write a probe file beside the database. Return the error of the operating system, or None if the write succeeds.
+
+    SQLite itself does not report why a write failed. The probe file is somewhat larger than SQLite's log, so that it needs as much
+    space.
     """
     log = database.with_name(f"{database.name}-wal")
     probe = database.with_name(f".{database.name}.{uuid.uuid4().hex}.probe").absolute()

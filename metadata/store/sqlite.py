@@ -1,7 +1,8 @@
 """The embedded store: SQLite in WAL mode in one folder, safe for many threads and processes of one machine.
 
-Every write group is one transaction that begins IMMEDIATE (so "busy" means not done) and is durable when it returns
-(synchronous FULL). Numbers of sequences have a table of their own and so are never used again.
+Every write group is one SQLite transaction. The transaction begins IMMEDIATE, so a busy database means that nothing was written. It
+is durable when the call returns (synchronous FULL), unless all writes of the group have `durable=False`. The last number of each
+sequence has a table of its own, so no number is used again after a delete.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ class SqliteStore(MetadataStore):
         busy_seconds: float = BUSY_SECONDS,
         lease_ms: int = LEASE_MS,
     ) -> None:
-        """`busy_seconds`: how long a write waits for the lock. `lease_ms`: how long ephemeral records outlive a killed process, by
-        the clock. Raises ConfigurationError, ClusterFormatError.
+        """Open the store. `busy_seconds`: how long a write waits for the lock. `lease_ms`: how long ephemeral records outlive a
+        killed process, measured by `clock`. Raises ConfigurationError, ClusterFormatError.
         """
         self.clock = clock or SystemClock()
         self.lease_ms = lease_ms
@@ -136,7 +137,7 @@ class SqliteStore(MetadataStore):
         if os.getpid() != self._pid:
             self._begin_process()  # threads do not survive a fork, and the session belongs to the parent
 
-    # --- sessions: ephemeral records live as long as a lease that a thread renews ---
+    # --- sessions: ephemeral records live as long as the lease of their session, which a thread renews ---
 
     def _session_now(self) -> int:
         with self._guard:
@@ -165,7 +166,7 @@ class SqliteStore(MetadataStore):
                         (self._expiry(), session, self.clock.now_ms()),
                     ).rowcount
             except StoreError as error:
-                # The lease may survive until the next turn; if not, the next turn finds that it has lapsed.
+                # The lease may still hold at the next renewal. If it has lapsed, that renewal finds out.
                 log.warning("the lease of session %d was not renewed: %s", session, error)
                 continue
             if not renewed:
@@ -184,7 +185,9 @@ class SqliteStore(MetadataStore):
 
 
 class SqliteView(View):
-    """A view on the store. Each call reads one snapshot of its own moment, so it is never older than the view."""
+    """A view of a SqliteStore. Each call reads a snapshot of the database that is taken at the call, so no read is older than the
+    view.
+    """
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
@@ -233,7 +236,7 @@ class _Watch(Watch):
 
 
 class _Poller:
-    """One thread that polls `PRAGMA data_version` while there are watches; every commit of another connection changes it.
+    """One thread that polls `PRAGMA data_version` while there are watches. Every commit of another connection changes this version.
 
     A watch on a key is woken when its record changed. A watch on a prefix is woken by any commit, because a check costs more than a
     wake-up.
@@ -282,7 +285,7 @@ class _Poller:
             try:
                 with self._database.reading() as connection:
                     (now,) = connection.execute("PRAGMA data_version").fetchone()
-                    # The watches are listed after the version was read, so every earlier watch sees this change.
+                    # The version is read before the watches are listed, so the list has every watch that existed then.
                     changed = [watch for watch in self._open() if _has_changed(connection, watch)] if now != version else []
                     version = now
             except StoreError:
@@ -301,8 +304,8 @@ def _has_changed(connection: sqlite3.Connection, watch: _Watch) -> bool:
 
 
 def _row_state(connection: sqlite3.Connection, key: Key) -> tuple[object, ...] | None:
-    """Return what a read would see. Version and rowid do not suffice: a record that was deleted and recreated may have
-    both again.
+    """Return version, value and index entries of a record, as a read sees them. Version and rowid alone would hide a change: a
+    record that is deleted and created again may get the same version and rowid.
     """
     row: tuple[object, ...] | None = connection.execute(
         "SELECT version, value, indexes FROM records WHERE path = ? AND partition = ?", key
@@ -311,7 +314,7 @@ def _row_state(connection: sqlite3.Connection, key: Key) -> tuple[object, ...] |
 
 
 def _apply(connection: sqlite3.Connection, write: Write, session: int | None) -> Record | None:
-    """Apply one write inside the transaction. Raises BadVersion, which undoes the whole group."""
+    """Apply one write inside the transaction. Raises BadVersion; the transaction is rolled back then, with the whole group."""
     if isinstance(write, Append):
         key = write.prefix.key(_next_number(connection, write.prefix))
         return _insert(connection, Record(key, write.value, 0, tuple(write.indexes)), None)
@@ -355,7 +358,7 @@ def _next_number(connection: sqlite3.Connection, prefix: Prefix) -> int:
             prefix,
         ).fetchone()
         taken = connection.execute("SELECT 1 FROM records WHERE path = ? AND partition = ?", prefix.key(number)).fetchone()
-        if not taken:  # numbers of records that were put directly are skipped
+        if not taken:  # if a record was put at this number directly, the next number is tried
             return int(number)
 
 

@@ -1,4 +1,4 @@
-"""The SQLite file of the embedded store: checks of its place, its schema, and one connection for each thread."""
+"""The SQLite file of the embedded store: the checks of its folder, its schema, and one connection for each thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE = "metadata.db"
 APPLICATION_ID = 0x54785367  # "TxSg"
 FORMAT = 1
 OF_THE_DISK = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
-"""Result codes by which SQLite reports a failed write without its cause."""
+"""SQLite's result codes for failures of the disk. They do not name the cause."""
 TURN_SECONDS = 0.001
 """How long a write waits between two tries to take the lock."""
 
@@ -42,7 +42,7 @@ NETWORK = {"nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "ncpfs", "afs"
 """File systems whose locks and shared memory do not suffice for SQLite's WAL (sqlite.org/wal.html)."""
 FUSE_LOCAL = {"fuseblk", "fuse.overlayfs", "fuse.fuse-overlayfs", "fuse.ext2fs", "fuse.fuse-ext2", "fuse.ntfs", "fuse.ntfs-3g"}
 
-# connections of a forked parent: neither used nor closed here, because closing would drop the parent's locks
+# Connections of the parent of a forked process. The child neither uses nor closes them: closing would drop the parent's locks.
 _inherited: list[sqlite3.Connection] = []
 
 
@@ -51,7 +51,9 @@ class _Connection(sqlite3.Connection):
 
 
 class Database:
-    """The file and its connections. Every failure becomes a StoreError that says what is known about the outcome."""
+    """The database file and its connections. An SQLite error in a read or write becomes Unavailable (nothing was changed) or
+    UnknownOutcome (the write may have been done).
+    """
 
     def __init__(self, folder: str, *, clock: Clock, create: bool, busy_seconds: float) -> None:
         self.path = Path(folder) / FILE
@@ -59,7 +61,7 @@ class Database:
         self._clock = clock
         self._busy_seconds = busy_seconds
         self._failed = False
-        """The disk failed in a COMMIT and nothing was written since, so another COMMIT may fail as well."""
+        """True after the disk failed in a COMMIT, until a later COMMIT succeeds."""
         self._pid = os.getpid()
         self._forget_connections()
         self._check_place(create)
@@ -102,8 +104,8 @@ class Database:
             )
 
     def _make_file(self) -> None:
-        """Create the file with mode 0600, whatever the umask: it holds the names of topics and readers. SQLite gives the files
-        beside it (-wal, -shm) the same mode. An empty file is an empty database.
+        """Create an empty file, which SQLite takes for an empty database. The mode is 0600 whatever the umask, because the file
+        will hold the names of topics and readers. SQLite gives the files beside it (-wal, -shm) the same mode.
         """
         try:
             os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))
@@ -113,8 +115,8 @@ class Database:
             ) from error
 
     def _open_first(self) -> None:
-        """Check that the file is a store, or create its schema. Several processes may do so at once; BEGIN IMMEDIATE lets one of
-        them do it.
+        """Check that the file is a store, or create the schema in an empty file. Several processes may call this at once. BEGIN
+        IMMEDIATE lets only one of them create the schema.
         """
         deadline = self._clock.monotonic() + self._busy_seconds
         while True:
@@ -201,7 +203,7 @@ class Database:
         return found if found is not None else self._connect()
 
     def _connect(self) -> sqlite3.Connection:
-        # `mode=rw`: a missing file is an error. Recreated here, it would be empty and readable by all.
+        # With `mode=rw` a missing file is an error. Otherwise SQLite would create an empty file that every user can read.
         connection = sqlite3.connect(
             f"{self.path.absolute().as_uri()}?mode=rw",
             uri=True,
@@ -242,7 +244,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """One snapshot for all statements of the block. Raises Unavailable: reading is safe to repeat."""
+        """Run all statements of the block on one snapshot. Raises Unavailable; a read may always be repeated."""
         connection = self._usable()
         try:
             try:
@@ -257,10 +259,12 @@ class Database:
 
     @contextmanager
     def writing(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
-        """One write transaction for the block; undone if the block raises. `durable`: on the disk when it ends. Without it a power
-        failure may take it back, with all that came after: the next durable one syncs the whole log up to itself.
+        """Run the block in one write transaction, which is rolled back if the block raises.
 
-        Raises Unavailable (known to be undone) or UnknownOutcome (the disk failed in the COMMIT).
+        `durable`: with True the transaction is on the disk when the block ends. With False a power failure may undo the
+        transaction, together with every later transaction that is not durable. The next durable transaction syncs all earlier ones.
+
+        Raises Unavailable (nothing was written) or UnknownOutcome (the disk failed in the COMMIT).
         """
         connection = self._usable()
         if not self._writing.acquire(timeout=self._busy_seconds):
@@ -282,9 +286,11 @@ class Database:
             self._writing.release()
 
     def _make_sure(self, connection: sqlite3.Connection) -> None:
-        """Write existing data again after a failed COMMIT. If the disk fails again, no requested write was tried, and that is
-        known. (Callers find the earlier outcome by reading. Without this test write, repeated unknown outcomes would look like a
-        record that keeps changing.)
+        """Test the disk after a failed COMMIT by a write that changes no data.
+
+        If the test fails, this method raises Unavailable, because the caller's write was not tried. Without the test the caller
+        would get UnknownOutcome each time, which looks like a record that keeps changing. Callers find the outcome of the earlier
+        write by reading.
         """
         try:
             self._begin(connection)
@@ -305,10 +311,10 @@ class Database:
     def _begin(self, connection: sqlite3.Connection) -> None:
         """Take the write lock. Raises sqlite3.OperationalError (busy) after `busy_seconds`.
 
-        This method polls by itself: SQLite's busy handler sleeps longer and longer, up to 100 ms, so the writer that has waited
-        longest polls least often. Polling costs some throughput. 8 writers on 2 busy cores, medians of 6 alternating runs, SQLite's
-        handler and this method: longest commit of a run 1,133 and 380 ms, 99th percentile 517 and 260 ms, median 20 and 35 ms, 100
-        and 70 commits a second.
+        This method polls by itself. SQLite's busy handler sleeps longer and longer, up to 100 ms, so the writer that has waited
+        longest polls least often. Polling costs some throughput. Measured with 8 writers on 2 busy cores (medians of 6 alternating
+        runs), SQLite's handler against this method: longest commit of a run 1,133 against 380 ms, 99th percentile 517 against 260
+        ms, median 20 against 35 ms, commits a second 100 against 70.
         """
         deadline = self._clock.monotonic() + self._busy_seconds
         connection.execute("PRAGMA busy_timeout=0")
@@ -392,8 +398,8 @@ def file_system(path: Path) -> str:
 
 
 def file_system_in(mountinfo: str, path: str) -> str:
-    """Return the result of `file_system` for a text of /proc/self/mountinfo (proc(5)): the last mount on the longest matching mount
-    point.
+    """Return the file system type of a path by the text of /proc/self/mountinfo (proc(5)). The longest mount point above the path
+    decides; of several mounts on that point, the last one.
     """
     best, kind = "", ""
     for line in mountinfo.splitlines():

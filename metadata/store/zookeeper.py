@@ -3,7 +3,7 @@
 A view is synced in the same round trip as its first reads, and ends with its session. A write group is one multi. `zookeeper_paths`
 maps keys and records to znodes; `zookeeper_write` handles failed multis.
 
-Limitation: a put that expects a Record keeps an ephemeral record ephemeral and a persistent one persistent.
+Limitation: a put with `ephemeral=False` that expects a Record does not make an ephemeral record persistent.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class ZooKeeperStore(MetadataStore):
         return self._writer.write(writes) if writes else []
 
     def skip(self, prefix: Prefix, to: int) -> None:
-        """Advance within the era if `to` is near, else to the next era that begins at or above it. All sequences of the folder move
-        together.
+        """Advance all sequences of the prefix's folder. If `to` is near, numbers of the open era are used up. Otherwise an era
+        opens whose first number is at least `to`.
         """
         self._eras.reach(prefix.path.rpartition("/")[0], to)
 
@@ -124,7 +124,9 @@ class ZooKeeperStore(MetadataStore):
 
 
 class ZooKeeperView(View):
-    """A view on the store. `listed`: the eras of each sequence folder at this process's last listing, which saves a request."""
+    """A view of a ZooKeeperStore. `listed` caches the eras of each sequence folder as this process last listed them, which saves a
+    request.
+    """
 
     def __init__(self, session: Session, listed: dict[str, list[int]]) -> None:
         self._session = session
@@ -167,7 +169,9 @@ class ZooKeeperView(View):
         ]
 
     def now_ms(self) -> int:
-        """Return the time by one measurement for the whole view, so that the time does not leap within a decision."""
+        """Return the servers' time. The whole view uses one measurement, so a change of a server's clock does not show within a
+        decision.
+        """
         if self._time is None:
             self._time = self._session.time(self._id)
         elif self._session.id != self._id:
@@ -179,9 +183,9 @@ class ZooKeeperView(View):
     def _sequence(self, parent: str, first_era: int, last_era: int) -> list[str]:
         """Return the keys of all sequences under a parent, in these eras.
 
-        Later eras are listed first: an era is closed before the next one opens, so a list that contains a later era's record is
-        followed by a complete list of the earlier era. One round trip, unless an era was opened since the last listing of this
-        process.
+        The highest era is listed first. An era is closed before the next one opens. So if the list of a later era has a record, the
+        list of an earlier era, taken afterwards, is complete. The call takes one round trip, or two if an era was opened since this
+        process last listed the folder.
         """
         root = self._session.root
         eras = [era for era in self._listed.get(parent, [0]) if first_era <= era <= last_era]
@@ -197,8 +201,8 @@ class ZooKeeperView(View):
         return [numbered_key(parent, era, name) for era, found in zip(eras, lists, strict=True) for name in _names(found)]
 
     def _walk(self, within: KeyRange) -> Iterable[str]:
-        """Yield the records of a range, folder by folder, one level in each flight. All keys in a range share the common prefix of
-        its ends.
+        """Yield the keys in a range, one level of folders after the other. The walk begins at the deepest folder that both ends of
+        the range share, because all keys in the range lie below it.
         """
         root = self._session.root
         common = _common(within.first, within.last)
@@ -230,7 +234,9 @@ class ZooKeeperView(View):
                     level.append(path)
 
     def _fly(self, requests: Sequence[Request]) -> list[Outcome]:
-        """Send a flight. The view's first flight is synced; later ones, on the same session, are not older."""
+        """Send requests in flights. The first flight of the view is synced. Later flights of the same session see at least the same
+        state.
+        """
         outcomes: list[Outcome] = []
         for start in range(0, len(requests), FLIGHT):
             part = requests[start : start + FLIGHT]

@@ -1,7 +1,8 @@
 """Connections to ZooKeeper's servers: TLS, and the diagnosis of failed connections.
 
-kazoo makes its connections through a handler, retries for ever, and does not report why one failed. Most causes are temporary (a
-server restarts, a quorum elects a leader). An untrusted certificate is not, so waiting callers get that error at once.
+kazoo makes its connections through a handler. It retries without end and does not report why a connection failed. Most causes are
+temporary (a server restarts, a quorum elects a leader). An untrusted certificate is a permanent cause, so waiting callers get that
+error at once.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ Address = tuple[str, int]
 
 
 class Connections(SequentialThreadingHandler):
-    """kazoo's handler. When a failure is permanent, `refusal` is set and `refused` is called, from kazoo's thread.
+    """kazoo's handler. When a failure is permanent, the handler sets `refusal` and calls `refused`, from kazoo's thread.
 
-    A refusal counts once one server has refused twice: until then another server of the ensemble may accept.
+    A refusal is permanent if the same server has refused twice. After one refusal another server of the ensemble may still accept.
 
-    A starting server may accept a connection and drop it, and a stopped machine answers nothing, while kazoo would wait for the
-    session timeout. So after `answer_seconds` without an answer another connection is made with twice the time (slow servers are
-    reached, too), and so on up to kazoo's own limit.
+    A stopped machine answers nothing, and a starting server may accept a connection without an answer. kazoo would wait for the
+    session timeout. So the first connection is given up after `answer_seconds` without an answer. Each further connection gets
+    twice the time, up to kazoo's own limit, so that slow servers are reached, too.
     """
 
     def __init__(self, tls: ssl.SSLContext | None, refused: Callable[[], None], answer_seconds: float) -> None:
@@ -51,7 +52,7 @@ class Connections(SequentialThreadingHandler):
             tls.sslsocket_class = _TlsSocket
 
     def connected(self) -> None:
-        """Reset the failure counts: a session has its connection."""
+        """Reset the failure counts, because the session is connected."""
         self._answered, self._patience = True, self._answer_seconds
         self._once.clear()
         self._probed.clear()
@@ -127,10 +128,10 @@ class Connections(SequentialThreadingHandler):
         self._once.add(address)
 
     def _probe(self, address: Address, server: str) -> None:
-        """Ask a server that hangs up whether it speaks TLS. A server with the other TLS setting only hangs up, as does a starting
-        one.
+        """Find out whether a server that drops connections has the other TLS setting. Such a server only drops connections, as a
+        starting server does.
 
-        The probe is made once for an address, after a second failed connection; a server that does not answer is probed up to
+        The first connection to an address is not probed. Later connections are probed until the server answers a probe, at most
         `PROBES` times.
         """
         if address not in self._once:
@@ -154,7 +155,9 @@ class Connections(SequentialThreadingHandler):
 
 
 class _TlsSocket(ssl.SSLSocket):
-    """Since TLS 1.3 a server refuses the client certificate only after the handshake, in place of its first answer."""
+    """A TLS socket that reports a refused client certificate to `failed`. Since TLS 1.3 the refusal comes after the handshake, in
+    place of the server's first answer.
+    """
 
     failed: Callable[[ssl.SSLError], None] | None = None
 

@@ -1,7 +1,8 @@
-"""The client's identity for ZooKeeper and the trusted authorities: from the driver's environment or a file that it names.
+"""The client's identity for ZooKeeper, and the authorities that it trusts. Both come from the driver's environment, or from a file
+that the environment names.
 
-They are never part of a URL or an option, which Spark shows (docs/operations.md). Credentials hide their values and cannot be
-pickled.
+Credentials are never part of a URL or an option, because Spark shows URLs and options (docs/operations.md). `Credentials` hides its
+values and cannot be pickled.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ VARIABLES: Final = (
 
 MECHANISMS: Final = ("DIGEST-MD5", "GSSAPI")
 SYSTEM: Final = "system"
-"""As TLS_CA: trust the authorities that the operating system trusts."""
+"""The value of TLS_CA for the authorities that the operating system trusts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def credentials(environment: Mapping[str, str] = os.environ) -> Credentials:
 
 
 def anonymous() -> Credentials:
-    """Return credentials without an identity but with the TLS settings of `credentials()`. Raises as it does."""
+    """Return credentials without an identity but with the TLS settings of `credentials()`. Raises ConfigurationError."""
     return replace(credentials(), digest=None, sasl={}, given=())
 
 

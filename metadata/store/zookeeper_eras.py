@@ -1,11 +1,11 @@
 """The eras of sequences on ZooKeeper (protocol.md section 3).
 
-A sequential znode's ten digits count the creations of its parent in 32 bits. So each parent has numbered folders, one for each era,
-and a record that names the open era. An append checks that record in the same multi, so a paused process cannot append below a
-newer era. The next era opens long before the counter is full.
+ZooKeeper numbers sequential znodes by a 32-bit counter of their parent, which is too small for a log. So each parent has numbered
+folders, one for each era, and an era record that names the open era. An append checks the era record in the same multi, so a paused
+process cannot append to an older era. The next era opens long before the counter is full.
 
-A sequence that must advance to a number (`reach`) uses up numbers of its era if the number is near, because each era is permanent
-and adds one folder to every list of the sequence.
+`Eras.reach` advances a sequence to a number. If the number is near, it uses up numbers of the open era. It does not open another
+era then, because eras are permanent and each one adds a folder to every list of the sequence.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from metadata.store.zookeeper_paths import ERA_SIZE, era_folder, era_record
 from metadata.store.zookeeper_session import Session, change, get, stat
 
 ERA_FULL = 1_000_000_000
-"""Creations after which an era closes: below 2^30, where the counter read from the stat still has its sign."""
+"""Creations after which an era closes. Below 2^30 creations the `cversion` of the folder, from which they are counted, is still
+positive in its 32 bits.
+"""
 NEAR = 10_000
-"""Up to this many numbers are used up within an era: ten multis, and five round trips for the reads before and after them."""
+"""`reach` uses up at most this many numbers of an era, by ten multis and five round trips of reads."""
 STEP = 1_000
-"""Numbers used up by one multi: each creates and deletes a znode, some 250 bytes, so well below the limit of a multi."""
+"""Numbers used up by one multi. Each takes a create and a delete, some 250 bytes, so the multi stays well below its size limit."""
 
 
 @dataclass(slots=True)
@@ -68,7 +70,9 @@ class Eras:
             self._open.pop(parent, None)
 
     def move_on(self, parent: str) -> None:
-        """Open the next era, unless another process has done so. Raises Unavailable or UnknownOutcome; either may be repeated."""
+        """Open the next era, unless another process has opened it. Raises Unavailable or UnknownOutcome; the call may be repeated
+        after both.
+        """
         known = self._open.get(parent) or self._load(parent)
         self._move(parent, known, known.era + 1)
 
@@ -81,7 +85,9 @@ class Eras:
                 self._move(parent, known, max(known.era + 1, -(-to // ERA_SIZE)))
 
     def _count_on(self, parent: str, known: _Open, to: int) -> None:
-        """Use up the numbers of the open era below `to`, unless another era opens. The created znodes are never visible."""
+        """Use up the numbers of the open era below `to`, by creating and deleting znodes that no reader sees. Stop if another era
+        opens.
+        """
         place = era_folder(parent, known.era)
         guard, house = self._session.root + era_record(parent), self._session.root + place
         self._session.make_folders(place + "/0")
@@ -130,7 +136,7 @@ class Eras:
         return known
 
     def _begin(self, parent: str, folder_version: int | None) -> None:
-        """Create the era record. A parent's folder under /era may exist before its record, and is empty then."""
+        """Create the era record of a parent. Its znode may exist before, as an empty folder."""
         place = era_record(parent)
         path = self._session.root + place
         self._session.make_folders(place)

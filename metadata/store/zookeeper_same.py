@@ -1,8 +1,8 @@
-"""A check whether two lists of addresses lead to the same ZooKeeper servers: a znode created through one list is looked up through
-the other.
+"""A check whether two lists of addresses lead to the same ZooKeeper servers. A znode is created through one list and looked up
+through the other.
 
 The lookup uses no name and password: the addresses come from a file in the ledger root, and a writer of that file must not obtain
-the password. So the znode is readable by everybody; it is empty.
+the password. So the znode is readable by everybody. It is empty.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ log = logging.getLogger(__name__)
 CONNECT_SECONDS = 5.0
 LOOKS = 5
 BETWEEN_SECONDS = 0.1
-"""A server may lag behind the others for a moment, in spite of the sync."""
+"""Pause between two lookups. A server may lag behind the others for a moment, even after a sync."""
 
 
 def is_served_by(session: Session, hosts: Sequence[str]) -> bool:
-    """Return whether the servers `hosts` (`host:port` each) hold the store of this session. Also False if they cannot be reached;
-    the log says why. Raises Unavailable if the session's own servers do not answer.
+    """Return whether the servers `hosts` (`host:port` each) hold the store of this session. The result is also False if they cannot
+    be reached; the log gives the reason. Raises Unavailable if the session's own servers do not answer.
     """
     path = f"{session.root}{CLOCK}/{uuid.uuid4().hex}"
 

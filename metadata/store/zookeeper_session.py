@@ -1,7 +1,8 @@
 """One ZooKeeper session: connecting, identity, and the handling of lost connections.
 
-Reads are sent in flights: requests sent back to back on one connection, which the server answers in order. A flight is repeated
-after a lost connection, within the same session only. A group of writes is one multi, and is never sent twice.
+Reads are sent in flights. A flight is a list of requests that are sent back to back on one connection, and the server answers them
+in order. A flight is repeated after a lost connection, within the same session only. A group of writes is one multi, and is never
+sent twice.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 LOST = (ConnectionLoss, SessionExpiredError, OperationTimeoutError, ConnectionClosedError, KazooTimeoutError)
 AUTH_TRIES = 2
 FIRST_TRY = 0.25
-"""Share of the connect time that one connection may go unanswered before another one is made."""
+"""Share of the connect time after which a connection without an answer is given up for another one."""
 QUORUM = "/zookeeper/config"
 KNOWN = (NoNodeError, NodeExistsError, BadVersionError)
 Request = Callable[[KazooClient], Any]
@@ -68,12 +69,12 @@ def children(path: str) -> Request:
 
 
 def change(path: str, data: bytes, version: int = -1) -> Request:
-    """Request a change of the data; the result is the new stat. Only for changes that may be repeated."""
+    """Request a change of the data; the result is the new stat. The change must be safe to repeat, because flights are repeated."""
     return lambda client: client.set_async(path, data, version)
 
 
 class Session:
-    """A connection that is kept open, and the identity of its session."""
+    """One session, its client, and the credentials. The client reconnects by itself."""
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class Session:
         session_seconds: float,
         known: Credentials | None = None,
     ) -> None:
-        """`known`: the credentials to use (None: those of the environment)."""
+        """`known`: the credentials to use. None: the credentials that the environment gives."""
         self.hosts = hosts
         self.root = root
         self.clock = clock
@@ -113,7 +114,7 @@ class Session:
         self._known: ServerTime | None = None
 
     def on_connect(self, call: Callable[[KazooClient], None]) -> None:
-        """Call `call` whenever a connection was made, in the old or a new session. It runs in kazoo's thread and must not wait."""
+        """Have `call` called after each connect, in the old or a new session. `call` runs in kazoo's thread and must not wait."""
         self._on_connect = call
 
     # --- connecting ---
@@ -144,9 +145,9 @@ class Session:
             self._check_failures()
 
     def _check_failures(self) -> None:
-        """Raise ConfigurationError after a failed authentication, unless it is the first in a row.
+        """Raise ConfigurationError after `AUTH_TRIES` failed authentications in a row.
 
-        kazoo takes a connection that breaks during SASL for a wrong password.
+        One failure does not prove a wrong password, because kazoo reports the same for a connection that breaks during SASL.
         """
         if self._auth_failures >= AUTH_TRIES:
             self._auth_failures = 0
@@ -186,9 +187,10 @@ class Session:
         self._no_sasl = True
 
     def _settled(self, client: Any) -> bool:
-        """Return whether waiting for this client is over. The condition stays true, so that a late check sees it, too.
+        """Return whether waiting for this client is over. Once True, the result stays True, so a late check sees it, too.
 
-        (kazoo's AUTH_FAILED turns into CLOSED in a moment, and CLOSED is also the initial state of a client.)
+        kazoo's state is not enough for this: AUTH_FAILED becomes CLOSED in a moment, and CLOSED is also the initial state of a
+        client.
         """
         return client.connected or client is self._ended or client is not self._client or self._refusal() is not None
 
@@ -219,8 +221,8 @@ class Session:
         self._notify()
 
     def _learn_quorum(self, answer: Any) -> None:
-        """Note whether the server is standalone: then it has no quorum configuration. Asked again on every connection; until then:
-        not standalone.
+        """Note whether the server is standalone: a standalone server has no quorum configuration. Each connection asks again, and
+        counts as not standalone until the reply comes.
         """
         self._alone = answer.exception is None and not answer.value[0]
 
@@ -252,7 +254,7 @@ class Session:
                 return found
 
     def flight(self, requests: Sequence[Request], session: int | None = None) -> list[Outcome]:
-        """Send all requests, then wait for all answers: one round trip. Repeated if the connection was lost.
+        """Send all requests, then wait for all answers: one round trip. The flight is repeated if the connection was lost.
 
         Raises SessionLost if `session` is given and another session answered, Unavailable if no server answers in time.
         """
@@ -294,10 +296,10 @@ class Session:
     def fresh(self, requests: Sequence[Request], session: int | None = None) -> list[Outcome]:
         """Send a flight that sees everything acknowledged before it began, by any server to any client.
 
-        The flight starts with a write: later requests on the connection are answered after that write was applied here, and so
-        after all earlier writes in the global order. ZooKeeper's `sync` does not give that: on the leader it waits for nothing (a
-        commit acknowledged by a follower may not be applied there yet), and a leader that was cut off from its quorum answers it
-        too (ZOOKEEPER-1675). For a standalone server `sync` suffices.
+        The flight starts with a write. The server answers the later requests of the connection after it has applied that write, and
+        so after all earlier writes in the global order. ZooKeeper's `sync` does not guarantee that. On the leader `sync` waits for
+        nothing, so a commit that a follower has acknowledged may not be applied there yet. A leader that was cut off from its
+        quorum also answers `sync` (ZOOKEEPER-1675). For a standalone server `sync` suffices.
         """
         path = self.root + CLOCK
         while True:
@@ -353,7 +355,7 @@ class Session:
         self.flight([self.create("/" + "/".join(parts[: i + 1])) for i in range(len(parts))])
 
     def create(self, path: str, data: bytes = b"") -> Request:
-        """Request the creation of a znode. Only where an existing one does no harm."""
+        """Request the creation of a znode. Callers must accept that the znode already exists, because flights are repeated."""
         return lambda client: client.create_async(path, data, acl=self.acl)
 
     def _folder(self, path: str) -> Request:
@@ -362,7 +364,7 @@ class Session:
             return self.create(path)
 
         def era(client: KazooClient) -> Any:
-            # A sequence begins at 1 on every backend, so the counter is advanced once. In a multi, because another process may
+            # A sequence begins at 1 on every backend, so the counter is advanced once, in a multi: another process may
             # append as soon as the folder exists. If the folder exists, the multi fails as a whole, which does no harm.
             transaction = client.transaction()
             transaction.create(path, b"", acl=self.acl)
@@ -375,8 +377,8 @@ class Session:
     # --- time ---
 
     def time(self, session: int) -> ServerTime:
-        """Return the servers' time as measured in this session: on the current connection, and not more than `time_seconds` ago. It
-        lags behind by at most the round trip of the measurement. Raises SessionLost, Unavailable.
+        """Return the servers' time as measured in this session, on the current connection, and not more than `time_seconds` ago.
+        The time lags behind by at most the round trip of the measurement. Raises SessionLost, Unavailable.
         """
         found = self._measured
         if found is None or found.session != session or self.clock.monotonic() - found.at > self.time_seconds:

@@ -1,4 +1,4 @@
-"""The servers' time as measured by a session: the mtime of a znode that it has just written, which is the leader's clock."""
+"""The servers' time. A session measures it as the mtime of a znode that it has just written, which is set by the leader's clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 log = logging.getLogger(__name__)
 
 TIME_SECONDS = 10.0
-"""How long a measurement is used: a leader's clock may be set at any time."""
+"""Maximum age of a measurement. It is short, because a leader's clock may be set at any time."""
 LEAP_MS = 10_000
 """A clock change of at least this many ms is logged. (A measurement lags by the duration of its request.)"""
 
@@ -27,8 +27,9 @@ class ServerTime(NamedTuple):
 def learned(known: ServerTime | None, measured: ServerTime, began: float, hosts: str) -> ServerTime:
     """Return the time to use after a measurement whose request was sent after `began`.
 
-    The previous time continues if it is compatible with the measurement, so that a slow reply does not set the session's time back.
-    If it is not, the leader's clock was set or another server leads; then the new time counts, for all clients from now on.
+    If the previous time agrees with the measurement within the duration of the request, the previous time stays in use. So a slow
+    reply does not set the session's time back. If they disagree, the leader's clock was set or another server leads. Then the
+    measurement replaces the previous time.
     """
     if known is None:
         return measured

@@ -1,8 +1,8 @@
 """Wake-ups of kazoo's thread by a counter in place of a socket pair.
 
 kazoo writes a byte to the pair for each request, and its thread reads one byte for each request it sends. A pair holds 278 bytes on
-Linux; the next writer waits for the reader. That is a deadlock if the writer is kazoo's thread, which sets all watches again after
-a reconnect.
+Linux. When the pair is full, the next writer waits for the reader. If the writer is kazoo's thread itself, which sets all watches
+again after a reconnect, that is a deadlock.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import threading
 
 
 class WakeUps:
-    """Both ends in one, with the methods that kazoo uses of its sockets. It is readable while there are bytes that were sent and
-    not received; sending never blocks.
+    """Both ends of the channel in one object, with the methods that kazoo calls on its sockets. The channel is readable while it
+    holds bytes that were sent and not received. Sending never blocks.
     """
 
     def __init__(self) -> None:

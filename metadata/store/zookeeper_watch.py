@@ -1,5 +1,8 @@
-"""Wake-ups on ZooKeeper. A server's watch fires once and ends with its connection. So each watch is set again before its callback
-runs (on one connection a later read comes after it), and on every new connection all watches are set again and all callbacks run.
+"""Wake-ups on ZooKeeper.
+
+A server's watch fires once and ends with its connection. So a watch that fired is set again before its callback runs: the
+callback's reads follow on the same connection, so they see every change before the new watch. On every new connection all watches
+are set again and all callbacks run.
 """
 
 from __future__ import annotations
@@ -62,7 +65,9 @@ class _Watch(Watch):
         self._armed: set[str] = set()
 
     def arm(self, client: KazooClient) -> None:
-        """Set all watches that are not set. Failures are ignored: the next connection arms again, and wake-ups may be lost."""
+        """Set the watch on the server again. Failures are ignored, because the next connection arms again and wake-ups may be lost
+        by contract.
+        """
         with self._guard:
             self._armed.clear()
         self._set(client, self._path)

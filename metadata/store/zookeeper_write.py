@@ -1,8 +1,8 @@
 """Conversion of a write group into one ZooKeeper multi, and the handling of a failed multi.
 
-A failed multi changes nothing. If it failed for a reason outside of the caller's group (a missing folder, a new era of a sequence,
-a lost race of an unconditional put), the obstacle is removed and the group is sent again; nothing is done twice. A multi whose
-reply is lost is never sent again.
+A failed multi changes nothing. The cause may lie outside of the caller's group: a missing folder, a new era of a sequence, a lost
+race of an unconditional put. The writer then removes the cause and sends the group again. A multi whose reply is lost is never sent
+again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ATTEMPTS = 100
 
 
 class _Again(Exception):
-    """An obstacle was removed: plan and send the group again."""
+    """The cause of a failed multi was removed. The group is planned and sent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ class Writer:
         self._eras = eras
 
     def write(self, writes: Sequence[Write]) -> list[Record | None]:
-        """Implements MetadataStore.write. One round trip if every `expect` is ABSENT (of a put) or a Record, and the
-        folders exist.
+        """Implement MetadataStore.write. It takes one round trip if the `expect` of every put is ABSENT or a Record, that of every
+        delete is a Record, and all folders exist.
         """
         found: dict[str, _Found] = {}  # records that must be read before they can be written
         needed = [w.key for w in writes if isinstance(w, Put | Delete) and not _is_pinned(w)]
@@ -259,7 +259,7 @@ class Writer:
     # --- failing ---
 
     def _check(self, plan: _Plan, results: Sequence[Any], found: dict[str, _Found], needed: list[Key]) -> None:
-        """Return if the multi was done. Otherwise nothing was done: raise the caller's error, or remove the obstacle and raise
+        """Return if the multi succeeded. A failed multi changed nothing: raise the caller's error, or remove the cause and raise
         _Again.
         """
         errors = [
@@ -289,7 +289,7 @@ class Writer:
         )
 
     def _check_record(self, step: _Step, error: KazooException, found: dict[str, _Found], needed: list[Key]) -> None:
-        """Return if the group is worth another try, else raise."""
+        """Return if the group may be sent again, else raise the caller's error."""
         path = step.about
         read_before = any(key.path == path for key in needed)
         if isinstance(error, NotEmptyError) and step.role == "delete":
@@ -303,7 +303,7 @@ class Writer:
         if step.role == "create":
             (outcome,) = self._session.flight([get(step.znode)])
             if isinstance(outcome, NoNodeError):
-                raise lost_race(path, ABSENT, 0) from error  # it existed a moment ago
+                raise lost_race(path, ABSENT, 0) from error  # the record existed when the multi failed, and was deleted since
             data, state = outcome
             if data:
                 raise lost_race(path, ABSENT, state.version) from error
@@ -321,7 +321,7 @@ def _create_empty(path: str, acl: Any, ephemeral: bool, transaction: Any) -> Non
 
 
 def _is_pinned(write: Put | Delete) -> bool:
-    """Return whether `expect` holds all that the multi needs."""
+    """Return whether the multi can be planned from `expect` alone, without reading the record."""
     if isinstance(write.expect, Record):
         return not (isinstance(write, Put) and write.ephemeral)
     # a delete of a missing record sends nothing, so the record must be read
