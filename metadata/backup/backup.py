@@ -1,21 +1,21 @@
-"""Reading a consistent backup of a cluster's metadata while writers run: no locks, no writes (operations.md, Backup).
+"""Reading a consistent backup of a cluster's metadata while writers run (operations.md, Backup). No lock, no write.
 
-A backup is the log up to a number N at or below which everything is decided, as a reader sees it (protocol.md section 6), and the
-content of every other record at that moment. The order of reading makes it consistent:
+A backup has a log number N, at or below which everything is decided, as for a reader (protocol.md section 6). It holds the log up
+to N, and the content of every other record as of N. The order of reading makes the backup consistent:
 
-1. the end of the log; then applications, cursors, watermarks: their content comes from registrations that are in the log by now
-2. the log with its headers, until everything that its first listing contained is decided: its cut is N
-3. the headers of the transactions that step 1 found open; then applications and cursors again: `consistent_cut` derives their
-   content at N, or the reading starts over
-4. layouts, watermarks, schemas, as a reader does: everything folded, created or evolved by then is in them. A layout that shows a
-   seal above N starts the reading over. A watermark above N is replaced by that of step 1, and the log has the registrations in
-   between. A registration that was appended and dropped since step 1 starts the reading over, too
+1. Read the end of the log, then applications, cursors and watermarks. The log already has every registration that changed them.
+2. Read the log with its headers, until every entry of its first listing is decided. N is the cut of this log.
+3. Read the headers of the transactions that step 1 found open, then applications and cursors again. `consistent_cut` derives
+   their content at N. If it cannot, the attempt starts over.
+4. Read layouts, watermarks and schemas, as a reader does. They show everything that was folded, created or evolved by then.
+   The attempt starts over if a layout shows a seal above N, or if a registration was appended and left the log since step 1.
+   A watermark above N is replaced by that of step 1, and the log has the registrations in between.
 
-The marker-based model is read in between, in its own order (`metadata.backup.in_stream`): its pending-ack logs at the end of step
-1, the rest after the layouts, which show migrations, and before the schemas.
+The marker-based model has its own order (`metadata.backup.in_stream`). Its pending-ack logs are read at the end of step 1. The
+rest is read in step 4: after the layouts, which show migrations, and before the schemas.
 
-Transactions that are undecided at N are not in the backup. Headers, ops, claims and events are not either: everything in the backup
-is settled, so they count as expired. Random applications expire with their headers.
+Transactions that are undecided at N are not in the backup. Everything in it is settled, so it needs no headers, op records, pending
+acks or events; they count as expired. Random applications expire with their headers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ PAUSE_SECONDS = 0.01
 
 @dataclass
 class _Log:
-    """The log up to N with its verdicts. `entries`: the whole log, also above N."""
+    """The log with its verdicts. `number`: N, at or below which everything is decided. `entries`: the whole log, also above N."""
 
     number: int
     entries: list[Entry]
@@ -68,15 +68,15 @@ class _Log:
 
 @dataclass
 class BackupReader:
-    """Takes one backup. Results of a failed reading are reused by the next one."""
+    """Takes one backup. An attempt that fails with Moving leaves its cached results to the next attempt."""
 
     cluster: Cluster
     _buffer: TransactionBuffer = field(init=False)
     _in_stream: InStreamReader = field(init=False)
     _early: set[str] = field(default_factory=set)
-    """Transactions without a number that had committed before this reading began."""
+    """Transactions whose header has no number and that had committed before this attempt began."""
     _forgotten: set[int] = field(default_factory=set)
-    """Registrations whose header had expired before this reading began: all of their changes were visible by then."""
+    """Registrations whose header had expired before this attempt began. All of their changes were visible by then."""
 
     def __post_init__(self) -> None:
         self._buffer = transaction_buffer(self.cluster)
@@ -85,8 +85,8 @@ class BackupReader:
     def take(self, patience_seconds: float | None = None) -> Backup:
         """Take the backup. It contains everything that was acknowledged before the call.
 
-        `patience_seconds`: by default a minute more than a crashed owner's transaction can stay undecided. Raises BackupUnsettled
-        after that time.
+        `patience_seconds`: how long attempts are repeated. The default is the time after which any process may abort a transaction,
+        plus a minute. Raises BackupUnsettled after that time.
         """
         settings, clock = self.cluster.settings, self.cluster.clock
         if patience_seconds is None:
@@ -158,7 +158,7 @@ class BackupReader:
     # --- the log and its transactions ------------------------------------------------------------------------------
 
     def _log(self, view: View) -> _Log:
-        """Return the log, once everything in its first listing is decided. Raises Moving after WAIT_SECONDS."""
+        """Return the log as soon as every entry of its first listing is decided. Raises Moving after WAIT_SECONDS."""
         clock, until, first = self.cluster.clock, None, None
         while True:
             listing = self._buffer.log.list(view, again=self._buffer.still_open)
@@ -179,7 +179,7 @@ class BackupReader:
         return {t: None if r is None else Header.of(r) for t, r in zip(wanted, found, strict=True)}
 
     def _written(self, log: _Log, headers: Mapping[str, Header | None]) -> dict[str, list[Written]]:
-        """Return the listed registrations' writes by application. Raises Moving if a header expired during this reading."""
+        """Return the writes of the listed registrations, by application. Raises Moving if a header expired during this attempt."""
         found: dict[str, list[Written]] = {}
         gone = set()
         for entry in log.entries:
@@ -198,9 +198,7 @@ class BackupReader:
         return found
 
     def _registrations(self, view: View, log: _Log, watermarks: Mapping[Key, Watermark]) -> Iterable[Kept]:
-        """Yield the log up to N, with every registration settled, and the aborted records of void registrations that are not
-        folded.
-        """
+        """Yield the log up to N with all registrations settled, and aborted records for void registrations not yet folded."""
         newest = 0
         for entry in log.entries:
             if entry.number > log.number:
@@ -211,17 +209,18 @@ class BackupReader:
                 registration = registration.model_copy(update={"state": state})
                 yield from _aborted(entry.number, registration, watermarks)
             yield Kept(paths.LOG.key(entry.number), registration.to_bytes())
-        if newest < log.number:  # the cut lies just below an undecided registration: a void one stands for the numbers up to N
+        if newest < log.number:  # N lies just below an undecided registration: a void registration extends the log to N
             yield Kept(paths.LOG.key(log.number), Registration(publish_ms=view.now_ms(), state=Settled.VOID).to_bytes())
 
     # --- watermarks ------------------------------------------------------------------------------------------------
 
     def _watermarks(self, view: View, log: _Log, begun: int, before: Mapping[Key, Record]) -> dict[Key, Watermark]:
-        """Return watermarks at or below N: the current ones, or those of step 1 where the current one is above N and the log has
-        all registrations folded in between.
+        """Return the watermarks at or below N. A watermark above N is replaced by that of step 1; the log then has all
+        registrations folded in between.
 
-        Raises Moving if the log lacks one of them. Raises Moving also if a registration above `begun` (the end of the log before
-        the reading) was dropped from the log: its application may have been read before it, and then no record shows its version.
+        Raises Moving if the log lacks one of these registrations. Raises Moving also if a registration above `begun` (the end of
+        the log before this attempt) has left the log: its application may have been read before it committed, and then no record of
+        the backup shows its version.
         """
         found: dict[Key, Watermark] = {}
         for key, record in _records(view, paths.WATERMARKS).items():
@@ -239,7 +238,7 @@ class BackupReader:
         return found
 
     def _check_listed(self, log: _Log, segment: str, mark: Watermark, since: int) -> None:
-        """Raise Moving unless the log listing has all registrations of the segment's snapshot above `since` and up to N."""
+        """Raise Moving if the segment's snapshot has a registration above `since`, up to N, that the listing of the log lacks."""
         if mark.snapshot is None:
             return
         listed = {e.number for e in log.entries if segment in e.registration.segments}
@@ -250,7 +249,7 @@ class BackupReader:
 
 
 def _under_way(apps: Mapping[Key, Record], cursors: Mapping[Key, Record]) -> set[str]:
-    """Return the transactions that applications and cursors name."""
+    """Return the transactions that applications name as current and cursors as pending acks."""
     current = [Application.of(r).current for r in apps.values()]
     claims = [txn for r in cursors.values() for txn in Cursor.of(r).claims]
     return {*claims, *(c.txn_id for c in current if c is not None)}
@@ -281,7 +280,7 @@ def _cursors(number: int, before: Mapping[Key, Record], after: Mapping[Key, Reco
 
 def _aborted(number: int, registration: Registration, watermarks: Mapping[Key, Watermark]) -> Iterable[Kept]:
     """Yield the aborted records of a void registration: one for each segment whose watermark lies below it. A sweeper keeps the
-    same records. (If a transaction was registered twice, the last registration counts.)
+    same records. If a transaction was registered twice, its last registration counts.
     """
     if registration.state is not Settled.VOID:
         return
@@ -313,13 +312,11 @@ LEFT_OUT = (
     "/txn/subscription-events/",
     "/txn/segment-state/aborted/",
 )
-"""Prefixes of records that no backup holds, because they are expired or created again. (Aborted records are derived from
-the log.)
-"""
+"""Prefixes of records that no backup holds, because they are expired or created again. Aborted records are derived from the log."""
 
 
 def is_known(path: str) -> bool:
-    """Return whether backups handle this record: they contain it, or leave it out by design."""
+    """Return whether backups handle a record of this path, by holding it or by leaving it out on purpose."""
     kept = any(within.first <= path <= within.last for within in (*_PARTITIONS, paths.LOG.range()))
     return kept or path.startswith(LEFT_OUT) or (path.startswith("/persistent/") and in_stream.is_known(path))
 

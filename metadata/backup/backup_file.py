@@ -40,17 +40,17 @@ from metadata.store.contract import MAX_VALUE
 
 FORMAT = 1
 FORMAT_IN_STREAM = 2
-"""The format with records of the marker-based model: a version that knows only format 1 would restore them without advancing their
-logs.
+"""The format of a backup with records of the marker-based model. A version of txnsegment that knows only format 1 would restore
+these records without advancing their logs, so it must refuse the file.
 """
 ERA = 10**10
-"""Size of an era: a restore skips at most this many numbers of a log. No log allocates so many numbers after its backup."""
+"""Size of an era. A restore skips at most this many numbers of a log, and no log allocates so many numbers after its backup."""
 MAX_NUMBER = 10**17
-"""Upper limit of all numbers of logs and sequences: an era for each second of three hundred thousand years."""
+"""Upper limit of all numbers of logs and sequences. It leaves ten million eras."""
 LAST_MS = 253_402_300_799_999
 """The end of the year 9999."""
 SMALL, RATIO = 16 * 2**20, 64
-"""Limit of unpacked bytes: SMALL, or RATIO times the file's size if that is more."""
+"""Limit of unpacked bytes: SMALL or RATIO times the file's size, whichever is more."""
 CHUNK = 2**20
 MAX_HEAD = 2**20
 """Maximum length of a line without its record."""
@@ -68,9 +68,11 @@ Number = Annotated[Whole, Field(ge=0, le=MAX_NUMBER)]
 
 
 class Heading(JsonRecord):
-    """The heading of a backup. `number`: the log number up to which it holds everything, and above which nothing. `next_txn`: above
-    all transaction ids allocated by then. `restored`: as in the cluster's record. `topics`: number of topics of both kinds.
-    `in_stream`: the highest number in the logs of the marker-based model, or None.
+    """The first line of a backup.
+
+    `number`: the log number up to which the backup holds everything, and above which it holds nothing. `next_txn`: a number above
+    all transaction ids allocated by then. `topics`: the number of topics of both models. `restored`: as in the cluster's record.
+    `in_stream`: the highest number in the logs of the marker-based model; None if the backup has none.
     """
 
     txnsegment_backup: Whole = FORMAT
@@ -97,8 +99,9 @@ class Heading(JsonRecord):
 
     @property
     def following(self) -> int:
-        """The first number of the restored cluster's logs: above every number that the lost cluster can have allocated. (If that
-        cluster was itself restored, its numbers started at `lost.before`, even if the backup has none of them.)
+        """Return the first number of the restored cluster's logs. It is above every number that the lost cluster can have
+        allocated. If the lost cluster was itself restored, its numbers began at `lost.before`, even if the backup has none of
+        them.
         """
         last = max(self.number, self.in_stream or 0, *(lost.before for lost in self.restored or ()), 0)
         return (last // ERA + 1) * ERA
@@ -106,7 +109,7 @@ class Heading(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One record of a backup: its key and its bytes. Index entries are derived from them."""
+    """One record of a backup: its key and its bytes. Its index entries are derived from both."""
 
     key: Key
     value: bytes
@@ -114,7 +117,9 @@ class Kept:
 
 @dataclass(frozen=True)
 class Backup:
-    """A cluster's metadata when its log was decided up to `heading.number`. `sha256`: the checksum of the file's lines."""
+    """The metadata of a cluster at the moment when its log was decided up to `heading.number`. `sha256`: the checksum of all lines
+    before the last one.
+    """
 
     heading: Heading
     records: tuple[Kept, ...]
@@ -132,7 +137,7 @@ def write(path: Path, backup: Backup) -> int:
     lines = _lines(backup.heading, backup.records) + json.dumps({"sha256": backup.sha256}).encode() + b"\n"
     data = gzip.compress(lines, mtime=0)
     if len(lines) > _most(len(data)):
-        # uncompressed: `read` would refuse this compression ratio as a decompression bomb
+        # stored uncompressed, because `read` refuses this compression ratio as a decompression bomb
         data = gzip.compress(lines, compresslevel=0, mtime=0)
     on, path = disk(), path.absolute()
     unfinished = temporary_of(path)
@@ -162,8 +167,8 @@ def check_new(path: Path) -> None:
 
 
 def read(path: Path) -> Backup:
-    """Read and check a whole file. Memory and time are bounded by its size. Raises BackupDamaged (also for another format), which
-    names the line and the key; ConfigurationError if the file cannot be read.
+    """Read and check a whole file. Memory and time are bounded by the file's size. Raises BackupDamaged, which names the line and
+    the key, for a damaged file or another format. Raises ConfigurationError if the file cannot be read.
     """
     try:
         with disk().open(path.absolute()) as opened:
@@ -196,7 +201,7 @@ def _read(path: Path, lines: Iterator[bytes]) -> Backup:
 
 
 def _most(packed: int) -> int:
-    """Return the limit of unpacked bytes for a file size: a decompression bomb unpacks to a thousand times its size, a backup to
+    """Return the limit of unpacked bytes for a file size. A decompression bomb unpacks to a thousand times its size, a backup to
     about ten times.
     """
     return max(SMALL, RATIO * packed)
@@ -257,7 +262,7 @@ def _kept(path: Path, number: int, line: bytes) -> Kept:
 
 
 def _check(path: Path, number: int, heading: Heading, kept: Kept, before: Key | None) -> None:
-    """Raise BackupDamaged for a record that a backup with this heading cannot have at this place."""
+    """Raise BackupDamaged if a backup with this heading cannot have this record at this line."""
     key, line = kept.key, f"line {number} ({shown(kept.key.path[:200])})"
     if before is not None and key <= before:
         raise _damaged(path, f"{line} is not in order after {shown(before.path[:200])}")

@@ -1,16 +1,17 @@
 """Reading the marker-based model's part of a backup while writers run (docs/in_stream.md, Backups).
 
-The order of reading makes it consistent; no log is locked, nothing is written:
+The order of reading makes the backup consistent. No log is locked, nothing is written.
 
-1. pending-ack logs: plain acknowledgements count up to now. They are read before anything that they may result from: the log of
-   topic://, the transaction log, the topics' logs
-2. the transaction log: the backup contains exactly the transactions that have committed by its last entry
-3. the topics' logs, and the pending-ack logs again: data and claims are written there before COMMITTING is logged, so all of them
-   are found. Data of a transaction that had not committed at step 2 is left out, whatever its later outcome
+1. Read the pending-ack logs. Plain acknowledgements count only up to this moment. An acknowledgement may result from a
+   write, of the acknowledged rows or of what was computed from them. So the logs of such writes are read later: the log of
+   topic://, the transaction log, the topics' logs.
+2. Read the transaction log. The backup contains exactly the transactions that have committed by the last entry read.
+3. Read the topics' logs, and the pending-ack logs again. A transaction writes its data and pending acks before it logs COMMITTING,
+   so this step finds all of them. Data of a transaction that had not committed at step 2 is left out, whatever its later outcome.
 
-Everything in the backup is settled: it has no claim, no open transaction, and no marker except one at the end of a log, of a
-transaction that never existed, for readers that were beyond the last data. Snapshots of topics and pending-ack logs state that all
-earlier transactions have ended, so late entries of them do not count.
+Everything in the backup is settled. It has no pending ack and no open transaction. Its only marker is one at the end of a log,
+for a transaction that never existed, if readers had read beyond the last data. Snapshots of topics and pending-ack logs state that
+all earlier transactions have ended, so late entries of these transactions do not count.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ TRANSACTIONS = paths.log(TRANSACTION_LOG)
 
 @dataclass(frozen=True)
 class _Topic:
-    """One topic in the backup. `found`: its log; None for a deleted topic."""
+    """One topic in the backup. `found`: the kept part of its log; None for a deleted topic."""
 
     name: PersistentName
     layout: PersistentLayout
@@ -57,7 +58,9 @@ class _Topic:
 
 @dataclass(frozen=True)
 class _Subscription:
-    """One subscription in the backup. `state`: after its whole log; None for a deleted one. `cursor`: as in the backup."""
+    """One subscription in the backup. `state`: its state after its whole log; None for a deleted subscription. `cursor`: the cursor
+    that the backup holds.
+    """
 
     where: Where
     record: SubscriptionRecord
@@ -67,7 +70,7 @@ class _Subscription:
 
 @dataclass(frozen=True)
 class InStreamBackup:
-    """The marker-based model's part of one reading."""
+    """The marker-based model's part of a backup."""
 
     now_ms: int
     decided: Decided
@@ -83,12 +86,12 @@ class InStreamBackup:
 
     @property
     def shown(self) -> int:
-        """Return the number of topics, without migrated ones, which are counted under their new names."""
+        """Return the number of topics. Migrated topics are not counted, because their successors are."""
         return sum(topic.found is not None and topic.layout.migrated_to is None for topic in self.topics)
 
     @property
     def highest(self) -> int:
-        """Return the highest number in any log of the model, as far as the backup shows."""
+        """Return the highest number in any log of the model that the backup shows."""
         ends = [max(t.layout.trimmed_log, 0 if t.found is None else t.found.end) for t in self.topics]
         return max(self.decided.state.at, *ends, *(s.state.at for s in self.subscriptions if s.state is not None), 0)
 
@@ -131,12 +134,14 @@ class InStreamBackup:
 
 
 Begun = Mapping[Where, tuple[SubscriptionRecord, AckState | None]]
-"""Subscriptions before the transaction log was read; the state is None for deleted ones."""
+"""The subscriptions before the transaction log was read. The state of a deleted one is None."""
 
 
 @dataclass
 class InStreamReader:
-    """Reads the marker-based model's part of a backup. Results of a failed reading are reused by the next one."""
+    """Reads the marker-based model's part of a backup. An attempt that fails with Moving leaves its cached results to the next
+    attempt.
+    """
 
     cluster: Cluster
     buffer: InStreamBuffer = field(init=False)
@@ -148,12 +153,12 @@ class InStreamReader:
         self.log = TransactionLog(self.cluster)
 
     def begin(self, view: View) -> Begun:
-        """Do step 1. Raises Moving."""
+        """Do step 1 of the module's order. Raises Moving."""
         found = {where: SubscriptionRecord.of(record) for where, record in pending_ack.records(view)}
         return {w: (r, None if r.deleted_ms is not None else self._state(view, w, r)) for w, r in found.items()}
 
     def read(self, view: View, begun: Begun) -> InStreamBackup:
-        """Do steps 2 and 3. Raises Moving, CorruptRecord, StorageError."""
+        """Do steps 2 and 3 of the module's order. Raises Moving, CorruptRecord, StorageError."""
         now_ms = view.now_ms()
         decided = Decided(self.log.replay.read(view))
         record = view.get(paths.topic(TRANSACTION_LOG))
@@ -208,8 +213,8 @@ class InStreamReader:
     def _entries(
         self, view: View, where: Where, seen: SubscriptionRecord, after: int
     ) -> tuple[SubscriptionRecord, dict[int, AckEntry]]:
-        """Return the record of a subscription, read after the list of its log, and the log's entries above `after` that the
-        record's snapshot does not contain.
+        """Return the record of a subscription, and those entries of its log above `after` that the snapshot in the record does not
+        cover. The record is read after the log was listed.
         """
         make = partial(ManagedLog, self.cluster.store, paths.ack_log(*where, seen.life), AckEntry)
         log = self._acks.get((where, seen.life)) or self._acks.setdefault((where, seen.life), make())
@@ -224,12 +229,12 @@ class InStreamReader:
 
 
 def _stage(record: SubscriptionRecord) -> tuple[object, ...]:
-    """Return the fields that must not change between the steps."""
+    """Return the fields of a subscription's record that must not change between the steps."""
     return record.life, record.deleted_ms, record.moved
 
 
 def logs(kept: Kept) -> Iterator[Prefix]:
-    """Yield the logs that a record of a backup has, which a restore must advance."""
+    """Yield the logs that belong to a record of a backup. A restore advances them."""
     path = kept.key.path
     if path.startswith(paths.TOPICS.first):
         yield paths.log(paths.topic_at(path))
@@ -239,7 +244,7 @@ def logs(kept: Kept) -> Iterator[Prefix]:
 
 
 def in_file(kept: Kept, path: str) -> tuple[Kept, bytes] | None:
-    """Return the record, with large content replaced by a file name, and the content of that file at `path`; None if the record is
+    """Return the record with its large content replaced by the file name `path`, and that content. Return None if the record is
     small enough.
     """
     if kept.key != paths.topic(TRANSACTION_LOG) or len(kept.value) <= INLINE_BYTES:

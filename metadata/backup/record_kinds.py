@@ -37,7 +37,9 @@ AT_ONCE: Final = 256
 
 
 class Kind(NamedTuple):
-    """A kind of records: the pattern of their paths, their type, and the group of the pattern that is the partition key."""
+    """A kind of records. `path`: the pattern of their paths. `record`: their type. `partition`: the group of the pattern that is
+    the partition key; None for the empty key.
+    """
 
     path: re.Pattern[str]
     record: type[JsonRecord]
@@ -77,11 +79,11 @@ KINDS: Final = (
     _kind("/persistent/subscriptions/([^/]+)", SubscriptionRecord, 1),
     _kind(f"/persistent/acks/([^/]+)/[^/]+/log{_N}", AckEntry, 1),
 )
-"""The first matching kind counts."""
+"""All kinds. A path belongs to the first kind whose pattern matches it."""
 
 
 def kind_of(path: str) -> tuple[type[JsonRecord], Key] | None:
-    """Return the type and the whole key of the record under a path; None if the path belongs to no kind."""
+    """Return the type and the whole key of the record at a path; None if the path belongs to no kind."""
     for kind in KINDS:
         found = kind.path.fullmatch(path)
         if found is not None:

@@ -1,12 +1,12 @@
 """Restoring a backup into an empty store (operations.md, Backup).
 
 Numbers and ids start above everything that the lost cluster can have allocated: log numbers in the next era of 10^10, transaction
-ids in the next 10^12. The restored cluster has a new id and takes over the ledger root: the old store is refused from then on, and
-its sweepers delete nothing any more.
+ids in the next 10^12. The restored cluster has a new id and takes over the ledger root. From then on the old store cannot be
+opened, and its sweepers delete nothing.
 
-The store is claimed first (`/restoring`). It cannot be used until the cluster's record exists and the claim is deleted. An
-interrupted restore is completed by running it again with the same file, after a crash in any step; a completed one is not changed.
-A later run takes the claim over, and the earlier process fails at its next group of records.
+The store is claimed first, by the record `/restoring`. It cannot be used until the cluster's record exists and the claim is
+deleted. If a restore is interrupted at any step, running it again with the same file completes it. The later run takes over the
+claim, and a process of the earlier run fails at its next group of records. A repetition of a completed restore changes nothing.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ GROUP = 100
 
 @dataclass(frozen=True)
 class Restored:
-    """The result of a restore. `number`: the log is restored up to this number; new registrations get numbers from `next_number`
-    on. `again`: the backup had been completely restored there before, and this call changed nothing.
+    """The result of a restore. `number`: the log is restored up to this number. `next_number`: new registrations get numbers from
+    this one on. `again`: this backup had been completely restored into this store before, and the call changed nothing.
     """
 
     url: str
@@ -69,9 +69,9 @@ def restore(backup: Backup, service_url: str | None, *, ledgers: str | None = No
     """Create the cluster of a backup in an empty store, over the files that the backup names. A repeated call completes an
     interrupted one.
 
-    `ledgers`: the root to which the files were moved or copied; by default the backup's root. Raises RestoreRefused (the store is
-    in use, the root is another cluster's, or files are missing; nothing was changed unless the error says so), ConfigurationError,
-    StorageError, Unavailable.
+    `ledgers`: the root to which the files were moved or copied; by default the root that the backup names. Raises RestoreRefused if
+    the store is in use, the root belongs to another cluster, or files are missing; nothing was changed unless the error says
+    otherwise. Raises ConfigurationError, StorageError, Unavailable.
     """
     service = resolve(service_url)
     clock = clock or SystemClock()
@@ -79,8 +79,8 @@ def restore(backup: Backup, service_url: str | None, *, ledgers: str | None = No
     try:
         store = open_store(service.text, clock=clock, create=False)
     except ConfigurationError:
-        # No store exists, and a refusal must not leave one behind. (If the store exists but cannot be opened, the second open
-        # raises that error again.)
+        # No store exists. A refused restore must not create one, so the checks run on an empty store in memory. If the store
+        # exists but cannot be opened, the second open raises that error again.
         with MemoryStore(clock=clock) as empty:
             rehearsed = Restoration(backup, empty, service.text, storage, clock)
             rehearsed.check()
@@ -104,7 +104,7 @@ class Restoration:
     _files: dict[str, bytes] = field(default_factory=dict)
 
     def run(self) -> Restored:
-        """Check everything, then claim the store, fill it and release it. The store cannot be opened in between."""
+        """Check everything, then claim the store, fill it and release it. The store cannot be opened between claim and release."""
         number, following, records = self.backup.heading.number, self.backup.heading.following, self._records()
         done = Restored(self.url, self.storage.uri, number, following, len(records))
         if self._complete(records):
@@ -121,7 +121,7 @@ class Restoration:
         wait_for_deletes(self.storage, self.clock)
         self._check_taken(restoring)
         self._check_files(records, changed=True)  # a sweep of the old cluster may have deleted files before its root was taken over
-        clock_looks.look(self.store, self.clock)  # the first reading: elapsed time is measured from here
+        clock_looks.look(self.store, self.clock)  # the first observation of the clock: elapsed time is measured from here
         claim = self._put(claim, [self._cluster_record(claim, following)])
         self._release(claim)
         return done
@@ -137,8 +137,8 @@ class Restoration:
             self._check_files(records)
 
     def _records(self) -> list[Kept]:
-        """Return the records for the store: those of the backup, with applications marked `restored`, large content moved to files,
-        and the transaction id sequence advanced.
+        """Return the records for the store. These are the records of the backup with two changes: applications are marked
+        `restored`, and large content is moved to files. The advanced sequence of transaction ids is added.
         """
         found = []
         for kept in self.backup.records:
@@ -154,15 +154,15 @@ class Restoration:
         return [*found, Kept(paths.tc_sequence(), ids.to_bytes())]
 
     def _publish(self) -> None:
-        """Write the files of records that are too large. Their names contain the backup's checksum. A repeated restore writes them
-        again, because the first write may not be durable.
+        """Write the files of records that are too large. Their names contain the backup's checksum. A repeated restore writes the
+        files again, because the first write may not be durable.
         """
         for path, content in self._files.items():
             self.storage.replace(path, content)
 
     def _logs(self) -> list[Prefix]:
-        """Return the logs to advance. The marker-based model's transaction log is among them even if the backup has none, because
-        ids may be lost.
+        """Return the logs to advance. The transaction log of the marker-based model is always one of them: even if the backup has
+        no such log, ids may have been allocated after the backup.
         """
         return [paths.LOG, in_stream.TRANSACTIONS, *(p for kept in self.backup.records for p in in_stream.logs(kept))]
 
@@ -187,8 +187,8 @@ class Restoration:
     # --- checks before the first write -----------------------------------------------------------------------------
 
     def _complete(self, records: Sequence[Kept]) -> bool:
-        """Return whether this backup was completely restored into this store before, and the store is unchanged since. (The process
-        that restored it may have crashed before it could report success.)
+        """Return whether this backup was completely restored into this store before, and the store has no other records since. The
+        process that restored it may have crashed before it could report success.
         """
 
         def body(view: View) -> bool:
@@ -213,7 +213,9 @@ class Restoration:
             )
 
     def _begun(self) -> Restoring | None:
-        """Return the incomplete restore of this file, or None. Raises RestoreRefused for a restore of another file or root."""
+        """Return the incomplete restore of this backup in the store, or None. Raises RestoreRefused for an incomplete restore of
+        another backup or into another root.
+        """
         record = look(self.store, paths.RESTORING)
         if record is None:
             return None
@@ -242,8 +244,8 @@ class Restoration:
             )
 
     def _check_files(self, records: Sequence[Kept], *, changed: bool = False) -> None:
-        """Check that every file named by the backup exists: restore into memory, and list the files that this cluster names.
-        `changed`: the root belongs to the restored cluster already.
+        """Check that every file exists that the backup names: restore into memory, and list the files that this cluster names.
+        `changed`: the root already belongs to the restored cluster.
         """
         with MemoryStore(clock=self.clock) as store:
             for some in in_groups(records, GROUP):
@@ -263,7 +265,7 @@ class Restoration:
             raise self._without(f"{len(missing)} are missing, such as {missing[0]}.", changed)
 
     def _without(self, problem: str, changed: bool) -> RestoreRefused:
-        """Build the refusal because of missing files. It identifies the backup and names the grace period."""
+        """Build the error for missing files. It identifies the backup and names the grace period."""
         heading, days = self.backup.heading, self.backup.heading.settings.grace_period_ms / 86_400_000
         taken = datetime.fromtimestamp(heading.taken_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
         return RestoreRefused(
@@ -315,7 +317,7 @@ class Restoration:
         return self._put(mine, [Kept(paths.FOUNDING, Founding(id=claim.id).to_bytes())])
 
     def _put(self, claim: Record, some: Sequence[Kept]) -> Record:
-        """Write the missing ones of some records, in one group with a check of the claim. Return the new claim record. Raises
+        """Write those of the records that are missing, in one group with a check of the claim. Return the new claim record. Raises
         RestoreRefused.
         """
         keys = [kept.key for kept in some]
@@ -336,23 +338,23 @@ class Restoration:
             try:
                 return self.store.write(Put(paths.RESTORING, now.value, expect=now), *missing)[0]
             except (BadVersion, UnknownOutcome):
-                return None  # read again: the write is done, or another process has taken over the restore
+                return None  # the write is done, or another process has taken over the restore: read again
 
         return until(step)
 
     def _take_over(self, restoring: Restoring) -> None:
         """Write the restored cluster's mark into the root.
 
-        The mark keeps the previous owners, so that the same backup can be restored again. The claim has them, too: storage that
-        cannot replace a file atomically has no mark for a moment, and the restore may crash then. An existing mark of this restore
-        is written again, because it may not be durable.
+        The mark keeps the previous owners, so that the same backup can be restored again. The claim keeps them, too: storage that
+        cannot replace a file atomically has no mark for a moment, and the restore may crash then. A repeated restore writes its
+        mark again, because the first one may not be durable.
         """
         was = tuple(one for one in dict.fromkeys([*heirs(self.storage), *(restoring.was or ())]) if one != restoring.id)
         place = place_of(resolve(self.url), self.storage).in_mark()
         self.storage.replace(MARK, Mark(cluster=restoring.id, was=was, place=place).to_bytes())
 
     def _check_taken(self, restoring: Restoring) -> None:
-        """Raise RestoreRefused if another process has replaced the mark since."""
+        """Raise RestoreRefused if another process has replaced the mark of this restore."""
         if marked(self.storage) != restoring.id:
             raise RestoreRefused(
                 f"Another process has taken over the ledger root {self.storage.uri} at the same time.",
