@@ -29,7 +29,7 @@ def arrow_schema(struct: StructType) -> pa.Schema:
 
 
 def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """Return the batch with exactly the columns and types of `target`, matched by name, at every level.
+    """Return the batch with exactly the columns and types of `target`. Columns are matched by name, at every level.
 
     Columns are reordered and missing ones filled with nulls; integers, floats and decimals are widened; timestamps of any zone
     become UTC; large and dictionary types become normal ones. Fitting columns are not copied. Raises SchemaError that names the
@@ -137,8 +137,8 @@ def _struct(array: pa.StructArray, kind: pa.StructType, path: str) -> pa.Array:
 
 
 def _child(child: pa.Array, field: pa.Field, valid: pa.Array | None, path: str) -> pa.Array:
-    """Return one field of a struct. Where the struct is null, the non-nullable binaries of a variant are filled: Spark leaves nulls
-    there, and Parquet's writer refuses them.
+    """Return one field of a struct. Spark leaves nulls in the non-nullable binaries of a variant where the struct is null.
+    Parquet's writer refuses such nulls, so they are filled.
     """
     if valid is None or field.nullable or not child.null_count:
         return _conform(child, field.with_nullable(True) if valid is not None else field, path)

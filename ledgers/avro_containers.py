@@ -49,8 +49,8 @@ def container(data: bytes) -> Container:
 
 
 def writer_schema(metadata: Mapping[str, bytes]) -> Any:
-    """Return the schema of a container, parsed for fastavro. A schema with values of zero bytes is refused: an array could have any
-    number of them.
+    """Return the schema of a container, parsed for fastavro. Raises ValueError for a schema with values of zero bytes, because a
+    short file could hold an array with any number of them.
     """
     try:
         record: Record = parse(metadata["avro.schema"].decode())
@@ -83,7 +83,7 @@ def decoded(content: bytes, schema: Any) -> dict[str, Any]:
 
 
 def unpacked(raw: bytes) -> bytes:
-    """Return the content of a block: its one deflated record, which follows the count and the length."""
+    """Return the content of a block that has one deflated record. In `raw` the record follows the count and the length."""
     count, at = long(raw, 0)
     size, at = long(raw, at)
     if count != 1 or size != len(raw) - at:
@@ -129,8 +129,8 @@ def put_long(value: int) -> bytes:
 
 
 class OneRecord:
-    """Writer and reader of Avro containers with one record, byte for byte as fastavro writes them. The schema, most of such a file,
-    is encoded once; it is not parsed again for files that begin with the same bytes.
+    """Writer and reader of Avro containers with one record, byte for byte as fastavro writes them. The schema makes up most of such
+    a file. It is encoded once for all files, and not parsed again for a file that begins with the same bytes.
     """
 
     def __init__(self, schema: Any) -> None:

@@ -41,8 +41,7 @@ class Policy:
 
     target_bytes  approximate size of a compacted file; files of at least half of it are left alone
     min_files     shorter runs of small files are left alone
-    grows         a file is only rewritten into one with at least twice its rows, so a row is rewritten at most logarithmically
-    often
+    grows         a file is rewritten only into one with at least twice its rows; a row is then rewritten logarithmically often
     """
 
     target_bytes: int = TARGET_BYTES
@@ -60,7 +59,7 @@ class Unit:
 
     @property
     def bytes(self) -> int:
-        """Return the size of these parts within their file, in bytes."""
+        """Return the size of the unit's parts within their file, in bytes."""
         first = self.parts[0]
         if not isinstance(first, CompactedPart):
             return first.bytes
@@ -68,7 +67,7 @@ class Unit:
 
     @property
     def whole(self) -> Part:
-        """Return their rows as one part, for reading."""
+        """Return the rows of the unit's parts as one part, for reading."""
         first = self.parts[0]
         if not isinstance(first, CompactedPart):
             return first
@@ -79,8 +78,8 @@ class Unit:
 
 @dataclass(frozen=True)
 class Moved:
-    """The result of a merge: the new place of each part, the first and last ledger (inclusive), and the files and bytes before and
-    after.
+    """The result of a merge: the new places of the parts, the first and last ledger (inclusive), and files and bytes before and
+    after the merge.
     """
 
     parts: dict[Place, CompactedPart]
@@ -216,7 +215,9 @@ class _Output:
         return True
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add a batch. Small batches are joined first: writing a row group of thousands of them takes ten times as long."""
+        """Add a batch. Small batches are joined before they are written, because a row group of thousands of batches takes ten
+        times as long to write.
+        """
         self._waiting.append(batch)
         self._bytes += batch.nbytes
         if self._bytes > JOINED_BYTES or len(self._waiting) >= 1000:
@@ -242,9 +243,7 @@ class _Output:
 
 
 def _read(storage: LedgerStorage, units: Sequence[Unit]) -> Iterator[tuple[Unit, Iterable[pa.RecordBatch]]]:
-    """Yield the rows of each unit. Several small files are read at the same time, because most of the time is spent waiting for the
-    storage.
-    """
+    """Yield the rows of each unit. Several small files are read in parallel, because a read mostly waits for the storage."""
 
     def rows(unit: Unit) -> Iterator[pa.RecordBatch]:
         where = f"ledgers {unit.ledger} to {unit.last}"

@@ -1,4 +1,4 @@
-"""Detection of credentials in URLs, in any form, so that none is used or shown. For service URLs and ledger URIs."""
+"""Detection of credentials in service URLs and ledger URIs, so that txnsegment neither uses nor shows a credential."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def names_a_credential(uri: str) -> bool:
 
 
 def has_password(uri: str) -> bool:
-    """Return whether an `@` follows a user with a password, or on S3 an access key. Passwords may contain `/`, so an `@` after a
-    `:` anywhere counts as the end of one (on HDFS `host:port/` is not a password; in `file:` the path may contain both).
+    """Return whether an `@` follows a user with a password, or on S3 an access key. A password may contain `/`, so any `@` after a
+    `:` counts as the end of a password. Two forms are exempt: `host:port/` on HDFS, and the path of a `file:` URI.
     """
     for text in _readings(uri):
         scheme, found, rest = text.strip().partition("://")
@@ -34,14 +34,14 @@ def has_password(uri: str) -> bool:
 
 
 def holds_credentials(uri: str) -> bool:
-    """Return whether a URI holds a credential, or an unnamed text after its path that may be one. A path without a scheme that
-    begins with `/` holds none.
+    """Return whether a URI holds a credential, or text after its path that may be one. A path without a scheme that begins with `/`
+    holds none.
     """
     return not uri.startswith("/") and (names_a_credential(uri) or has_password(uri) or _has_unnamed(uri))
 
 
 def shown(uri: str) -> str:
-    """Return the text that an error shows for an unusable URI: without anything after its path, and "(not shown)" if it holds a
+    """Return the text by which an error shows an unusable URI. It ends with the path, and is "(not shown)" if the URI holds a
     credential. At most 300 characters.
     """
     if not uri.startswith("/") and (names_a_credential(uri) or has_password(uri)):

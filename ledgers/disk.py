@@ -118,7 +118,7 @@ def disk() -> Disk:
 
 @contextmanager
 def in_place_of_the_disk(simulated: Disk) -> Iterator[None]:
-    """For tests: within the block all local files are on the `simulated` disk."""
+    """For tests: replace the disk of this process by `simulated` within the block."""
     global _disk
     before, _disk = _disk, simulated
     try:

@@ -99,8 +99,8 @@ def _inner(header: dict[int, Any], field: int) -> dict[int, Any]:
 
 
 def _struct(raw: bytes, at: int, level: int) -> tuple[dict[int, Any], int]:
-    """Decode a struct of Thrift's compact protocol, of which Parquet's headers consist (page headers have no lists). Return it and
-    the offset after it. `level`: its nesting depth, itself included.
+    """Decode a struct of Thrift's compact protocol, in which Parquet's page headers are written (they have no lists). Return the
+    struct and the offset after it. `level`: the nesting depth of the struct, from 1.
     """
     if level > _LEVELS:
         raise BadPage("a page header is not what Parquet describes")

@@ -62,8 +62,9 @@ def _entries(
     *,
     headers: bool,
 ) -> Iterator[EntryBatch]:
-    """As `read_part`. `headers`: check the page headers of each entry before it is read. On an object store that costs a round trip
-    for each page, and such storage has checksums of whole files, so only `verify_part` checks there.
+    """Yield rows as `read_part` does. `headers`: also check the page headers of each entry before it is read. On an object store
+    this costs a round trip for each page. Object stores have checksums of whole files, so only `verify_part` checks page headers
+    there.
     """
     with _checked(storage, part, where) as (stream, file):
         stored = file.schema_arrow
@@ -186,7 +187,7 @@ def _open(storage: LedgerStorage, stream: pa.NativeFile, part: Part, where: str)
 
 
 def _difference(footer: Footer, part: Part) -> str | None:
-    """How the file's length or the CRC of its footer differs from the part's; None: it does not."""
+    """Return how the length of the file or the CRC of its footer differs from those of the part. None: neither differs."""
     length = part.file_bytes if isinstance(part, CompactedPart) else part.bytes
     if footer.file_bytes != length:
         return f"it has {footer.file_bytes} bytes instead of {length}"
@@ -213,8 +214,8 @@ def _missing(storage: LedgerStorage, part: Part, where: str) -> CorruptPart:
 
 
 def _leaves(schema: pa.Schema) -> list[range]:
-    """Return the Parquet column indexes of each top-level column. Names would be ambiguous: a name with a dot also matches inside a
-    struct.
+    """Return the Parquet column indexes of each top-level column. Names would not identify the columns: a name with a dot also
+    matches a field inside a struct.
     """
     edges = [0]
     for field in schema:

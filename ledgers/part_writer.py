@@ -39,7 +39,7 @@ class PartWriter:
         staging_id     id of the staging writer, stored in the file's metadata
         compression    zstd, lz4, snappy or none
         entry_bytes    an entry is closed before it holds more than this many bytes in memory
-        entry_rows     .. or more than this many rows
+        entry_rows     an entry is closed before it holds more than this many rows
         name_source    returns unique names of letters and digits
 
     The file becomes visible with `close`; a caller that stops earlier calls `discard`. All methods raise StorageError.
@@ -138,7 +138,7 @@ class PartWriter:
         return self._published()
 
     def _published(self) -> Part:
-        """Read the footer back, so that the registration describes the file as stored, not as intended."""
+        """Build the Part from the footer that was stored. So the registration describes the file on the storage."""
         try:
             with self._storage.open_input(self._path) as stream, explained("read back", self._path):
                 footer = read_footer(stream)
@@ -159,7 +159,7 @@ class PartWriter:
 
 
 def _repeating(batches: list[pa.RecordBatch]) -> list[str]:
-    """Return the columns worth a dictionary, judged by the first rows: at most half of the values are distinct.
+    """Return the columns for which a dictionary is worthwhile: at most half of the values in the first rows are distinct.
 
     Measured: dictionaries make such columns 1.5 times as fast to write and 1.3 times smaller, and other columns 1.2 times slower.
     """

@@ -53,7 +53,7 @@ def check_writable(schema: T.StructType) -> None:
 
 
 def check_types(schema: T.StructType) -> None:
-    """As `check_writable`, but metadata columns are allowed, and so is a schema without columns."""
+    """Check as `check_writable` does, but accept metadata columns and a schema without columns."""
     _check_struct(schema, "", 1)
 
 
@@ -189,7 +189,7 @@ def _widen(old: T.DataType, new: T.DataType, path: str, refuse: Refuse) -> T.Dat
 
 
 def project(full: T.StructType, wanted: T.StructType) -> T.StructType:
-    """Check the schema that a user requested, and return it nullable. It may subset, reorder or widen the topics' columns.
+    """Check the schema that a user requested, and return it nullable. It may leave out, reorder or widen columns of the topics.
 
     Raises SchemaError for an unknown name (with the nearest one) and for a type to which the column cannot be widened.
     """

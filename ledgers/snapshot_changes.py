@@ -30,8 +30,8 @@ def place(part: Part) -> Place:
 def moved(
     storage: LedgerStorage, head: SnapshotHead, parts: Mapping[Place, CompactedPart], first: int, last: int, *, name: str
 ) -> str | None:
-    """Write the snapshot that lists the ledgers of `head`, with the given parts of ledgers `first` to `last` at their new places.
-    Return the path of its head, or None if no part was found at its old place (all were moved or trimmed meanwhile).
+    """Write a new snapshot with the ledgers of `head`, in which the given parts of ledgers `first` to `last` are at their new
+    places. Return the path of its head. Return None if no part was found at its old place: all were moved or trimmed meanwhile.
 
     `name` is unique and begins with a letter or digit. Raises CorruptSnapshot, StorageError.
     """

@@ -13,7 +13,9 @@ _MOST: Final = 2**62
 
 
 def check_numbers(values: Sequence[Any], least: int, what: str) -> None:
-    """Check for whole numbers from `least`, small enough that a sum of some thousands fits into 64 bits."""
+    """Check for whole numbers of at least `least`. They must be small enough that the sum of some thousands of them fits into 64
+    bits.
+    """
     if any(type(value) is not int for value in values):
         raise ValueError(f"{what} are not numbers")
     if values and (min(values) < least or max(values) > _MOST):

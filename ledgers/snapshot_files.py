@@ -131,7 +131,7 @@ def block_record(ledgers: Sequence[Ledger]) -> dict[str, Any]:
 
 
 def _moved(parts: Sequence[Part]) -> dict[str, Any]:
-    """Return the columns with the compacted files and the places of parts in them."""
+    """Return the columns that describe compacted files and the places of parts in them."""
     files: dict[str, tuple[int, dict[str, Any]]] = {}
     file_of: list[int] = []
     gaps: list[int] = []
@@ -185,7 +185,7 @@ def _own_parts(record: dict[str, Any]) -> Iterator[Part]:
 
 
 def _moved_parts(record: dict[str, Any]) -> Iterator[Part]:
-    """As `_own_parts`, for a block with parts in compacted files."""
+    """Yield the parts of a block as `_own_parts` does, for a block with parts in compacted files."""
     files = [(f["path"], f["crc"], f["bytes"], tuple(f["groups"])) for f in record["files"]]
     gaps = iter(record["gaps"])
     before = end = 0
@@ -252,8 +252,8 @@ def make_header(path: str, blocks: Sequence[Block]) -> Header:
 
 
 def _around() -> tuple[bytes, bytes]:
-    """Return the bytes before and after the directory in the header of every ledger file, as fastavro writes them. Most of it is
-    the schema, which is so encoded only once.
+    """Return the bytes before and after the directory in the header of every ledger file, as fastavro writes them. They are mostly
+    the schema, so they are encoded only once.
     """
     out, mark = BytesIO(), "directory"
     fastavro.writer(out, _BLOCK, [], codec="deflate", sync_marker=bytes(16), metadata={_DIRECTORY: mark})

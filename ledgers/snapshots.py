@@ -78,9 +78,9 @@ class SnapshotFile:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Ledgers `ledger` to `last` of a chain whose rows are exactly one range of rows of one compacted file. A read of all of them
-    need not read the ledgers. `publish_ms` and `txn` (empty: none) are those of the first ledger; the other fields are as in
-    CompactedPart.
+    """Ledgers `ledger` to `last` of a chain whose rows are exactly one range of rows of one compacted file. A read of the whole run
+    uses this record and does not read the ledgers. `publish_ms` and `txn` (empty: none) are those of the first ledger. The other
+    fields have the meaning of those in CompactedPart.
     """
 
     ledger: int
@@ -190,7 +190,7 @@ def write_head(
     *,
     name: str,
 ) -> str:
-    """Publish a head and return its path. Of too many runs those with the most rows are kept. Raises StorageError."""
+    """Publish a head and return its path. Above MOST_RUNS runs, only those with the most rows are kept. Raises StorageError."""
     kept = nlargest(MOST_RUNS, runs, key=lambda run: run.rows)
     record = {
         "segment": segment,
@@ -243,7 +243,7 @@ def read_head(storage: LedgerStorage, path: str) -> SnapshotHead:
 
 
 def _has_its_crc(path: str, data: bytes) -> bool:
-    """Whether the CRC-32 of a head's file is the one in its name."""
+    """Return whether the content of a head's file has the CRC-32 in the file's name."""
     return path[-len(SUFFIX) - 8 :] == f"{zlib.crc32(data):08x}{SUFFIX}"
 
 
@@ -259,7 +259,9 @@ def read_ledgers(storage: LedgerStorage, head: SnapshotHead, after: int, through
 
 
 def read_records(storage: LedgerStorage, head: SnapshotHead, after: int, through: int) -> Iterator[dict[str, Any]]:
-    """As `read_ledgers`, but yield LedgerBlock records: whole blocks that overlap the numbers, in order. Raises as it does."""
+    """Yield the ledgers of `read_ledgers` as LedgerBlock records, in order. A block that overlaps the range of numbers is yielded
+    whole. Raises CorruptSnapshot, StorageError.
+    """
     for file in head.files:
         if file.last > after and file.first <= through:
             with open_file(storage, file) as opened:
@@ -300,8 +302,8 @@ def _level(parts: int) -> int:
 
 
 def _append(storage: LedgerStorage, path: str, files: list[SnapshotFile], tail: Sequence[Ledger]) -> list[SnapshotFile]:
-    """Write a new ledger file at the end of a chain: `tail`, after the ledgers of those last files of the chain that it replaces
-    (`_to_join`). Return the files of the extended chain.
+    """Write a new ledger file with `tail` at the end of a chain. The file replaces the last `_to_join` files of the chain and
+    begins with their ledgers. Return the files of the extended chain.
     """
     joined = _to_join([file.parts for file in files], _parts(tail))
     kept, old = files[: len(files) - joined], files[len(files) - joined :]
@@ -326,8 +328,8 @@ def _append(storage: LedgerStorage, path: str, files: list[SnapshotFile], tail: 
 
 
 def _to_join(parts: Sequence[int], new: int) -> int:
-    """Return how many of the last files to join with a new file of `new` parts. After that the levels of the files never rise along
-    the chain, and fewer than FANOUT files have the same level.
+    """Return how many of the last files to join with a new file of `new` parts. After the join the levels of the files never rise
+    along the chain, and fewer than FANOUT files have the same level.
     """
     joined = 0
     while True:

@@ -31,8 +31,8 @@ def columns_from_json(text: str) -> StructType:
 
 
 def _check_type(found: Any) -> None:
-    """Raise ValueError for an unknown type. For user-defined types PySpark would import the module that the JSON names; txnsegment
-    writes none and refuses them.
+    """Raise ValueError for an unknown type. User-defined types are refused, because PySpark would import the module that the JSON
+    names.
     """
     match found:
         case str():

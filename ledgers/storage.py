@@ -116,7 +116,7 @@ class LedgerStorage:
         self._files.publish(_checked(rel), data)
 
     def replace(self, rel: str, data: bytes) -> None:
-        """Write a whole small file durably; an existing file of the name is replaced. For the few files that change.
+        """Write a whole small file durably, and replace an existing file of this name. Only a few files ever change.
 
         Readers find the old file or the new one. (HDFS has no atomic replace: for a moment there is no file.) A call can be
         repeated after a crash, because its leftover files never collide.
@@ -229,7 +229,7 @@ def _safe(name: str) -> str:
 
 
 def _checked(rel: str) -> str:
-    """Refuse a path that leads out of the root. Paths come from records, which may be damaged."""
+    """Return the path. Raise StorageError for a path that leads out of the root: paths come from records, which may be damaged."""
     if all(part not in ("", ".", "..") and "\0" not in part for part in rel.split("/")):
         return rel
     raise StorageError(f"{rel!r} is not a path of a ledger file.", advice="The record that names it is damaged.")

@@ -46,8 +46,8 @@ class Marks:
         return Marks(self.starts[a:b], self.ledgers[a:b], self.entries[a:b], self.publish_ms[a:b], self.txns.slice(a, b - a))
 
     def of(self, first_row: int, count: int) -> tuple[Longs, Longs]:
-        """For `count` rows of the file from `first_row`, return the index of each row's entry in these marks, and the row's index
-        in that entry (batchIndex).
+        """For `count` rows of the file from `first_row`, return two arrays: the index of each row's entry in these marks, and the
+        row's index in that entry (batchIndex).
         """
         rows = np.arange(first_row, first_row + count, dtype=np.int64)
         index = np.searchsorted(self.starts, rows, "right") - 1
@@ -104,8 +104,8 @@ LEAST = 64
 
 
 def runs_of(found: Iterable[Stretch]) -> list[Run]:
-    """Return the runs among stretches: those of a compacted file that share no ledger with the previous or next stretch. `found`
-    must contain all rows of its ledgers.
+    """Return the runs among stretches. A stretch of a compacted file is a run if it spans enough ledgers (LEAST) and shares no
+    ledger with the previous or next stretch. `found` must contain all rows of its ledgers.
     """
     some = list(found)
     made = []

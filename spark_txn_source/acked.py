@@ -21,14 +21,14 @@ def acknowledged(client: Client, reading: Reading, subscription: str) -> dict[st
 
 
 def ledger_at(segment: SegmentView, numbers: Mapping[str, int], log: str = "log") -> int:
-    """Return the last ledger of a segment that an offset reaches. `numbers`: the offset's numbers by log. A persistent topic has
-    its own number; any other segment has the number of `log`.
+    """Return the last ledger of a segment that an offset includes. `numbers`: the offset's numbers by log. A persistent topic has a
+    number of its own. All other segments use the number of `log`.
     """
     return numbers[segment.name] if segment.name in numbers else segment.ledger_id(numbers.get(log, 0))
 
 
 def first_left(segment: SegmentView, done: Rows, among: Rows) -> Ledger | None:
-    """Return the first ledger of a segment in which rows of `among` are not in `done`; None if there is none."""
+    """Return the first ledger of a segment with rows in `among` that are not in `done`; None if there is none."""
     if not among:
         return None
     last = last_ledger(among)

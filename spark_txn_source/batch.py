@@ -1,4 +1,4 @@
-"""The batch reader, as Spark's DataSource API wants it."""
+"""The batch reader of Spark's DataSource API."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ class StreamCursors:
         self._acked_to: dict[str, int] = {}
 
     def start(self, readings: Sequence[Reading]) -> StreamOffset:
-        """Return the start offset: in each log it lies before the first unacknowledged row, and it holds the acknowledged ranges
-        above.
+        """Return the start offset. In each log it lies before the first unacknowledged row. It also holds the ranges of
+        acknowledged rows above that position.
         """
         self.join(readings)
         places: dict[str, Position] = {}
@@ -55,8 +55,8 @@ class StreamCursors:
         return dataclasses.replace(found, acked_to=found.numbers())
 
     def join(self, readings: Sequence[Reading]) -> None:
-        """Create the subscription, at the first row, on each topic that the pattern newly matches. A topic that was deleted and
-        created again is new, too; it has none of its former segments. Does nothing if the read names its topics.
+        """Create the subscription, at the first row, on each new topic that the pattern matches. A topic that was deleted and
+        created again counts as new: it has none of its former segments. Does nothing if the read names its topics.
         """
         there = {str(topic.name): topic for reading in readings for topic in reading.topics}
         segments = {name: {info.segment_id for info in topic.layout.kept()} for name, topic in there.items()}
@@ -69,7 +69,7 @@ class StreamCursors:
                     Providers(self._client()).subscribe(there[name].name, self.subscription, at=0)
 
     def check_added(self, readings: Sequence[Reading], offset: StreamOffset) -> bool:
-        """Check that a restarted query would not acknowledge rows that it never reads.
+        """Check that a restarted query will not acknowledge rows that it never reads.
 
         A restart may add topics (`topicsChanged=continue`) or a subscription. Both start at the stream's offset. Rows of an added
         topic below the offset are not read. Neither are rows that the stream's former subscription acknowledged beyond its start.
@@ -83,7 +83,7 @@ class StreamCursors:
         numbers = offset.numbers()
         added = [(one, segment, numbers[one.log]) for one in readings if one.log in numbers for segment in one.segments]
         left_out: Mapping[str, Rows] = NOTHING
-        older_version = offset.cluster is None  # whose offsets do not name the subscription
+        older_version = offset.cluster is None  # offsets of older versions do not name the subscription
         if offset.subscription == self.subscription or older_version:
             if offset.read == self._selection.key:
                 return True
@@ -111,8 +111,8 @@ class StreamCursors:
         return all(reading.cut >= number for reading, _, number in added)
 
     def lag(self, readings: Sequence[Reading], reached: StreamOffset) -> Lag:
-        """Return the lag of the query. Rows that it has read count as acknowledged, although the cursors move only with the next
-        batch.
+        """Return the lag of the query. Rows that the query has read count as acknowledged. (Their cursors move only with the next
+        batch.)
         """
         found: dict[str, Lag] = {}
         for reading in readings:
@@ -151,7 +151,7 @@ class StreamCursors:
         self, reading: Reading, done: Mapping[str, Rows], were: Mapping[str, Rows], ends: Mapping[str, int]
     ) -> None:
         """Raise AckConflict if rows that were acknowledged when the batch was planned (`were`) are unacknowledged again. `ends`:
-        the last ledger of the batch. All are by segment.
+        the last ledger of the batch. `done`, `were` and `ends` are by segment.
         """
         for segment in reading.segments:
             found = first_left(segment, done[segment.name], were[segment.name])
@@ -170,8 +170,8 @@ class StreamCursors:
             )
 
     def _acked_before(self, offset: StreamOffset) -> Mapping[str, int]:
-        """Return, for each log, a number up to which all rows are acknowledged. It is the one of this process's last commit; before
-        the first commit, the one that was known when the offset was planned.
+        """Return, for each log, a number up to which all rows are acknowledged. After a commit by this process it is the end of the
+        last commit. Before that it is the number that was known when the offset was planned.
         """
         if self._acked_to:
             return self._acked_to
@@ -180,8 +180,8 @@ class StreamCursors:
     def acked_now(self, readings: Sequence[Reading], offset: StreamOffset) -> Mapping[str, int]:
         """Return, for each log, the number up to which all rows are acknowledged when a batch is planned after `offset`.
 
-        A process that has not committed yet reads the cursors. Its own commits would not be enough: a process that runs a single
-        batch never plans after a commit.
+        A process that has not committed yet reads the cursors, because a process that runs a single batch never plans after a
+        commit of its own.
         """
         known = self._acked_before(offset)
         if self._acked_to:

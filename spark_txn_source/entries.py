@@ -36,8 +36,8 @@ def in_order(
     wanted: pa.Schema,
     filled: Filled | None = None,
 ) -> Iterator[EntryRows]:
-    """Yield the rows of several segments in log order, and in the order of the segments within one log number. Pieces must have
-    marks.
+    """Yield the rows of several segments in the order of the log. Rows with the same log number are in the order of the segments.
+    Pieces must have marks.
 
     A file is opened when its first row is due. At most one file of each segment is open. `filled`: see `tasks.entries`. Raises
     CorruptPart, StorageError.
@@ -53,8 +53,8 @@ Turn = tuple[int, int, Iterator[EntryRows]]
 def _turns(
     storage: LedgerStorage, place: int, segment: SegmentView, found: Iterator[Piece], wanted: pa.Schema, filled: Filled | None
 ) -> Iterator[Turn]:
-    """Yield for each ledger of a segment: its log number, the segment's place, and its rows. The caller reads the rows before the
-    next ledger.
+    """Yield one turn for each ledger of a segment: the ledger's log number, the segment's index, and the ledger's rows. The caller
+    must read these rows before it takes the next turn.
     """
     for piece in found:
         ledgers = [piece.ledger] if piece.marks is None else np.unique(piece.marks.ledgers).tolist()

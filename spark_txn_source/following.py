@@ -49,7 +49,7 @@ class Following(Generic[Seen]):
         self._taken = 0.0
 
     def read(self) -> Seen:
-        """Return a reading with all that was decided before this call. Raises the errors of `source.now`."""
+        """Return a reading with everything that was decided before this call. Raises the errors of `source.now`."""
         clock = self._cluster.clock
         old = self._woken.is_set() or clock.monotonic() - self._taken >= MOST_SECONDS
         if self._seen is None or old or not self._is_newest(self._seen):
@@ -75,11 +75,11 @@ class Following(Generic[Seen]):
         return self._woken.wait(seconds)
 
     def forget(self) -> None:
-        """Make the next `read` read the source again. Retention may have removed rows, which a kept reading does not show."""
+        """Make the next `read` read the source again. Retention may have removed rows, and the kept reading does not show that."""
         self._seen = None
 
     def wake(self) -> None:
-        """Make the next `read` read the source again, since something may have changed."""
+        """Make the next `read` read the source again, because a record may have changed."""
         self._woken.set()
         self._told()
 
@@ -100,7 +100,7 @@ class FollowingLogs:
         self._own: Following[tuple[Reading, ...]] | None = None if own is None else Following(own)
 
     def read(self) -> tuple[Reading, ...]:
-        """Return a reading of each log with all that was decided before this call. The cluster's log is read first
+        """Return a reading of each log with everything that was decided before this call. The cluster's log is read first
         (`metadata.client.logs` gives the reason). Raises TopicNotFound.
         """
         while True:
@@ -117,10 +117,10 @@ class FollowingLogs:
         return () if self._shared is None else (self._shared.read(),)
 
     def _migrated_further(self, own: tuple[Reading, ...]) -> bool:
-        """Return whether there are new successors. They are tailed from now on."""
+        """Return whether new successors of migrated topics were found. From this call on they are tailed."""
         named = {topic_name(one.successor) for one in own if one.successor is not None} - {*(self._successors or ())}
         if isinstance(self._selection, Pattern):
-            named = {name for name in named if not self._selection.matches(name)}  # the others are covered anyway
+            named = {name for name in named if not self._selection.matches(name)}  # the pattern covers matching names
         further = self._logs.successors() if named else self._successors
         if further == self._successors:
             return False

@@ -38,7 +38,8 @@ def published(weights: Iterable[Weight], times: Iterable[tuple[int, int]]) -> It
 
 
 def ends_by_publish_time(logs: Mapping[str, Stretch], *, max_rows: int | None, max_bytes: int | None) -> dict[str, int]:
-    """Return the end of the micro-batch in each log: whole ledgers within the limits, but at least one ledger in all.
+    """Return the end of the micro-batch in each log. A micro-batch has whole ledgers within the limits, but at least one ledger in
+    all.
 
     A log whose ledgers are all taken is read to the end of its range, which may lie beyond its last ledger, e.g. at a seal.
     """

@@ -23,7 +23,9 @@ NOTHING: Mapping[str, Rows] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class LogRange:
-    """The range that is read of one log: the rows of ledgers with start < number <= end, except the rows in `done` (by segment)."""
+    """The range of one log that is read. It has the rows of ledgers with start < number <= end, except the rows in `done` (by
+    segment).
+    """
 
     reading: Reading
     start: int
@@ -68,8 +70,8 @@ def start_number(reading: Reading, start: Start) -> int:
 
 
 def end_number(reading: Reading, end: End) -> int:
-    """Return the number up to which a batch reads a log, inclusive. For a timestamp it is final if `final` returned the reading.
-    Raises OffsetOutOfRange.
+    """Return the number up to which a batch reads a log, inclusive. For a timestamp the number cannot change
+    any more if `timestamps.final` returned the reading. Raises OffsetOutOfRange.
     """
     match end:
         case Latest():
@@ -93,8 +95,8 @@ def deleted_to(reading: Reading, start: Start, end: int | None) -> int:
 
 
 def limited(ranges: Sequence[LogRange], *, max_rows: int | None, max_bytes: int | None) -> dict[str, int]:
-    """Return the end of a micro-batch in each log: whole transactions within the limits, at least one in all, and never beyond the
-    next seal.
+    """Return the end of a micro-batch in each log. A micro-batch has whole transactions within the limits, but at least one in all.
+    It never crosses a seal.
     """
     if len(ranges) == 1:  # publish times order several logs; one log needs none, and reading them costs
         (one,) = ranges

@@ -66,13 +66,13 @@ def known_trims(reading: Reading, start: Start, *, cursors: bool = False) -> dic
 
 
 def _known_of(segment: SegmentView, known: Mapping[str, int]) -> int:
-    """Return the known number of a segment: its own or its topic's, whichever is higher."""
+    """Return the known number of a segment: the higher one of the segment's own number and its topic's."""
     return max(known.get(segment.name, 0), known.get(str(segment.topic.name), 0))
 
 
 def hidden(reading: Reading, known: Mapping[str, int], *, fail_on_data_loss: bool = True) -> dict[str, Rows]:
-    """Return the rows, by segment, that a read leaves out because retention has removed other rows of their transactions, in any
-    segment of the topic. So a read shows whole transactions only.
+    """Return the rows, by segment, that a read leaves out so that it shows whole transactions only. Retention has removed other
+    rows of the same transactions from some segment of the topic.
 
     Trims before the read began (`known`) count; without `failOnDataLoss` later trims count, too. A segment's own trimmed rows are
     not listed.
@@ -83,7 +83,9 @@ def hidden(reading: Reading, known: Mapping[str, int], *, fail_on_data_loss: boo
 
 
 def check_trims(found: LogRange, known: Mapping[str, int]) -> None:
-    """Raise DataLoss if retention has removed rows of a range. Trims `known` when the read began and rows in `done` are no loss."""
+    """Raise DataLoss if retention has removed rows of a range. Trims that were `known` when the read began are no loss. Rows in
+    `done` are no loss either.
+    """
     reading, start, end = found.reading, found.start, found.end
     if start >= end:
         return
@@ -97,7 +99,7 @@ def check_trims(found: LogRange, known: Mapping[str, int]) -> None:
 
 
 def within_trimmed(found: LogRange, given: Start) -> LogRange:
-    """Return the range of a batch in which trimmed rows are looked for. It is the given range, except for a start by timestamp.
+    """Return the range in which a batch looks for trimmed rows. It is `found` itself unless the batch starts at a timestamp.
 
     Timestamps are resolved by the kept rows and by the end of each trim. If all rows between two timestamps were trimmed, the range
     is empty, and its start is the number before the end of the trim. One number is added, so that the trim is found.
@@ -106,7 +108,9 @@ def within_trimmed(found: LogRange, given: Start) -> LogRange:
 
 
 def check_cursors(reading: Reading, done: Mapping[str, Rows], subscription: str) -> None:
-    """Raise DataLoss if retention has removed rows that the subscription has not acknowledged, also below the read's start."""
+    """Raise DataLoss if retention has removed rows that the subscription has not acknowledged. Rows below the start of the read
+    count, too.
+    """
     for segment in reading.segments:
         left = minus(segment.trimmed(), done.get(segment.name, NONE))
         if left:

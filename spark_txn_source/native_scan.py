@@ -152,8 +152,8 @@ def _rows(spark: SparkSession, storage: LedgerStorage, found: Sequence[Piece], c
 
 
 def _placed(rows: DataFrame, columns: Columns) -> tuple[DataFrame, str, str]:
-    """Return the rows with two more columns from Spark's reader, their file's name and their row number in it, and the names of
-    these columns.
+    """Add two columns from Spark's reader to the rows: the name of the row's file and the row's number in it. Return the rows and
+    the names of the two columns.
     """
     taken = {name.lower() for name in columns.output.fieldNames()}
     file_name, row_number = _free("__file", taken), _free("__row", taken)
@@ -185,8 +185,8 @@ def _name(piece: Piece) -> str:
 
 
 def _with_marks(spark: SparkSession, rows: DataFrame, found: Sequence[Piece], columns: Columns) -> DataFrame:
-    """As `_with_metadata`, for compacted files. They have many entries, so the entries are joined by blocks of rows. Rows of
-    entries outside the range of the read have no match and are dropped.
+    """Add metadata columns to rows of compacted files, as `_with_metadata` does for other files. A compacted file has many entries,
+    so the entries are joined by blocks of rows. Rows of entries outside the range of the read have no match and are dropped.
     """
     placed, file_name, row_number = _placed(rows, columns)
     step = max(256, sum(p.part.rows for p in found) // 10_000)
@@ -207,7 +207,7 @@ def _with_marks(spark: SparkSession, rows: DataFrame, found: Sequence[Piece], co
 
 
 def _blocks(piece: Piece, step: int) -> Iterator[tuple[object, ...]]:
-    """Yield for each block of `step` rows of the file the entries with rows in it."""
+    """Yield, for each block of `step` rows of the file, the entries that have rows in it."""
     marks, (begin, end) = piece.marks, _range(piece)
     assert marks is not None
     topic = str(topic_of(piece.segment))
@@ -264,14 +264,14 @@ def _shown(rows: DataFrame, fact: str, entry: Column, index: Column, columns: Co
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """Return a column name that is not taken."""
+    """Return a column name that is not in use yet."""
     while name in taken:
         name += "_"
     return name
 
 
 def _fact(piece: Piece) -> tuple[object, ...]:
-    """Return the facts of one part from which the metadata columns of its rows are computed."""
+    """Return the values of one part from which the metadata columns of its rows are computed."""
     starts = [0, *accumulate(piece.part.entries)][:-1]
     topic = str(topic_of(piece.segment))
     return _name(piece), (topic, piece.segment, piece.ledger, piece.base, starts, piece.publish_ms, piece.txn)
@@ -279,7 +279,9 @@ def _fact(piece: Piece) -> tuple[object, ...]:
 
 @contextmanager
 def _listing_by_driver(spark: SparkSession, count: int) -> Iterator[None]:
-    """Make the driver list the paths. For more than 32 paths Spark would run a job: 15 s for 4,000 files instead of 1 s."""
+    """Make the driver list the paths within the block. For more than 32 paths Spark would otherwise run a job, which takes 15 s for
+    4,000 files instead of 1 s.
+    """
     with _listing:  # threads share the session: the second must not save the first one's value as the user's
         before = spark.conf.get(_THRESHOLD, None)
         spark.conf.set(_THRESHOLD, str(count + 1))

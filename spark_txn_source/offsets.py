@@ -97,8 +97,8 @@ class StreamOffset:
         return replace(self, positions={name: place for name, place in self.positions.items() if name not in logs})
 
     def first_end(self) -> StreamOffset:
-        """Turn an initial offset into an end of the first batch, which records the initial offset as `began`. Return any other
-        offset as it is.
+        """Return an initial offset as an end of the first batch, with the initial offset recorded as `began`. Return any other
+        offset unchanged.
         """
         if not self.is_initial:
             return self
@@ -107,7 +107,7 @@ class StreamOffset:
 
     def start_of_batch(self, start: StreamOffset) -> StreamOffset:
         """Return the start of the batch that ends at this offset. `start`: the start that Spark gives. For the first batch Spark
-        gives a new initial offset; then it is the recorded `began`. (Checkpoints of older versions do not record it.) Raises
+        gives a new initial offset, so the recorded `began` is returned. (Checkpoints of older versions do not record it.) Raises
         OffsetOutOfRange.
         """
         return offset_of(self.began) if start.is_initial and self.began is not None else start
@@ -120,14 +120,15 @@ class StreamOffset:
             raise OffsetOutOfRange(f"The offset's acked is damaged: {error}.", advice="Use a new checkpoint location.") from error
 
     def acked_beyond(self, segment: str) -> Rows:
-        """Return the rows of a segment that were acknowledged one by one beyond the start. A range from the segment's first row is
-        left out: it was read (`as_segments`), but need not be acknowledged. Raises OffsetOutOfRange.
+        """Return the rows of a segment that were acknowledged one by one beyond the start. A range that begins at the segment's
+        first row is left out: `as_segments` made it from rows that were read, which need not be acknowledged. Raises
+        OffsetOutOfRange.
         """
         return tuple(one for one in self.done().get(segment, NONE) if one[0] != FIRST)
 
     def after(self, start: int, migrated: Mapping[str, int]) -> StreamOffset:
-        """Return a copy without the `acked` and `from` fields that a batch after `start` does not need: they lie below it, or
-        belong to a topic that is gone.
+        """Return a copy without `acked` and `from` entries that a batch after `start` does not need. Such entries lie below
+        `start`, or belong to a topic that no longer exists.
 
         `migrated`: for each persistent topic that is read as a segment of its successor, the ledger at `start`. All other numbers
         of such a topic are numbers of the cluster's log.
@@ -191,7 +192,7 @@ def offset_of(found: Mapping[str, Any]) -> StreamOffset:
 
 
 def same_topics(offset: StreamOffset, selection: Selection, changed: TopicsChanged) -> None:
-    """Raises OptionError if the restarted query reads other topics than its checkpoint, unless `topicsChanged=continue`."""
+    """Raise OptionError if the restarted query reads other topics than its checkpoint names, unless `topicsChanged=continue`."""
     if offset.read == selection.key or changed == "continue":
         return
     raise OptionError(
@@ -202,7 +203,7 @@ def same_topics(offset: StreamOffset, selection: Selection, changed: TopicsChang
 
 
 def planned_selection(end: dict[str, Any], selection: Selection) -> Selection:
-    """Return the selection that a batch was planned for, from the offset at its end. Raises OffsetOutOfRange."""
+    """Return the selection for which a batch was planned. The offset at the end of the batch names it. Raises OffsetOutOfRange."""
     offset = offset_of(end)
     if offset.read == selection.key:
         return selection

@@ -80,7 +80,9 @@ class ReadOptions(CommonReadOptions):
 
     @staticmethod
     def parse_common(options: Mapping[str, object]) -> CommonReadOptions:
-        """Read the options without knowing the mode. Every value is checked, but not whether it suits a batch or a stream."""
+        """Parse the options without knowing whether the read is a batch or a stream. Every value is checked by itself; the mode is
+        checked later.
+        """
         given = SOURCE.read(options, streaming=None)
         _start_of(given, streaming=False)
         _end_of(given)
@@ -155,8 +157,8 @@ def _common(given: Given) -> CommonReadOptions:
 
 
 def _check_schema_options(given: Given, selection: Selection) -> None:
-    """Raises OptionError if valueFormat=avro or schemaVersion is given and the read is not of one topic, or segments
-    of one topic.
+    """Raise OptionError for valueFormat=avro or schemaVersion unless the read has exactly one topic, or segments of one topic.
+    Raise OptionError also for valueFormat=avro with columns.
     """
     avro = given.value(VALUE_FORMAT) == "avro"
     if avro and COLUMNS in given:
@@ -229,7 +231,7 @@ def _start_of(given: Given, *, streaming: bool) -> Start:
 
 
 def _check_order(start: AtLog, end: AtLog) -> None:
-    """Raises OffsetOutOfRange if the end lies before the start in any log."""
+    """Raise OffsetOutOfRange if the end lies before the start in any log."""
     if start.log > end.log:
         raise OffsetOutOfRange(
             f"startingOffsets is log {start.log}, after endingOffsets, which is log {end.log}.",
@@ -245,8 +247,8 @@ def _check_order(start: AtLog, end: AtLog) -> None:
 
 
 def _check_offset(selection: Selection, offset: Start | End, *, wider: bool = False) -> None:
-    """Raises OptionError unless an offset has a position for every log of the selection and for no other log. `wider`: it may have
-    positions of more topics by name, as the end of a `cluster.snapshot` has.
+    """Raise OptionError unless an offset has a position for every log of the selection and for no other log. `wider`: positions of
+    further topics are allowed by name, because the end of a `cluster.snapshot` has them.
     """
     if not isinstance(offset, AtLog):
         return

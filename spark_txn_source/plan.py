@@ -25,8 +25,8 @@ from spark_txn_source.topics import Columns
 
 
 def read_batch(client: Client, options: ReadOptions) -> tuple[LogRange, ...]:
-    """Return the range of each log that a batch reads. `done` of a range has the rows to leave out: those that the subscription has
-    acknowledged, or else the remaining rows of partly trimmed transactions.
+    """Return the range of each log that a batch reads. `done` of a range has the rows to leave out. With a subscription these are
+    its acknowledged rows. Without one they are the remaining rows of partly trimmed transactions.
 
     Raises TopicNotFound, SubscriptionNotFound, OffsetOutOfRange, DataLoss.
     """
@@ -38,7 +38,7 @@ def read_batch(client: Client, options: ReadOptions) -> tuple[LogRange, ...]:
 
 
 def _decided(log: LogReader, options: ReadOptions) -> Reading:
-    """Return the one reading of a log that a batch uses. Raises TopicNotFound, OffsetOutOfRange."""
+    """Return the reading of a log that a batch uses for all its steps. Raises TopicNotFound, OffsetOutOfRange."""
     end = options.end
     if options.isolation_level == "read_uncommitted":
         reading = log.now(uncommitted=True)
@@ -70,7 +70,7 @@ def _range(client: Client, reading: Reading, options: ReadOptions) -> LogRange:
     cursors = options.subscription is not None or options.acknowledged is not None
     known = known_trims(reading, options.start, cursors=cursors)
     if options.fail_on_data_loss:
-        begins = Earliest() if options.acknowledged is not None else options.start  # the start is a cursor's number then
+        begins = Earliest() if options.acknowledged is not None else options.start  # `start` is a cursor's number then
         check_deletions(found, deleted_to(reading, begins, None if isinstance(options.end, Latest) else end), known)
         if options.subscription is not None:
             check_cursors(reading, done, options.subscription)

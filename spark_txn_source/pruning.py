@@ -1,4 +1,4 @@
-"""Prune nested fields that a read does not want from the batches of a part."""
+"""Removal of the nested fields that a read does not use from the batches of a part."""
 
 from __future__ import annotations
 

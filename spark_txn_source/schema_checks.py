@@ -14,8 +14,8 @@ from spark_txn_source.topics import Columns, full_schema
 
 
 def check_schema(client: Client, topics: Sequence[Topic], columns: Columns, *, streaming: bool, ignore_new: bool) -> None:
-    """Raise an error if the schema of the read cannot hold the rows: a type has become wider, or a stream of all columns lacks a
-    new column.
+    """Raise an error if the rows do not fit the schema of the read: a column has a wider type now, or a stream of all columns lacks
+    a new column.
 
     Raises SchemaChanged for a stream (a restart picks the change up), SchemaError for a batch (it must be loaded again).
     """
@@ -41,7 +41,7 @@ def check_schema(client: Client, topics: Sequence[Topic], columns: Columns, *, s
 
 
 def _check_version(client: Client, topics: Sequence[Topic], version: int) -> None:
-    """Raises SchemaChanged if a topic has another schema version than the one by which a stream returns values."""
+    """Raise SchemaChanged if the schema version of a topic differs from the version by which a stream encodes values."""
     for topic in topics:
         latest = client.topics.schemas.latest(topic)
         if latest is not None and latest.version != version:
@@ -53,8 +53,8 @@ def _check_version(client: Client, topics: Sequence[Topic], version: int) -> Non
 
 
 def check_replay(client: Client, topics: Sequence[Topic], columns: Columns) -> None:
-    """Raises SchemaChanged if a replayed batch of other topics (topicsChanged=continue) has columns that do not fit the current
-    read. A column that only the read has is null; a column that only those topics have is left out.
+    """Raise SchemaChanged if a replayed batch of other topics (topicsChanged=continue) has columns that do not fit the current
+    read. Columns that exist only in the read are filled with null. Columns that exist only in the replayed topics are left out.
     """
     then = full_schema(client, topics)
     if then is None:
@@ -79,7 +79,7 @@ def check_replay(client: Client, topics: Sequence[Topic], columns: Columns) -> N
 
 
 def _no_more_fitting(now: StructType, wanted: StructType) -> list[str]:
-    """Describe the columns of the read that no longer exist or have a type that does not fit any more."""
+    """Describe the columns of the read that no longer exist, or whose type no longer fits."""
     found = []
     for field in wanted:
         if field.name not in now.fieldNames():

@@ -1,5 +1,5 @@
-"""The stream reader, as Spark's DataSource API wants it. One object in one long-lived process serves a query, so the live log stays
-in memory.
+"""The stream reader of Spark's DataSource API. One object in one long-lived process serves a query, so the live log stays in
+memory.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if subscription is None else StreamCursors(self._client, self._options, subscription)
 
     def _newest(self) -> tuple[Reading, ...]:
-        """Return a reading of each log with all that was decided before this call. Tailing starts at the first call: tasks never
-        call it.
+        """Return a reading of each log with everything that was decided before this call. The first call starts the tailing. Tasks
+        never call this method, so they do not tail.
         """
         if self._following is None:
             self._following = FollowingLogs(self._client(), self._selection)
@@ -117,8 +117,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {one.log: one.before_lost(one.cut) for one in readings}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next micro-batch: whole transactions up to the cut, within the limits, and not beyond the next
-        seal. It is never below the start.
+        """Return the end of the next micro-batch. It has whole transactions up to the cut, within the limits, and does not cross a
+        seal. The end is never below the start.
         """
         given, readings = self._start(start), self._newest()
         offset = given.first_end()
@@ -151,7 +151,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dataclasses.replace(offset.without(gone), read=self._selection.key)
 
     def _new(self, offset: StreamOffset, readings: Sequence[Reading]) -> list[LogRange]:
-        """Return the ranges of the logs with changes after an offset."""
+        """Return the ranges of the logs that have changed after an offset."""
         found = []
         for one in readings:
             begin = offset.number(one.log)
@@ -170,8 +170,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"max_rows": self._options.max_rows_per_trigger, "max_bytes": self._options.max_bytes_per_trigger}
 
     def _remembering(self, offset: StreamOffset, readings: Sequence[Reading], ranges: Sequence[LogRange]) -> StreamOffset:
-        """Return the offset with the fields that the batch after it needs: the numbers up to which rows are acknowledged, and the
-        trims of each log that the stream reads for the first time.
+        """Return the offset with two fields for the batch after it: the numbers up to which rows are acknowledged, and the trims of
+        each log that the stream reads for the first time.
         """
         cursors = self._cursors
         acked_to = acked_when_planned(self._client(), offset) if cursors is None else cursors.acked_now(readings, offset)
@@ -198,8 +198,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return newest.to_json() | ({"lag": dataclasses.asdict(left)} if left.rows else {})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Plan a GIVEN range, for the first time or as a replay. It always has the same rows, never fewer: otherwise raises
-        OffsetOutOfRange or DataLoss.
+        """Plan a GIVEN range, for the first time or as a replay. Every plan of a range has the same rows. Raises OffsetOutOfRange
+        or DataLoss if rows are missing.
 
         A replay reads the topics that the batch's end names. Topics added since then start at that end. The first batch starts at
         the offset that its end records, since the start that Spark gives is a new initial offset.

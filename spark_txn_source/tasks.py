@@ -52,7 +52,7 @@ class Piece:
     marks: Marks | None = None
 
     def __reduce__(self) -> tuple[type[Piece], tuple[object, ...]]:
-        """Pickle as a short tuple, as `Part` does."""
+        """Pickle the piece as a short tuple, as `Part` does."""
         where = (self.segment, self.ledger, self.base, self.publish_ms, self.txn)
         return Piece, (*where, self.part, self.first, self.last, self.row, self.stop, self.last_ledger, self.marks)
 
@@ -101,8 +101,8 @@ class ReadTask(InputPartition):
 
 
 def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a task, exactly in the Arrow schema that Spark derives. For an empty plan Spark passes a partition of its
-    own class; it has no rows.
+    """Yield the rows of a task in exactly the Arrow schema that Spark derives. For an empty plan Spark passes a partition of a
+    class of its own, which has no rows.
 
     Raises CorruptPart with file, segment and positions.
     """
@@ -111,8 +111,8 @@ def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
 
 
 def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join small batches. The rows and their order stay. A batch costs Spark as much as a thousand rows, and a topic of many small
-    transactions has many small batches. Holds at most `JOINED_BYTES` besides the current batch.
+    """Join small batches. The rows and their order stay. Each batch costs Spark as much as a thousand rows, and many small
+    transactions make many small batches. Holds at most `JOINED_BYTES` besides the current batch.
     """
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
@@ -144,7 +144,7 @@ def _read(task: ReadTask) -> Iterator[pa.RecordBatch]:
 
 
 def entries(storage: LedgerStorage, piece: Piece, wanted: pa.Schema, filled: Filled | None = None) -> Iterator[EntryBatch]:
-    """The rows of a piece in order, in the columns `wanted`: batches never cross entries. Raises CorruptPart, StorageError.
+    """Yield the rows of a piece in order, in the columns `wanted`. Batches never cross entries. Raises CorruptPart, StorageError.
 
     `filled`: gives columns that a part does not have; without it they are null.
     """
@@ -214,7 +214,9 @@ def _with_metadata(batch: pa.RecordBatch, rows: EntryBatch, piece: Piece, output
 
 
 def _with_marks(batch: pa.RecordBatch, segment: str, marks: Marks, first_row: int, output: pa.Schema) -> pa.RecordBatch:
-    """As `_with_metadata`, for rows of many ledgers. `first_row`: the number of the first row in the compacted file."""
+    """Add metadata columns to rows of many ledgers, as `_with_metadata` does for rows of one ledger. `first_row`: the number of the
+    first row in the compacted file.
+    """
     count = batch.num_rows
     index, inside = marks.of(first_row, count)
     columns = []

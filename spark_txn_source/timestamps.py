@@ -16,14 +16,14 @@ POLL_SECONDS = 0.05
 
 
 def patience_ms(settings: Settings) -> int:
-    """Return how long a read waits by default (ms). By then every transaction that it waits for is past its deadline
-    and aborted.
+    """Return how long a read by timestamp waits by default, in ms. After this time every transaction for which it waits is past its
+    deadline and aborted.
     """
     return settings.max_txn_timeout_ms + 3 * settings.deadline_allowance_ms
 
 
 def final(log: LogReader, ms: int, timeout_ms: int | None) -> Reading:
-    """Wait until the end for the timestamp `ms` cannot change any more, and return the reading of the log that shows this.
+    """Wait until the end for the timestamp `ms` cannot change any more. Return the reading of the log in which this holds.
 
     The open transactions are read BEFORE the log. So the log contains all rows of each earlier transaction that was not open.
     Raises TopicNotFound, OffsetOutOfRange.

@@ -33,8 +33,8 @@ METADATA_NAMES = frozenset(f.name for f in METADATA_FIELDS)
 
 
 def standing(client: Client, options: Options) -> Options:
-    """Return the options with the current names of the topics. A persistent name of no existing topic becomes a topic:// name if
-    its namespace creates new topics as topic://. One round trip for each persistent name. Raises OptionError.
+    """Return the options with the current names of the topics. A persistent name without an existing topic becomes a topic:// name
+    if its namespace creates new topics as topic://. Each persistent name costs one round trip. Raises OptionError.
     """
     selection = options.selection
     if isinstance(selection, Pattern) or not selection.persistent:
@@ -90,8 +90,8 @@ def full_schema(client: Client, topics: Iterable[Topic]) -> StructType | None:
 
 
 def columns_now(client: Client, options: CommonReadOptions) -> Columns:
-    """Return the columns of a read if the user gives no schema: all columns, or those of the option `columns`, of the latest or the
-    chosen schema version; with valueFormat=avro the value column. Raises TopicNotFound, SchemaError.
+    """Return the columns of a read for which the user gives no schema. They are all columns, or those of the option `columns`, in
+    the latest or the chosen schema version. With valueFormat=avro it is the value column. Raises TopicNotFound, SchemaError.
     """
     full, version = _schemas(client, options)
     if full is None:
@@ -139,8 +139,8 @@ def columns_wanted(client: Client, options: CommonReadOptions, given: StructType
 
 
 def _schemas(client: Client, options: CommonReadOptions) -> tuple[StructType | None, SchemaVersion | None]:
-    """Return all current columns of the topics, and the schema version that the read uses: the chosen one, else the latest for
-    Avro values, else None.
+    """Return all current columns of the topics, and the schema version that the read uses. That is the chosen version. If none was
+    chosen, it is the latest version for Avro values, and None for columns.
     """
     topics = Logs(client, options.selection).topics_now()
     full = full_schema(client, topics)

@@ -80,7 +80,9 @@ def _pairs(value: Any, kind: Type) -> Any:
 
 
 def values(array: pa.Array, kind: Type, path: str) -> list[Any]:
-    """Return the values of a column made by `stored`, as fastavro takes them: maps as dicts. Raises Unfit for a duplicate key."""
+    """Return the values of a column made by `stored` in the form that fastavro encodes: maps as dicts. Raises Unfit for a duplicate
+    key.
+    """
     found: list[Any] = array.to_pylist()
     return [_dicts(value, kind, path) for value in found] if _has_map(kind) else found
 
@@ -102,8 +104,8 @@ def _dicts(value: Any, kind: Type, path: str) -> Any:
 
 
 def default(field: Field, path: str, rows: int) -> pa.Array | None:
-    """Return a column of a field's default. None if the field has no default or null, because `conform` fills missing columns with
-    nulls.
+    """Return a column with `rows` values of a field's default. Return None if the default is null or missing: `conform` fills such
+    columns with nulls.
     """
     if field.default is NO_DEFAULT or field.default is None:
         return None
@@ -169,8 +171,8 @@ def stored(array: pa.Array, kind: Type, path: str) -> pa.Array:
 
 
 def _unscaled(value: Decimal | None, scale: int, size: int | None) -> bytes | None:
-    """Encode a decimal. `size`: of a fixed, which has room for its precision (fastavro refuses other schemas); None: as short as
-    possible.
+    """Encode a decimal as bytes. `size`: the length of a fixed, which is long enough for its precision (fastavro refuses other
+    schemas). None: the fewest bytes that hold the value.
     """
     if value is None:
         return None
@@ -195,7 +197,7 @@ def _symbols(array: pa.Array, kind: Enum, path: str) -> pa.Array:
 
 
 def filled(array: pa.Array, kind: Type, path: str) -> pa.Array:
-    """As `Codec.filled`, for one column: only structs can lack a field."""
+    """Add the defaults of missing fields to one column (see `Codec.filled`). Only structs can lack a field."""
     kind = plain(kind)
     if isinstance(kind, Primitive | Fixed | Enum) or pa.types.is_null(array.type):
         return array
@@ -227,7 +229,7 @@ def _all_there(field: Field, path: str, rows: int) -> None:
 
 
 def _nested(array: pa.Array, kind: Plain, path: str, each: Each, missing: Missing = _all_there) -> pa.Array:
-    """Apply `each` to the children of a nested column. Values hidden under nulls are removed first, because they are undefined."""
+    """Apply `each` to the children of a nested column. Values under a null parent are undefined, so they are removed first."""
     match kind:
         case Array():
             return _list(array, lambda items: each(items, kind.items, f"{path}.element"))

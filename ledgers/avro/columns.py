@@ -101,9 +101,9 @@ def _column(kind: Type) -> T.DataType:
 
 
 def derived(struct: T.StructType, name: str) -> Record:
-    """Derive the Avro schema of columns without a registered one. `name`: of the record, words separated by dots.
+    """Derive an Avro schema from columns that have no registered one. `name`: the full name of the record, words separated by dots.
 
-    Raises SchemaError that names the column for a name or type that Avro does not have.
+    Raises SchemaError that names the column if Avro cannot express its name or type.
     """
     full = ".".join(re.sub(r"[^A-Za-z0-9_]|^(?=[0-9])", "_", word) for word in name.split("."))
     return _record(struct, "", full)
@@ -146,9 +146,9 @@ def _type(kind: T.DataType, path: str, name: str) -> Plain:
 
 
 def grown(record: Record, old: T.StructType, new: T.StructType) -> Record:
-    """Return a registered schema after a write has evolved its topic's columns from `old` to `new`: new columns at the end with
-    default null, wider types in place of narrower ones. Columns that the schema leaves out stay out. Raises SchemaError as
-    `derived`.
+    """Return a registered schema after a write has evolved the columns of its topic from `old` to `new`. New columns are added at
+    the end with default null. Wider types replace narrower ones. Columns that the schema leaves out stay out. Raises SchemaError
+    as `derived` does.
     """
     return _grown_record(record, old, new, "")
 

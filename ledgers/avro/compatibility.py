@@ -27,7 +27,7 @@ _PROMOTED: Final = {
 
 
 def check(mode: Compatibility, new: Record, earlier: Sequence[tuple[int, Record]]) -> None:
-    """Check a schema against the earlier versions, newest first. Raises SchemaError that names version and columns."""
+    """Check a new schema against the earlier versions, newest first. Raises SchemaError that names the version and the columns."""
     for version, old in earlier if mode.transitive else earlier[:1]:
         found = []
         if mode.reads_old:
@@ -42,7 +42,9 @@ def check(mode: Compatibility, new: Record, earlier: Sequence[tuple[int, Record]
 
 
 def problems(reader: Type, writer: Type, path: str = "") -> list[str]:
-    """Return the reasons why values of `writer` cannot be read as `reader`, by column; empty if all can."""
+    """Return the reasons why values of `writer` cannot be read as `reader`, by column. The result is empty if all values can be
+    read.
+    """
     if isinstance(writer, Optional):
         if isinstance(reader, Optional):
             return problems(reader.type, writer.type, path)

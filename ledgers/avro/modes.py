@@ -7,7 +7,9 @@ from typing import Final
 
 
 class Compatibility(StrEnum):
-    """The requirement on a new schema. Transitive: against every earlier version of the topic, else against the last one."""
+    """The requirement on a new schema. A transitive mode compares it with every earlier version of the topic, any other mode with
+    the last version only.
+    """
 
     NONE = "none"
     BACKWARD = "backward"

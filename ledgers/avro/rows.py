@@ -48,7 +48,7 @@ class Codec:
     # --- bytes to rows --------------------------------------------------------------------------------------------
 
     def decode(self, given: pa.Array, name_row: NameRow) -> pa.RecordBatch:
-        """Decode binary values into rows. Raises ValueFormatError that names the row, for a null, for bytes that the schema does
+        """Decode binary values into rows. Raises ValueFormatError that names the row: for a null, for bytes that the schema does
         not consume completely, and for values that a column cannot hold.
         """
         if given.null_count:
@@ -93,8 +93,8 @@ class Codec:
             yield record
 
     def _same(self, records: Sequence[dict[str, Any]], given: pa.Array) -> bool:
-        """Return whether encoding the records again gives the same bytes. If so, they are valid Avro of the schema, and no value
-        needs a check. If not, they may still be valid, because Avro allows several encodings.
+        """Return whether encoding the records again gives the given bytes. If so, all values are valid. If not, they may still be
+        valid, because Avro allows several encodings of a value; `_check` then decides.
         """
         write, schema, again = fastavro.schemaless_writer, self._bare, BytesIO()
         try:
@@ -169,8 +169,8 @@ class Codec:
         return pa.RecordBatch.from_arrays(columns, names)
 
     def refuse_nulls(self, batch: pa.RecordBatch, topic: str) -> None:
-        """Raise SchemaError for rows that could not be read as Avro later: a null, or a missing column, where the schema allows
-        none.
+        """Raise SchemaError for rows that could not be read as Avro later: the schema allows no null in a column, and the rows have
+        a null there or lack the column.
         """
         advice = f"The Avro schema of {topic} requires a value: fill the column, or register a schema in which it may be null."
         for field in self.record.fields:

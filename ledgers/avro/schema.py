@@ -155,8 +155,8 @@ def _dump_logical(kind: Primitive | Fixed) -> dict[str, Any]:
 
 
 def bare(kind: Type, names: list[str]) -> Any:
-    """Return the schema that determines the bytes: without logical types and defaults, and with a generated unique name for each
-    named type (appended to `names`).
+    """Return the schema that determines the encoded bytes: without logical types and defaults. Each named type gets a generated
+    unique name, which is appended to `names`.
     """
     match kind:
         case Optional():

@@ -25,7 +25,9 @@ log = logging.getLogger("txnsegment.autoscaling")
 
 @dataclass
 class Scaled:
-    """The result of one pass. `failed`: topics that could not be scaled, with the error; all others were processed."""
+    """The result of one pass. `failed`: the topics that could not be scaled, each with its error. The pass continues with the
+    remaining topics.
+    """
 
     splits: int = 0
     merges: int = 0

@@ -60,8 +60,8 @@ class Compactor:
     merge: Merge = field(default=merged)
 
     def compact(self, segment: str, policy: Policy, done: Compacted, *, told: Callable[[Compacted], None] = lambda _: None) -> None:
-        """Compact the folded part of one segment. `done` grows with each group of files, and `told` is called with it. A migrated
-        segment is skipped and added to `done.left_out`.
+        """Compact the folded part of one segment. After each group of files the counts are added to `done`, and `told` is called
+        with it. A migrated segment is skipped and added to `done.left_out`.
 
         Raises CorruptPart, CorruptSnapshot, StorageError; TxnConflict if the watermark changes too often, or if the files were
         written too long ago to be safe from the orphan sweep.
@@ -86,8 +86,8 @@ class Compactor:
                 told(done)
 
     def _name(self, segment: str, moved: Moved, began_ms: int) -> bool:
-        """CAS the watermark to a snapshot that lists the moved parts. Return False if all of the parts were moved or trimmed
-        meanwhile.
+        """CAS the watermark to a snapshot that lists the moved parts. Return False if other processes have moved or trimmed all of
+        these parts meanwhile.
         """
 
         def change(head: SnapshotHead) -> str | None:
@@ -136,7 +136,7 @@ def change_snapshot(
             now = look(cluster.store, paths.watermark(segment))
             if now is not None and Watermark.of(now).snapshot == path:
                 return True
-            # Not done, or done and folded since: then the next round finds nothing to change.
+            # The lost race or reply is resolved in the next round: after a CAS that took effect it finds nothing to change.
     raise TxnConflict(
         f"The snapshot of {segment} was replaced by other processes in each of {ATTEMPTS} attempts to change it.",
         advice="Try again when fewer sweepers run; nothing was lost.",

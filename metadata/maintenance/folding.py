@@ -107,7 +107,7 @@ class Folding:
         return plan.through
 
     def _clean_behind(self, view: View, segment: str, through: int) -> None:
-        """Delete the aborted records at or below the watermark."""
+        """Delete the records of aborted transactions at or below the watermark."""
         with metrics.INDEX_QUERY_SECONDS.time():
             passed = view.scan_index(
                 paths.TXN_ABORTED_BY_POSITION,
@@ -118,9 +118,9 @@ class Folding:
             written(self.cluster.store, *(Delete(record.key) for record in some))
 
     def _forget_events(self, view: View, segment: str) -> bool:
-        """Delete a segment's events, which are only wake-ups; after folding the snapshot holds their information. Return False
-        after a lost race. Events are deleted before the watermark moves: after a crash in between, no later fold of an idle segment
-        would delete them.
+        """Delete a segment's events. They only wake readers; after folding the snapshot holds their information. Return False after
+        a lost race. Events are deleted before the watermark moves, because after a crash in between no later fold of an idle
+        segment would delete them.
         """
         events = paths.segment_events(segment)
         keys = [Key(path, events.partition) for path in view.keys(events.range())]
@@ -145,7 +145,9 @@ class Folding:
                 done.dropped += sum(written(self.cluster.store, Delete(e.record.key, expect=e.record)) for e in some)
 
     def collect_aborted(self) -> None:
-        """Delete aborted records that a slow sweeper wrote after others had settled, folded and cleaned up the same transaction."""
+        """Delete records of aborted transactions that a slow sweeper wrote after other sweepers had settled, folded and cleaned up
+        the transaction.
+        """
 
         def body(view: View) -> None:
             with metrics.INDEX_QUERY_SECONDS.time():

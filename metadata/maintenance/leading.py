@@ -17,8 +17,8 @@ from metadata.store.contract import ABSENT, View, decide
 
 @dataclass
 class Leadership:
-    """One candidate for the leader record `number`. It leads until its session ends or it resigns; then the next caller of `leads`
-    does.
+    """One candidate for the leader record `number`. It leads until its session ends or it resigns. After that the next process that
+    calls `leads` becomes the leader.
     """
 
     cluster: Cluster
@@ -29,8 +29,8 @@ class Leadership:
         self.token = self.cluster.unique()
 
     def leads(self) -> bool:
-        """Return whether this process leads; takes the leadership if it is free. The check costs a leader one read, and another
-        process one refused write (some stores end lapsed sessions only on a write). Raises StoreError.
+        """Return whether this process leads; take the leadership if it is free. The call costs the leader one read. It costs any
+        other process one refused write, because some stores end lapsed sessions only on a write. Raises StoreError.
         """
         key = paths.leader(self.number)
 
@@ -48,7 +48,7 @@ class Leadership:
         return decide(self.cluster.store, body)
 
     def resign(self) -> None:
-        """Give up the leadership, so that others need not wait for the session to end. Idempotent."""
+        """Give up the leadership. Another process can then lead before the session ends. Idempotent."""
         key = paths.leader(self.number)
 
         def body(view: View) -> None:

@@ -69,11 +69,10 @@ class Orphans:
 
 
 def sweep_orphans(cluster: Cluster, markers: MarkerModel) -> Orphans:
-    """Delete files that nothing protects.
+    """Delete files that no record, snapshot or note protects.
 
-    Expired transactions are aborted after the clock was read and before the protected files are listed. Every transaction that
-    could still commit a part older than the orphan age opened long before (older parts are refused), so its deadline has passed and
-    it is ended here.
+    The sweep reads the clock, aborts expired transactions, and then lists the protected files. A transaction cannot commit a part
+    that is older than the orphan age unless it opened long before. Its deadline has then passed, so this sweep aborts it.
     """
     storage, settings = cluster.storage, cluster.settings
     cluster.check_root()  # otherwise the sweep could delete another cluster's files
@@ -132,8 +131,9 @@ def sweep_orphans(cluster: Cluster, markers: MarkerModel) -> Orphans:
 
 
 def _fence(cluster: Cluster, folders: Collection[str]) -> None:
-    """Rewrite the watermark records of the segments with these folders. A compaction that slept since it read one can then no
-    longer name its files there: it reads again and finds the files too old. Files that it named before are found by the next read.
+    """Rewrite the watermark records of the segments with these folders. A compaction that read an earlier version of such a record
+    can then no longer name its files: its CAS fails, it reads again and finds the files too old. The caller reads the named
+    files again after this call, to find those named before.
     """
 
     def body(view: View) -> bool | None:
@@ -153,8 +153,8 @@ def _fence(cluster: Cluster, folders: Collection[str]) -> None:
 
 
 def sweep_staging(cluster: Cluster, token: str) -> None:
-    """Delete the staging files of a transaction that has ended, before the orphan sweep would. Its parts are left alone: committed
-    ones are registered, the others are deleted at the orphan age.
+    """Delete the staging files of a transaction that has ended, without waiting for the orphan sweep. The parts are left alone:
+    those of a committed transaction are registered, and the orphan sweep deletes all others.
     """
     paths = StagingArea(cluster.storage, token).files()
     over = staging_manifests.ended(paths)
@@ -165,8 +165,8 @@ def sweep_staging(cluster: Cluster, token: str) -> None:
 
 
 def _seen(cluster: Cluster, notes: list[str], now_ms: int) -> dict[str, int] | None:
-    """Return when each file was first seen unprotected. With several notes (of concurrent sweeps), a file must be in all of them,
-    and its latest time counts.
+    """Return when each file was first seen unprotected. Concurrent sweeps leave several notes: then only files in all notes are
+    returned, each with its latest time.
 
     Return None if a note is damaged: then every file counts as first seen now, which only delays its deletion.
     """
@@ -193,7 +193,9 @@ def _seen(cluster: Cluster, notes: list[str], now_ms: int) -> dict[str, int] | N
 
 
 def _note(data: bytes, now_ms: int) -> dict[str, int]:
-    """Parse a note. A time in the future was written by a clock that was set back since, and counts as now. Raises ValueError."""
+    """Parse a note. A time in the future comes from a clock that was set back later, and is replaced by the present time. Raises
+    ValueError.
+    """
     found = read_json(data)
     if not isinstance(found, dict) or not all(type(ms) is int and ms >= 0 for ms in found.values()):
         raise ValueError("it is not a JSON object of times in ms by path")
@@ -201,8 +203,8 @@ def _note(data: bytes, now_ms: int) -> dict[str, int]:
 
 
 def named_files(cluster: Cluster, markers: MarkerModel, view: View) -> Iterator[str]:
-    """Yield the paths that records and snapshots name. Called after the files were listed; reads the log before watermarks and
-    snapshots.
+    """Yield the paths that records and snapshots name. The caller lists the files before this call. The log is read before
+    watermarks and snapshots.
     """
     listing = LiveLog().list(view)
     for entry in listing.entries:

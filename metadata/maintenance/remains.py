@@ -72,8 +72,8 @@ def _delete_tombstones(store: MetadataStore, view: View, keys: list[Key], grace_
 
 
 def _left(layouts: dict[TopicName, Layout], segment: str) -> bool:
-    """Return whether the topic's layout had the segment and no longer has it. (A child's cursors exist before a layout shows the
-    child.)
+    """Return whether the segment has left the layout of its topic. A child whose cursors exist before a layout shows it has not
+    left.
     """
     name = segment_name(segment)
     layout = layouts.get(name.topic)
@@ -81,8 +81,8 @@ def _left(layouts: dict[TopicName, Layout], segment: str) -> bool:
 
 
 def _let_go(view: View, migrated: set[PersistentName]) -> set[PersistentName]:
-    """Return the persistent topics whose successor topic has let go of them. (Cursors are written before the successor's layout. If
-    that name turns out to be taken, the migration may continue under another name with these cursors.)
+    """Return the persistent topics whose successor does not need their cursors any more (`let_go`). The cursors are written before
+    the successor's layout: if that name is taken, the migration may continue under another name with the same cursors.
     """
     names = sorted(migrated)
     records = view.get_many([paths.topic(name) for name in names]) if names else []

@@ -26,7 +26,9 @@ _SNAPSHOT = re.compile(r"(?=.{1,1000}$)([!-.0-~]{1,200}/)*[!-.0-~]{1,200}" + re.
 
 
 def retire(cluster: Cluster, head: str) -> None:
-    """Publish a note that the snapshot `head` is about to be replaced by one that may list fewer files. Call it before the CAS."""
+    """Publish a note that names the head of a snapshot. Call it before the CAS that replaces this snapshot by one that may list
+    fewer files.
+    """
     cluster.storage.publish(f"{NOTES}-{cluster.unique()}.json", json.dumps({"head": head}).encode())
 
 

@@ -80,8 +80,8 @@ class Sweeper:
         return report
 
     def _steps(self, report: SweepReport, failed: dict[str, Exception]) -> dict[str, Exception]:
-        """Run the steps that every sweep has, and return segments that could not be folded. The steps are independent: a failed one
-        does not stop the others.
+        """Run the steps that every sweep has. Return the segments that could not be folded. The steps are independent: after a
+        failed step the remaining steps run.
         """
         # committers do it, too, because publish times come from a clock that may be slow
         self._step("look at the clocks", self._look, failed)
@@ -107,8 +107,8 @@ class Sweeper:
         return collect_remains(self.cluster.store, self.cluster.settings.grace_period_ms)
 
     def share(self) -> SweepReport:
-        """Run a committer's bounded share. Once enough registrations have gathered, the committer that gets the turn settles,
-        folds, times out and expires.
+        """Run a committer's bounded share of the sweep. Once enough registrations have gathered, one committer takes the turn: it
+        settles, folds, times out and expires.
         """
         report = SweepReport()
         settings = self.cluster.settings
@@ -134,8 +134,8 @@ class Sweeper:
         return report
 
     def _take_turn(self) -> Record | None:
-        """Take the turn to sweep, or return None. Committers sweep one at a time only to save work. A turn that is not given back
-        expires.
+        """Take the turn to sweep. Return None if another process has the turn. Turns only save work: concurrent sweeps are safe. A
+        turn that is not given back expires.
 
         Rarer steps are noted as done when the turn is taken, so that a process that crashes in one does not repeat it in every
         turn. A cluster's first orphan pass waits until there can be orphans.
@@ -160,7 +160,7 @@ class Sweeper:
         return decide(self.cluster.store, body)
 
     def _sweep_orphans(self, report: SweepReport) -> None:
-        """Trim all topics and sweep orphans. It lists all files, so it runs outside of the turn."""
+        """Trim all topics, then sweep orphans. The orphan sweep lists all files and takes long, so it runs without the turn."""
         from metadata.maintenance.orphans import sweep_orphans  # imported late, because a committer's share seldom needs it
         from metadata.maintenance.trimming import Trimmed, trim_all  # trimming uses snapshots, which folding makes
 
@@ -178,7 +178,7 @@ class Sweeper:
     # --- settle ---------------------------------------------------------------------------------------------------
 
     def settle(self, report: SweepReport) -> int:
-        """Write each decision into its registrations, then delete the ops. Return the length of the live log."""
+        """Settle the registrations of all decided transactions, then delete their op records. Return the length of the live log."""
 
         def body(view: View) -> int:
             listing = self.buffer.log.list(view, again=unsettled)
@@ -200,7 +200,7 @@ class Sweeper:
         return self.buffer.deciding(body)
 
     def _settle_entry(self, entry: Entry, verdict: Verdict, report: SweepReport) -> bool:
-        """Settle one registration. Return whether it is settled, by this call or another process."""
+        """Settle one registration. Return whether it is settled afterwards, by this call or by another process."""
         registration = entry.registration
         state = transitions.settled(verdict)
         writes: list[Write] = []
@@ -223,9 +223,9 @@ class Sweeper:
         return True
 
     def _delete_ops(self, view: View, txn: str) -> None:
-        """Delete the ops of a decided transaction whose registrations are all settled. Its acks are settled first, because an
-        unsettled op of a committed transaction is never deleted (A23). (A transaction without a header never committed: its header
-        expires last.)
+        """Delete the op records of a decided transaction whose registrations are all settled. Its acks are settled first, because
+        an unsettled op of a committed transaction is never deleted (A23). A transaction without a header never committed: the
+        header of a committed one stays until its op records are deleted.
         """
         records = view.scan(paths.ops(txn).range())
         ops = [Op.of(record) for record in records]
@@ -240,8 +240,8 @@ class Sweeper:
             written(self.cluster.store, *(Delete(record.key) for record in some))
 
     def collect_ops(self) -> int:
-        """Delete ops that a fenced process wrote after its transaction was settled or its header expired. Return the number of
-        outstanding ops.
+        """Delete op records that a fenced process wrote after its transaction was settled or its header expired. Return the number
+        of op records that remain.
         """
 
         def body(view: View) -> int:
@@ -306,8 +306,8 @@ class Sweeper:
         decide(self.cluster.store, body)
 
     def _release_application(self, view: View, txn: str, header: Header) -> bool:
-        """Before a header is deleted, raise `lastCommitted` to it if it committed; a random application is deleted instead. Return
-        False after a lost race: the header stays for the next sweep.
+        """Prepare the deletion of a header. If the transaction committed, raise `lastCommitted` of its application to its version;
+        a random application is deleted instead. Return False after a lost race: the header then stays until the next sweep.
         """
         if header.app is None:
             return True
@@ -337,9 +337,7 @@ def complain(unfolded: Mapping[str, Exception], failed: Mapping[str, Exception] 
 
 
 def _due(last_ms: int | None, now_ms: int, every_ms: int) -> bool:
-    """Return whether a step is due again. A time in the future was written by a clock that was set back since, and counts
-    as due.
-    """
+    """Return whether a step is due again. A time in the future comes from a clock that was set back later, and counts as due."""
     return last_ms is None or not 0 <= now_ms - last_ms < every_ms
 
 

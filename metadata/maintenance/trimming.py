@@ -52,7 +52,7 @@ class Trimmer:
         self.cluster, self.buffer = cluster, buffer
 
     def policies(self, name: TopicName, layout: Layout) -> Policies:
-        """Return the effective policies of a topic: its own, else its namespace's."""
+        """Return the effective policies of a topic. A policy that the topic does not set is that of its namespace."""
         record = look(self.cluster.store, paths.namespace(name.tenant, name.namespace))
         return retention.effective(layout.policies, None if record is None else Policies.of(record))
 
@@ -80,8 +80,8 @@ class Trimmer:
         return done
 
     def _time(self, reading: Reading, keep_ms: int | None) -> tuple[int, int | None]:
-        """Return the time (ms) against which ages are judged, and the number above which no row is old (None if `keep_ms`
-        is None).
+        """Return the time (ms) against which ages are judged, and the number above which no row is old enough to trim. The number
+        is None if `keep_ms` is None.
         """
         if keep_ms is None:
             return reading.now_ms, None
@@ -91,8 +91,9 @@ class Trimmer:
         return elapsed.now_for(seen, keep_ms), max([elapsed.known_to(seen, keep_ms), *migrated])
 
     def _free_to(self, segments: Iterable[SegmentView], through: int) -> int:
-        """Return the number, at most `through`, up to which all segments may be trimmed: below the first transaction with a row
-        that a subscription still needs in any segment. Otherwise the other segments would lose rows of that transaction.
+        """Return the number, at most `through`, up to which all segments may be trimmed. It lies below the first transaction with a
+        row that a subscription still needs in any segment. A trim beyond it would remove the rows of that transaction from the
+        other segments.
         """
         for segment in segments:
             needed = self._needed(segment.name)
@@ -101,8 +102,8 @@ class Trimmer:
         return through
 
     def _needed(self, segment: str) -> Row | None:
-        """Return the first row of a segment that a subscription still needs; None if no subscription needs one. Claimed rows count
-        as needed, because an aborted transaction's rows are delivered again.
+        """Return the first row of a segment that a subscription still needs; None if no subscription needs one. Rows with a pending
+        ack count as needed: if the transaction aborts, they are delivered again.
         """
         found = decide(self.cluster.store, lambda view: list(live(view, segment).values()))
         return min((acks.first_left(cursor) for cursor in found), default=None)
@@ -174,8 +175,8 @@ class Trimmer:
         done.left += until(lambda: decide(self.cluster.store, body))
 
     def _drained_migrated(self, layout: Layout, name: TopicName, now_ms: int) -> dict[int, Watermark]:
-        """Return the guard, by segment id, of a drained migrated segment. (A migrated segment never gets new rows, so the CAS of
-        the layout suffices.)
+        """Return the guard of a migrated segment that is drained, by segment id. A migrated segment never gets new rows, so the CAS
+        of the layout suffices.
         """
         infos = [info for info in layout.kept() if info.sealed_at_log is not None and info.legacy_topic_name is not None]
         if not infos:
@@ -187,7 +188,7 @@ class Trimmer:
         for info in infos:
             segment = segments.get(info.segment_id)
             if segment is None:
-                continue  # another process removed it
+                continue  # another process removed the segment from the layout
             mark = segment.mark()
             empty = segment.last(reading.cut) is None
             if retention.is_drained(info, mark, empty, self._needed(segment.name), now_ms=now_ms, grace_ms=grace_ms):

@@ -65,8 +65,8 @@ Pending = Iterator[tuple[Ledger, list[Left] | None]]
 
 
 def pending(segment: SegmentView, done: Rows, after: int, through: int) -> Pending:
-    """Yield the ledgers of a segment with unacknowledged rows, after < number <= through, and these rows; None: the
-    whole ledger.
+    """Yield each ledger of a segment with after < number <= through that has unacknowledged rows, together with these rows (None:
+    the whole ledger).
     """
     for ledger in segment.ledgers(max(after, segment.number(behind(done))), through):
         whole = extent(ledger)
@@ -87,7 +87,7 @@ def first_pending(reading: Reading, done: Mapping[str, Rows], through: int) -> i
 
 
 def lag(reading: Reading, segment: SegmentView, done: Rows, through: int) -> Lag:
-    """Return the lag in one segment. Reads the part of its index snapshot that lies beyond the cursor."""
+    """Return the lag in one segment. Only the part of the index snapshot beyond the cursor is read."""
     count = size = 0
     since: int | None = None
     for ledger, left in pending(segment, done, 0, through):
@@ -112,7 +112,7 @@ def measure(topic: str, subscription: str, found: Lag) -> None:
 
 
 def taken(segment: str, subscription: str, done: Rows, ledgers: list[Ledger]) -> Ack | None:
-    """Return the ack of all rows of these ledgers that are not in `done`; None if there are none.
+    """Return an ack of all rows of `ledgers` that are not in `done`. Return None if there are no such rows.
 
     `ledgers`: all visible ledgers beyond the cursor up to the last one, ascending. The ack also covers the positions between them,
     where nothing is visible. So no gap remains in the cursor.

@@ -36,32 +36,34 @@ class LogReader(ABC):
 
     @abstractmethod
     def now(self, *, uncommitted: bool = False) -> Reading:
-        """Return a reading up to the cut of now. `uncommitted`: up to the end of the log. Raises TopicNotFound."""
+        """Return a reading up to the current cut. `uncommitted`: up to the end of the log. Raises TopicNotFound."""
 
     @abstractmethod
     def to(self, end: int) -> Reading:
-        """Return a reading whose cut is at or above a GIVEN end. It never has fewer rows: otherwise raises OffsetOutOfRange. Raises
-        TopicNotFound.
+        """Return a reading whose cut is at or above a GIVEN end. The reading always contains every row up to this end. Raises
+        OffsetOutOfRange if that is impossible, TopicNotFound.
         """
 
     @abstractmethod
     def open_transactions(self) -> OpenTransactions:
-        """Return the transactions that may still append to the log. A read after this call sees all appends of all others."""
+        """Return the transactions that may still append to the log. A read of the log after this call sees every append of all
+        other transactions.
+        """
 
     @abstractmethod
     def is_newest(self, view: View, reading: Reading) -> bool:
-        """Return whether a reading made now would show the same."""
+        """Return whether a new reading would have the same content as this reading."""
 
     @abstractmethod
     def watched(self, reading: Reading) -> Mapping[str, Prefix]:
-        """Return the prefixes whose changes wake a stream that has this reading, by name."""
+        """Return the prefixes of the records whose changes wake a stream with this reading. Each prefix has a name."""
 
 
 How = Callable[[LogReader], Reading]
 
 
 def rows_gone(topic: str, successor: str | None, after: int) -> DataLoss:
-    """Return the error for the lost rows of a topic after a number. `successor`: the topic that it was migrated to, if any."""
+    """Return the error for a topic whose rows after a number are gone. `successor`: the topic that it was migrated to, if any."""
     why = "was deleted" if successor is None else f"was migrated to {successor}, which was deleted or keeps them no longer"
     return DataLoss(
         f"The topic {topic} {why}: rows of it after {after}, which this read may need, are gone.",
@@ -114,8 +116,8 @@ class ClusterLog(LogReader):
         return reading.end_of_log == (paths.sequence_number(numbers[-1]) if numbers else 0)
 
     def watched(self, reading: Reading) -> Mapping[str, Prefix]:
-        """Registrations, and the events of this read's segments, which follow each decision. A sealed segment gets no more events
-        once nothing in the read is undecided.
+        """Return the prefixes of the log and of the events of the segments that are read. Each decision of a transaction writes an
+        event. A sealed segment is left out if the reading has nothing undecided: it gets no more events.
         """
         deciding = [s.name for s in reading.segments if s.sealed_at is None or reading.undecided]
         return {paths.LOG.path: paths.LOG} | {name: paths.segment_events(name) for name in deciding}

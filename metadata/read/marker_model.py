@@ -29,20 +29,20 @@ class MigratedSegment(SegmentView):
 
     @abstractmethod
     def trim(self, through: int) -> Taken | None:
-        """Trim the topic's log up to the number `through` of the cluster's log, which must not split a transaction. Return None if
-        there was nothing to trim, or if another process trimmed it.
+        """Trim the log of the persistent topic up to the number `through` of the cluster's log. `through` must not split a
+        transaction. Return None if there was nothing to trim, or if another process trimmed it.
         """
 
     @abstractmethod
     def mark(self) -> Watermark:
-        """Return a watermark over the whole segment, in numbers of its own log. (Everything in it is decided, and no record keeps
-        its watermark.)
+        """Return a watermark over the whole segment, in numbers of its own log. It is computed, because every row in the segment is
+        decided and no record holds a watermark for it.
         """
 
     @abstractmethod
     def guard(self) -> Watermark:
-        """As `mark`, in numbers of the cluster's log. The layout keeps it as `trimmed_to` when the segment has left the layout, so
-        that readers notice the trimmed rows.
+        """Return the same watermark as `mark`, in numbers of the cluster's log. When the segment leaves the layout, the layout
+        keeps its position as `trimmed_to`. So readers notice that rows were trimmed.
         """
 
 
@@ -53,7 +53,7 @@ class MarkerModel(Protocol):
         """Return the segment of a migrated topic that was the persistent topic. Raises CorruptRecord, StorageError."""
 
     def timeouts(self) -> int:
-        """Abort transactions of persistent topics that are past their deadline. Return how many."""
+        """Abort the transactions of persistent topics that are past their deadline. Return their number."""
 
     def named_files(self, view: View) -> Iterator[str]:
         """Yield the files that records of persistent topics name. The orphan sweep keeps them."""

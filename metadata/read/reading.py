@@ -76,7 +76,9 @@ class Reading:
     gone: tuple[SegmentView, ...]
     """Segments of topics that were deleted within the grace period. They are not read; they show exactly which rows are lost."""
     forgotten: tuple[tuple[str, int], ...]
-    """Topics with an earlier deletion, and the number of its seal. Which rows lay below the seal is not known any more."""
+    """Topics that were deleted longer ago than the grace period, each with the number of the seal. It is no longer known which rows
+    lay below the seal.
+    """
     selection: LogSelection
     undecided_ms: tuple[tuple[int, int], ...] = ()
     """The publish time of each undecided registration: (number, ms), ascending."""
@@ -99,7 +101,9 @@ class Reading:
         return None
 
     def before_lost(self, number: int) -> int:
-        """Return a number computed from existing records, lowered to one that no restore lost."""
+        """Return a number that was computed from existing records. If a restore lost this number, return a lower one that was not
+        lost.
+        """
         return self.cluster.before_lost(number)
 
     def check_not_lost(self, number: int) -> None:
@@ -107,8 +111,8 @@ class Reading:
         self.cluster.check_not_lost(number)
 
     def check_reached(self, number: int) -> None:
-        """Raise OffsetOutOfRange for a number beyond the end of the log, or one that a restore lost: it comes from another
-        cluster. A read that starts there would miss the rows that later get lower numbers.
+        """Raise OffsetOutOfRange for a number beyond the end of the log, or a number that a restore lost: such a number comes from
+        another cluster. A read that started there would miss the rows that get lower numbers later.
         """
         self.check_not_lost(number)
         if number > self.end_of_log:
@@ -172,11 +176,13 @@ class Reading:
         return sorted({s.sealed_at for s in self.segments if s.sealed_at is not None and after < s.sealed_at <= through})
 
     def deletions(self) -> list[int]:
-        """Return the numbers of the seals that deleted a topic of this read, as far as they are known."""
+        """Return the numbers of the known seals that deleted a topic of this read."""
         return sorted({*(s.deleted_at for s in self.gone if s.deleted_at is not None), *(n for _, n in self.forgotten)})
 
     def trims(self) -> dict[str, int]:
-        """Return the number up to which retention has removed rows, by segment; by topic for segments that have left its layout."""
+        """Return the numbers up to which retention has removed rows, by segment. The segments that have left a layout have one
+        common number, under the name of their topic.
+        """
         return {s.name: s.trimmed_to for s in self.segments if s.trimmed_to} | self.guards()
 
     def guards(self) -> dict[str, int]:
@@ -204,7 +210,8 @@ class Reading:
         return (t for t in self.topics if self.selection.pattern is not None or str(t.name) in self.selection.names)
 
     def last_change(self, start: int) -> int:
-        """Return the highest number in (start, cut] with a visible row, a seal or a trim of this read, else `start`.
+        """Return the highest number in (start, cut] with a visible row, a seal or a trim of this read. Return `start` if there is
+        none.
 
         The cost does not depend on the length of the history: a snapshot's head names its last committed ledger.
         """

@@ -26,8 +26,8 @@ from metadata.topics.topic import Topic
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentView(ABC):
-    """One segment at one cut. Ranges are numbers of the log: after < number <= through. They are read lazily, except `weights` and
-    `kept` of a migrated topic: to find whole transactions they list the whole range.
+    """One segment at one cut. Ranges are numbers of the log: after < number <= through. Methods that yield read lazily, with one
+    exception: `weights` and `kept` of a migrated topic list the whole range, to find whole transactions.
 
     `live`: the visible registrations above the `watermark`, ascending. `head`: the head of the index snapshot, which lists the
     ledgers at or below the watermark. A persistent topic has neither.
@@ -46,8 +46,8 @@ class SegmentView(ABC):
         """Yield the visible ledgers, ascending. Raises DataLoss, CorruptRecord, StorageError."""
 
     def stretches(self, after: int, through: int, *, marks: bool) -> Iterator[Stretch]:
-        """As `ledgers`, but adjacent rows of one compacted file are joined to one extent. `marks`: with the position of each
-        ledger.
+        """Yield the visible rows as `ledgers` does, with adjacent rows of one compacted file joined to one extent. `marks`: also
+        give the position of each ledger.
         """
         return stretches.of_ledgers(self.ledgers(after, through), marks=marks)
 
@@ -56,11 +56,11 @@ class SegmentView(ABC):
         """Yield rows and bytes of each transaction, ascending."""
 
     def kept(self, cut: int) -> Iterator[Kept]:
-        """Yield the units of retention up to the cut, ascending: each is removed as a whole or not at all."""
+        """Yield the units of retention up to the cut, ascending. Retention removes a unit as a whole or not at all."""
         return (Kept(found.id, found.publish_ms, found.bytes) for found in self.ledgers(0, cut))
 
     def free_to(self, needed: Row, through: int) -> int:
-        """Return the number, at most `through`, up to which no row is needed. `needed`: the first row that is needed."""
+        """Return the highest number, at most `through`, up to which no row is needed. `needed`: the first needed row."""
         first = next((one for one in self.ledgers(0, through) if not is_done(one.id, one.last_entry, needed)), None)
         return through if first is None else self.number(first.id) - 1
 
@@ -70,12 +70,14 @@ class SegmentView(ABC):
 
     @abstractmethod
     def published(self, after: int, through: int) -> Iterator[tuple[int, int]]:
-        """Yield (number, publish time in ms) of each ledger, ascending. All trimmed ledgers count as one, with the last number."""
+        """Yield (number, publish time in ms) of each ledger, ascending. All trimmed ledgers count as one ledger, with the number of
+        the last of them.
+        """
 
     @abstractmethod
     def newest(self, start: int, cut: int) -> int:
-        """Return the highest number in (start, cut] with a visible row, else a number at or below `start`. Independent of
-        history.
+        """Return the highest number in (start, cut] with a visible row. Return a number at or below `start` if there is none. The
+        cost does not depend on the length of the history.
         """
 
     @abstractmethod
@@ -83,7 +85,7 @@ class SegmentView(ABC):
         """Return maxReadPosition: the position of the last visible entry at or below the cut; None if there is none."""
 
     def number(self, ledger_id: int) -> int:
-        """Return the log number of a ledger (0: before the first)."""
+        """Return the log number of a ledger (0: a number before the first ledger)."""
         return ledger_id
 
     def ledger_id(self, number: int) -> int:
@@ -97,12 +99,12 @@ class SegmentView(ABC):
 
     @property
     def folded_to(self) -> int:
-        """The number at or below which only the snapshot counts (0: nothing is folded)."""
+        """The number at or below which the ledgers are listed by the snapshot alone (0: nothing is folded)."""
         return self.watermark.ledger_id if self.watermark is not None else 0
 
     @property
     def last_trimmed(self) -> Position | None:
-        """The position of the last trimmed rows."""
+        """The position up to which retention has removed rows."""
         return None if self.watermark is None else self.watermark.trimmed_to
 
     @property
@@ -158,7 +160,9 @@ class StoredSegment(SegmentView):
         return max((found.id for found in self._folded_ledgers(start, cut)), default=start)  # folded after the log was listed
 
     def last(self, cut: int) -> tuple[int, int] | None:
-        """As above. The watermark's position is not used: its ledger may be void."""
+        """Return maxReadPosition, from the live log or the snapshot. The position of the watermark is not used: its ledger may be
+        void.
+        """
         live = [(n, r.segments[self.name].entries - 1) for n, r in self.live if n <= cut]
         if live or self.head is None:
             return live[-1] if live else None

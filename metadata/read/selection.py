@@ -34,12 +34,12 @@ class Topics:
 
     @property
     def persistent(self) -> tuple[PersistentName, ...]:
-        """The marker-based topics among the names."""
+        """The named marker-based topics."""
         return tuple(n for n in self.names if isinstance(n, PersistentName))
 
     @property
     def scalable(self) -> tuple[TopicName | SegmentName, ...]:
-        """All other names: topics and segments that the cluster's log orders."""
+        """The names of topics and segments whose rows the cluster's log orders."""
         return tuple(n for n in self.names if not isinstance(n, PersistentName))
 
     @property
@@ -69,9 +69,7 @@ class Topics:
 
 @dataclass(frozen=True)
 class Pattern:
-    """All topics whose full name `topic://tenant/namespace/name` (or `persistent://..`) matches the regular expression from end to
-    end.
-    """
+    """All topics whose full name `topic://tenant/namespace/name` (or `persistent://..`) matches the whole regular expression."""
 
     regex: str
 
@@ -80,7 +78,7 @@ class Pattern:
         return patterns.compiled(self.regex)
 
     logs = (LOG,)
-    """The logs that are known without a listing. Persistent topics that the pattern matches are found by listing."""
+    """The logs that are known before topics are listed. A listing finds the persistent topics that match the pattern."""
 
     def matches(self, topic: TopicName) -> bool:
         return self.compiled.fullmatch(str(topic)) is not None
@@ -101,8 +99,8 @@ Selection = Topics | Pattern
 
 
 def selection_of(key: object) -> Selection | None:
-    """Return the selection for a `key` that an offset holds; None if it has not the form of a key. Raises OptionError for a bad
-    name or pattern.
+    """Return the selection for the `key` of an offset. Return None if the text does not have the form of a key. Raises OptionError
+    for a bad name or pattern.
     """
     match key:
         case {"pattern": str(regex)}:
@@ -120,7 +118,7 @@ def selection_of(key: object) -> Selection | None:
 
 @dataclass(frozen=True)
 class Earliest:
-    """From the first row that is kept."""
+    """A start before the first row that retention has kept."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +150,7 @@ class Position(NamedTuple):
 @dataclass(frozen=True)
 class AtLog:
     """A number of the cluster's log, and a position in the log of each persistent topic. As a start it is exclusive, as an end
-    inclusive. `names_log`: whether the number was given; a read of persistent topics alone does not use it.
+    inclusive. `names_log`: whether the user gave the number; a read of persistent topics alone does not use it.
     """
 
     log: int
@@ -170,7 +168,7 @@ class AtLog:
         return [(str(name), place) for name, place in self.positions]
 
     def of(self, name: PersistentName) -> Position | None:
-        """Return the position that was given for a topic; None if none was."""
+        """Return the given position of a topic; None if none was given."""
         return dict(self.positions).get(name)
 
 

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class _LookAgain(Exception):
-    """A transaction was settled, folded or decided between two reads. The decision starts over from a fresh view."""
+    """A transaction was settled, folded or decided between two reads. The caller starts over from a fresh view."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class TransactionBuffer:
         return SnapshotHeads(self.cluster.storage)
 
     def read(self, selection: LogSelection, *, uncommitted: bool = False) -> Reading:
-        """Return a reading up to the cut of now. Raises TopicNotFound.
+        """Return a reading up to the current cut. Raises TopicNotFound.
 
         `uncommitted` (isolationLevel read_uncommitted): every registration above the watermarks is visible, also undecided and void
         ones, up to the end of the log.
@@ -62,7 +62,8 @@ class TransactionBuffer:
         return self.deciding(lambda view: self._read(view, selection, uncommitted))
 
     def read_to(self, selection: LogSelection, end: int, *, attempts: int = 5) -> Reading:
-        """Return a reading whose cut is at or above a GIVEN end (of a replay, or from the user). It never has fewer rows.
+        """Return a reading whose cut is at or above a GIVEN end (of a replay, or from the user). The reading always contains every
+        row up to this end.
 
         Raises OffsetOutOfRange if the log ends before `end`, if a transaction at or below it is still undecided after several
         attempts (A31), or if a restore lost it.
@@ -125,7 +126,7 @@ class TransactionBuffer:
         return found
 
     def _abort_expired(self, view: View, txn_id: str) -> None:
-        """A reader that meets a transaction past its deadline ends it itself (8.10): by CAS, so at most once."""
+        """Abort a transaction that is past its deadline (8.10). Several processes may try: the header changes once, by CAS."""
         record = view.get(paths.header(txn_id))
         if record is None:
             return
@@ -202,7 +203,9 @@ class TransactionBuffer:
         return transitions.in_grace(topic.layout, view.now_ms(), self.cluster.settings.grace_period_ms)
 
     def _forgotten_to(self, view: View, topic: Topic) -> int | None:
-        """Return the layout's `deleted_to_log`, also if the grace period is over but no orphan sweep has updated the layout yet."""
+        """Return the `deleted_to_log` that the layout has after its grace period, also before an orphan sweep has updated the
+        layout.
+        """
         grace_ms = self.cluster.settings.grace_period_ms
         return transitions.without_gone(topic.layout, now_ms=view.now_ms(), grace_ms=grace_ms).deleted_to_log
 

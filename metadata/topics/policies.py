@@ -23,7 +23,9 @@ Change = Mapping[str, int | bool | None]
 
 
 def holding(cluster: Cluster, topics: Iterable[Topic]) -> list[tuple[Topic, Policies]]:
-    """Return each topic with its effective policies: its own, else its namespace's. One read for all topics."""
+    """Return each topic with its effective policies. A policy that the topic does not set is that of its namespace. All records of
+    namespaces are read at once.
+    """
     found = list(topics)
     spaces = sorted({(t.name.tenant, t.name.namespace) for t in found})
     keys = [paths.namespace(*space) for space in spaces]
@@ -44,7 +46,9 @@ def get(cluster: Cluster, topics: Topics, name: str) -> Policies:
 
 
 def put(cluster: Cluster, name: str, change: Change) -> Policies:
-    """Call `set_for_topic`, or `set_for_namespace` for a `namespace://tenant/namespace`. Raises TopicNotFound, OptionError."""
+    """Change some policies of a topic (`set_for_topic`) or of a `namespace://tenant/namespace` (`set_for_namespace`). Raises
+    TopicNotFound, OptionError.
+    """
     if not name.startswith(NAMESPACE):
         return set_for_topic(cluster, any_topic_name(name), change)
     return set_for_namespace(cluster, *namespace_of(name), change)
@@ -59,7 +63,7 @@ def namespace_of(text: str) -> tuple[str, str]:
 
 
 def set_for_topic(cluster: Cluster, name: TopicName, change: Change) -> Policies:
-    """Change some of a topic's own policies, and return all of its own policies. Raises TopicNotFound."""
+    """Change some of the topic's own policies. Return all policies that the topic itself sets. Raises TopicNotFound."""
 
     def body(view: View) -> Policies | None:
         record = view.get(paths.topic(name))
@@ -77,7 +81,9 @@ def set_for_topic(cluster: Cluster, name: TopicName, change: Change) -> Policies
 
 
 def set_for_namespace(cluster: Cluster, tenant: str, namespace: str, change: Change) -> Policies:
-    """Change some policies of a namespace, and return all of them. They hold for topics that do not set them."""
+    """Change some policies of a namespace. Return all of the namespace's policies. A policy of the namespace applies to each topic
+    that does not set it.
+    """
     check_new(TopicName(tenant, namespace, ""))
     key = paths.namespace(tenant, namespace)
 

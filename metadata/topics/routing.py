@@ -44,10 +44,8 @@ class Router:
         to                      the active segments (`targets(topic)`); they tile the ring
         key                     the key column's name; None: rows have no key
         schema                  of every batch (after `ledgers.arrow.conform`)
-        start                   first position of the round robin for rows without a key: any number, different for each task of a
-        write
-        entry_bytes, entry_rows  about how many rows without a key go to one segment before the next one: the limits of the part
-        writers
+        start                   first position of the round robin for rows without a key: any number, another one for each task
+        entry_bytes, entry_rows  limits of the part writers; about so many rows without a key go to one segment before the next
 
     Raises OptionError if the key column does not exist or has a type that cannot be a key; SegmentSealed without a segment.
     """
@@ -73,7 +71,7 @@ class Router:
             self._place = _ring(to)
 
     def route(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield (full segment name, its rows in order) for each segment that gets rows. No copy is made if all rows go to one
+        """Yield each segment that gets rows, by its full name, with these rows in order. No copy is made if all rows go to one
         segment.
         """
         if not batch.num_rows:
@@ -104,7 +102,7 @@ class Router:
             at += rows
 
     def _without_key(self, rows: int, size: int) -> int:
-        """Return the segment for the next `rows` rows (`size` bytes) without a key."""
+        """Return the index of the segment for the next `rows` rows (`size` bytes) without a key."""
         if self._rows and (self._rows + rows > self._entry_rows or self._bytes + size > self._entry_bytes):
             self._keyless = (self._keyless + 1) % len(self._segments)
             self._rows = self._bytes = 0

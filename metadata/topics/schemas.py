@@ -50,7 +50,7 @@ class SchemaVersion:
 
     @property
     def registered(self) -> bool:
-        """Return whether this Avro schema was registered, or evolved from a registered one; else it is derived from the columns."""
+        """Whether the Avro schema was registered or evolved from a registered one. Otherwise it is derived from the columns."""
         return self.record.avro is not None
 
     @property
@@ -114,7 +114,7 @@ class TopicSchemas:
         return found
 
     def codec(self, topic: Topic) -> Codec | None:
-        """Return the codec of the topic's registered Avro schema; None without one."""
+        """Return the codec of the topic's registered Avro schema; None if no schema is registered."""
         last = self.latest(topic)
         if last is None or last.record.avro is None:
             return None
@@ -131,7 +131,7 @@ class TopicSchemas:
         return self._grown(topic, incoming)[0]
 
     def _grown(self, topic: Topic, incoming: StructType) -> tuple[StructType, str | None]:
-        """As `grown`, with the Avro schema of the next version if one is registered."""
+        """Return the result of `grown`, and the Avro schema of the next version if one is registered."""
         last = self.latest(topic)
         columns = evolve(None if last is None else last.columns, incoming)
         if last is None or columns is last.columns:
@@ -219,7 +219,7 @@ class TopicSchemas:
         return until(lambda: decide(self._cluster.store, body))
 
     def set_compatibility(self, name: TopicName, mode: Compatibility) -> Topic:
-        """Set the compatibility mode for later versions, also for those that writes make. Raises TopicNotFound."""
+        """Set the compatibility mode for all later versions, including those that writes create. Raises TopicNotFound."""
 
         def body(view: View) -> Topic | None:
             topic = self._seen(view, name)
@@ -238,8 +238,8 @@ class TopicSchemas:
         return topic
 
     def _change(self, topic: Topic, layout: Layout) -> Topic | None:
-        """CAS the layout. Return None after a lost race or reply, so that the caller reads again. Raises TopicSealed if the topic
-        was migrated.
+        """CAS the layout. Return None after a lost race or a lost reply: the caller then reads again. Raises TopicSealed if the
+        topic was migrated.
         """
         to = (topic.layout.model_extra or {}).get("migratedTo")  # of a persistent topic
         if to is not None:
@@ -269,7 +269,7 @@ class TopicSchemas:
             try:
                 self._cluster.store.put(paths.schema(str(name), schema_id), record.to_bytes(), expect=ABSENT)
             except (BadVersion, UnknownOutcome):
-                return None  # taken, or perhaps written: a record that no layout names is not a version
+                return None  # the id is taken, or the reply was lost; a record that no layout names is not a version
             return schema_id
 
         return until(step)

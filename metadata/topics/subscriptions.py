@@ -40,7 +40,7 @@ def legacy_shift(topic: Topic, segment: str) -> int:
 
 
 def behind(number: int) -> Rows:
-    """Return all rows at or below a number of the log."""
+    """Return the set of all rows at or below a number of the log."""
     return before(end_of(number)) if number else NONE
 
 
@@ -99,8 +99,8 @@ class Subscriptions:
         until(step)
 
     def seek(self, topic: TopicName, name: str, *, to: int) -> None:
-        """Move a subscription: exactly the rows at or below the number `to` count as acknowledged. Claims of OPEN transactions
-        stay. Raises TopicNotFound, SubscriptionNotFound.
+        """Move a subscription: afterwards exactly the rows at or below the number `to` count as acknowledged. Pending acks of OPEN
+        transactions stay. Raises TopicNotFound, SubscriptionNotFound.
         """
         self._pending.seek(self._behind(topic, self.where(self._topics.get(topic), name), to))
 
@@ -120,7 +120,7 @@ class Subscriptions:
             names = sorted({owners[s] for s, _ in found})
             shown = view.get_many([paths.topic(t) for t in names]) if names else []
             topics = [of_record(t, r) for t, r in zip(names, shown, strict=True)]
-            # without segments of an earlier topic of the same name
+            # Segments of an earlier topic of the same name are left out.
             segments = {s for t in topics if t is not None for s in t.segments()}
             return sorted({(owners[s], name) for s, name in found if s in segments})
 
@@ -128,7 +128,7 @@ class Subscriptions:
 
     @staticmethod
     def _owners(view: View, segments: Iterable[str]) -> dict[str, TopicName]:
-        """Return the topic of each segment; for a persistent topic its successor topic."""
+        """Return the topic of each segment. The topic of a migrated persistent topic is its successor."""
         found = {s: segment_name(s).topic for s in segments if not is_persistent(s)}
         older = sorted(s for s in segments if is_persistent(s))
         records = view.get_many([paths.topic(persistent_name(s)) for s in older]) if older else []
@@ -139,8 +139,8 @@ class Subscriptions:
         return found
 
     def _behind(self, topic: TopicName, where: Sequence[Where], number: int) -> dict[Where, Rows]:
-        """Return the rows that a cursor at `number` has acknowledged. At 0 these are the rows that retention trimmed
-        from any segment of the topic: transactions above have lost no row.
+        """Return the acknowledged rows of a cursor at `number`, for each cursor. At 0 these are the rows at or below the highest
+        number that retention has trimmed in any segment of the topic. All transactions above that number are complete.
         """
         now = self._topics.get(topic)
         shifts = {s: legacy_shift(now, s) for s in now.segments() if is_persistent(s)}

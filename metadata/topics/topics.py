@@ -36,7 +36,7 @@ class Topics:
     """The topics of a cluster."""
 
     def __init__(self, cluster: Cluster, log: LiveLog | None = None) -> None:
-        """`log`: the process's cached log, so that it is not read again; None: an empty cache."""
+        """`log`: the log that this process has cached already; None: start with an empty cache."""
         self._cluster = cluster
         self._log = LiveLog() if log is None else log
         self.schemas = TopicSchemas(cluster)
@@ -139,13 +139,14 @@ class Topics:
         return self.schemas.get(name, schema_id).columns
 
     def evolve(self, name: TopicName, incoming: StructType, key: str | None = None) -> tuple[Topic, int]:
-        """See `TopicSchemas.evolve`."""
+        """Evolve the topic's schema for a write (see `TopicSchemas.evolve`)."""
         return self.schemas.evolve(name, incoming, key)
 
     # --- splitting, merging, deleting: a seal, then the layout that shows it (5, Sealing) --------------------------
 
     def split(self, name: TopicName, segment_id: int, *, epoch: int | None = None) -> Topic:
-        """Halve an active segment: it is sealed, and two children take its range. Return the topic after that.
+        """Split an active segment in two halves. The segment is sealed, and two children take its range. Return the topic with the
+        new layout.
 
         `epoch`: the epoch of the layout on which the caller decided; with another current epoch nothing is done and BadVersion is
         raised. Raises TopicNotFound, OptionError (no such segment, a single hash, too many segments), SegmentSealed (the segment is
@@ -218,8 +219,8 @@ class Topics:
         )
 
     def _append_seal(self, topic: Topic, infos: Sequence[SegmentInfo], why: str, children: tuple[int, ...]) -> None:
-        """Append the seal, then show it in the layout. A lost reply is harmless: a seal that arrived is finished as any other; one
-        that did not arrive is appended again by the caller, who reads the layout.
+        """Append the seal, then update the layout. A lost reply is harmless. If the seal arrived, `finish_seals` finishes it like
+        any other seal. If not, the caller, which reads the layout, appends it again.
         """
         self._refuse_unfinishable(topic.name)
         seal = Registration(
@@ -235,8 +236,8 @@ class Topics:
         self.finish_seals()
 
     def _refuse_unfinishable(self, name: TopicName) -> None:
-        """Raise SegmentSealed if a seal of a newer version is unfinished: a further seal from the same layout would be void, and
-        the caller would retry for ever.
+        """Raise SegmentSealed if the topic has an unfinished seal of a kind that only a newer version can finish. A further seal
+        from the same layout would be void, and the caller would retry for ever.
         """
 
         def body(view: View) -> list[int]:
@@ -262,8 +263,8 @@ class Topics:
         return now is not None and not set(now.segments()).isdisjoint(topic.segments())
 
     def complete(self, name: TopicName) -> None:
-        """Complete a migration: seal, in the log, the persistent topic that became this topic, and show its child segments. Any
-        process may do it, several at once: of several seals from one layout the first counts (A35).
+        """Complete a migration: append the seal of the persistent topic that became this topic, and show its child segments in the
+        layout. Any number of processes may do it at once: of several seals from one layout the first counts (A35).
 
         The migrated ledgers are placed in the log just below the seal (`metadata.instream.legacy`). No reader may pass these
         numbers before the layout names the ledgers. So the log first skips as many numbers, counted from an end that is listed
@@ -288,7 +289,9 @@ class Topics:
         until(step)
 
     def forget_deleted(self) -> None:
-        """Remove the segments of deletions whose grace period is over from their layouts. Only the guard number remains."""
+        """Remove deleted segments from the layouts when their grace period is over. A layout then keeps only the number of the seal
+        of the deletion (`deleted_to_log`).
+        """
 
         def body(view: View) -> bool:
             done = True
@@ -307,8 +310,8 @@ class Topics:
         until(lambda: decide(self._cluster.store, body) or None)
 
     def finish_seals(self) -> int:
-        """Write the layouts of seals that count and are not shown yet. Return their number. Any process may do it, several
-        at once.
+        """Write the layouts of all valid seals whose layout is not written yet. Return the number of these layouts. Any number of
+        processes may do it at once.
         """
         done = 0
 
@@ -338,7 +341,7 @@ class Topics:
 
 
 def _ended_by(topic: Topic, segment_id: int, why: str, epoch: int) -> bool:
-    """Return whether the segment was sealed in this epoch, by a split (two children) or a merge (one)."""
+    """Return whether a split (two children) or a merge (one child) sealed the segment in this epoch."""
     info = topic.layout.segments.get(str(segment_id))
     return info is not None and info.sealed_at_epoch == epoch and len(info.child_ids) == (2 if why == "split" else 1)
 
