@@ -44,7 +44,7 @@ class Client:
     def autoscaler(self) -> Autoscaler:
         """This process's candidate for splitting and merging topics by policy."""
         from metadata.maintenance.autoscaling import (
-            Autoscaler,  # lazy: it would slow the start of every Spark process that plans a read
+            Autoscaler,  # imported late: every Spark process that plans a read would import it
         )
 
         return Autoscaler(self.cluster, self.buffer)
@@ -57,7 +57,7 @@ class Client:
         return instream(self.cluster, self.coordinator.aftermath)
 
     def sweep(self) -> SweepReport:
-        """Sweep the topics of both models once. The orphan sweep is not part of it.
+        """Sweep the topics of both models once, without the orphan sweep.
 
         The report counts transactions of persistent:// that were timed out as timed out, and those that were finished as settled.
         Raises SweepIncomplete if segments or topics could not be swept; all others were swept.
@@ -91,7 +91,7 @@ def client(cluster: Cluster, aftermath: Callable[[Job], None] | None = None) -> 
 
 @dataclass
 class _Place:
-    """The client of one key. Each key has its own lock, so a cluster that does not answer does not block the clients of others."""
+    """The client of one key. Each key has a lock of its own, so a cluster that does not answer blocks no client of another key."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     client: Client | None = None

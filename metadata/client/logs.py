@@ -27,8 +27,8 @@ if TYPE_CHECKING:  # each of Spark's processes that plans a read would import it
 
 
 def selected(selection: Selection, successors: Sequence[TopicName] = ()) -> LogSelection | None:
-    """Return the part of a selection that is read from the cluster's log; None if there is none yet. `successors`:
-    `Logs.successors`.
+    """Return the part of a selection that is read from the cluster's log; None if no topic of the selection is in that log.
+    `successors`: the result of `Logs.successors`.
     """
     if isinstance(selection, Pattern):
         return LogSelection(pattern=selection.regex, further=tuple(map(str, successors)))
@@ -44,8 +44,8 @@ class Logs:
     selection: Selection
 
     def read(self, how: How) -> tuple[Reading, ...]:
-        """Read each log by `how`: first the cluster's log, then each topic's own log, if it still has rows. Raises TopicNotFound,
-        and the errors of `how`.
+        """Read each log by `how`: first the cluster's log, then the own log of each persistent topic that still has rows in it.
+        Raises TopicNotFound, and the errors of `how`.
         """
         shared = self.read_shared(how)
         return (*shared, *(() if self.own is None else self.own.read(how, *shared)))
@@ -97,8 +97,8 @@ class Logs:
         return tuple(name for name in made if name is not None)
 
     def shared_log(self, successors: Sequence[TopicName]) -> ClusterLog | None:
-        """Return a reader of the cluster's log for the selection and these successors; None if the selection reads
-        nothing of it.
+        """Return a reader of the cluster's log for the selection and these successors. Return None if none of its topics is in that
+        log.
         """
         found = selected(self.selection, successors)
         return None if found is None else ClusterLog(self.client.buffer, found)
@@ -114,9 +114,10 @@ class Logs:
         return TopicLogs(self.client.instream, self.selection)
 
     def read_shared(self, how: How) -> tuple[Reading, ...]:
-        """Read the cluster's log by `how`. Return an empty tuple if the selection reads nothing of it.
+        """Read the cluster's log by `how`. Return an empty tuple if no topic of the selection is in that log.
 
-        A topic may be migrated meanwhile, so the successors are read again after the log, and the log again if they changed.
+        A topic may be migrated during the read. So the successors are read again afterwards, and the log is read again if they have
+        changed.
         """
         further = self.successors()
         while (log := self.shared_log(further)) is not None:
@@ -134,8 +135,8 @@ def log_of(client: Client, name: str) -> LogReader:
 
 
 def logs_of(client: Client, names: Sequence[str]) -> list[LogReader]:
-    """Return readers of the logs of topics and segments, given by full names: the cluster's log first, then each persistent
-    topic's.
+    """Return readers of the logs of topics and segments, given by full names. The cluster's log comes first, then the log of each
+    persistent topic.
     """
     own = [name for name in dict.fromkeys(names) if is_persistent(name)]
     shared = tuple(name for name in dict.fromkeys(names) if not is_persistent(name))
@@ -158,8 +159,8 @@ def logs_of_segments(client: Client, names: Sequence[str]) -> list[LogReader]:
 
 
 def where_now(client: Client, topic: Topic, number: int) -> tuple[TopicName, int]:
-    """Return a topic's current name, and a number of its log as a number of the log that holds its rows now. Both change only for a
-    migrated topic.
+    """Return the current name of a topic. Return also a number of its log, converted to the log that holds its rows now. Both
+    change only for a migrated topic.
     """
     to = topic.layout.migrated_to if isinstance(topic.layout, PersistentLayout) else None
     if to is None:

@@ -20,10 +20,10 @@ log = logging.getLogger("txnsegment.orphans")
 
 
 def sweep_pass(client: Client, *, files: bool) -> tuple[SweepReport, dict[str, Exception]]:
-    """Run one pass. Return its report, and the errors by step or topic. Each step is tried, also after an earlier one failed.
+    """Run one pass. Return its report, and the errors by step or topic. After a failed step the remaining steps run.
 
-    `files`: also trim, compact, and delete unprotected files. On a full disk the deletion is the step that helps, so it must not
-    depend on the others.
+    `files`: also trim, compact, and delete unprotected files. On a full disk only the deletion makes room, so it must not depend on
+    other steps.
     """
     failed: dict[str, Exception] = {}
     report, scaled, deleted = SweepReport(), Scaled(), Orphans(0, 0)
@@ -44,12 +44,14 @@ def sweep_pass(client: Client, *, files: bool) -> tuple[SweepReport, dict[str, E
 
 
 def delete_orphans(cluster: Cluster) -> Orphans:
-    """Delete the files of a cluster that nothing protects any more."""
+    """Delete the files of a cluster that no record, snapshot or note protects any more."""
     return orphans.sweep_orphans(cluster, InStreamModel(cluster))
 
 
 def _delete(cluster: Cluster) -> Orphans:
-    """Run the orphan sweep. It writes to the store before it deletes; on a full disk it uses the space reserved for that."""
+    """Run the orphan sweep. It writes to the store before it deletes files. On a full disk it uses the space that is reserved for
+    this.
+    """
     while True:
         try:
             return delete_orphans(cluster)

@@ -89,13 +89,13 @@ class Provider:
 
 
 def model_of(name: str | TopicName) -> Model:
-    """Return the model of a topic or segment by the domain of its current name (the one that `Providers.select` returns)."""
+    """Return the model of a topic or segment by the domain of its current name. `Providers.select` returns current names."""
     return Model.IN_STREAM if is_persistent(str(name)) else Model.METADATA
 
 
 def one_model(names: Iterable[str | TopicName]) -> Model:
     """Return the common model of these topics and segments; METADATA if there are none. Raises OptionError if they have different
-    models: no transaction spans both.
+    models, because no transaction spans both models.
     """
     return _the_one({name: model_of(name) for name in dict.fromkeys(map(str, names))})
 
@@ -114,8 +114,8 @@ class Providers:
     client: Client
 
     def select(self, names: Sequence[TopicName]) -> dict[TopicName, Selected]:
-        """Return the model and the current name of each topic, whether it exists or not. A migrated topic has its successor's name.
-        One round trip, and one more for each migrated topic.
+        """Return the model and the current name of each topic, also of topics that do not exist. A migrated topic has its
+        successor's name. The call costs one round trip, and one more for each migrated topic.
 
         Raises TopicExists if a topic with the successor's name was created independently; TopicNotFound if the successor was
         deleted.
@@ -139,16 +139,17 @@ class Providers:
         return found
 
     def resolve(self, text: str) -> TopicName:
-        """Return the current name of a topic. A persistent name becomes a topic:// name if the topic was migrated, or if it does
-        not exist and its namespace creates new topics as topic://. One round trip for a persistent name, none for others. Raises
+        """Return the current name of a topic. A persistent name becomes a topic:// name in two cases: the topic was migrated, or it
+        does not exist and its namespace creates new topics as topic://. A persistent name costs one round trip. Raises
         OptionError.
         """
         name = any_topic_name(text)
         return any_topic_name(self.select([name])[name].name) if isinstance(name, PersistentName) else name
 
     def evolve(self, name: TopicName, types: StructType, key: str | None = None) -> tuple[Topic, int]:
-        """As `Topics.evolve`. For a migrated persistent topic it evolves the successor's schema: parts that were staged before the
-        migration are registered at the successor, with the successor's schema id.
+        """Evolve the topic's schema for a write (see `TopicSchemas.evolve`). For a migrated persistent topic the schema of its
+        successor is evolved: parts that were staged before the migration are registered at the successor, with the successor's
+        schema id.
         """
         try:
             return self.client.topics.evolve(name, types, key)
@@ -159,8 +160,8 @@ class Providers:
             return self.client.topics.evolve(to, types, key)
 
     def named(self, text: str) -> TopicName:
-        """As `resolve`, but an existing persistent topic keeps its own name, migrated or not. For operations on the persistent
-        topic itself. Raises OptionError.
+        """Return the topic of a name, for operations on the persistent topic itself. Unlike in `resolve`, an existing persistent
+        topic keeps its own name, also if it was migrated. Raises OptionError.
         """
         name = any_topic_name(text)
         if not isinstance(name, PersistentName):
@@ -201,7 +202,9 @@ class Providers:
         return Provider(model, _InStream(client), acks, subscriptions, mine.coordinator)
 
     def coordinator(self, work: WriteSet) -> CoordinatorProvider:
-        """Return the coordinator for a write set, by the names of its segments. Raises OptionError if it spans both models."""
+        """Return the coordinator for a write set. The names of its segments determine the model. Raises OptionError if the write
+        set spans both models.
+        """
         touched = {*work.parts, *(ack.segment for ack in work.acks)}
         model = self.model(sorted(touched) if touched or work.app_topic is None else [work.app_topic])
         if any(is_persistent(name) for name in work.parts):
@@ -209,14 +212,16 @@ class Providers:
         return self.client.instream.coordinator if model is Model.IN_STREAM else self.client.coordinator
 
     def acknowledge(self, wanted: Iterable[Ack]) -> None:
-        """Acknowledge rows without a transaction, on topics of both models. There is one call for each model: if one fails, the
-        other may have been done. Raises AckConflict, SubscriptionNotFound.
+        """Acknowledge rows without a transaction, on topics of both models. Each model gets one call. If the call of one model
+        fails, that of the other may have taken effect. Raises AckConflict, SubscriptionNotFound.
         """
         for provider, acks in self._by_model(list(wanted)):
             provider.acks.acknowledge(acks)
 
     def advance(self, wanted: Iterable[Ack]) -> None:
-        """As `acknowledge`, but cumulatively: rows that the cursors already have are skipped. Idempotent."""
+        """Acknowledge rows cumulatively, without a transaction, on topics of both models. Rows that are acknowledged already are
+        skipped. Idempotent. Raises as `acknowledge` does.
+        """
         for provider, acks in self._by_model(list(wanted)):
             provider.acks.advance(acks)
 

@@ -50,7 +50,7 @@ class TransactionDescription:
 
     @property
     def has_participants(self) -> bool:
-        """Whether `segments` are participants of a marker-based transaction, not the segments of op records."""
+        """Whether `segments` are the participants of a marker-based transaction. Otherwise they come from op records."""
         return isinstance(self.state, TxnState)
 
 
@@ -58,7 +58,7 @@ class TransactionsProvider(Protocol):
     """The transactions of one model."""
 
     def list(self, state: TxnState | None) -> Iterator[TransactionDescription]:
-        """List the transactions in one state; None: in any."""
+        """List the transactions in one state; `state` None: in any state."""
 
     def get(self, txn_id: str) -> TransactionDescription:
         """Return one transaction by its id. Raises TransactionNotFound."""

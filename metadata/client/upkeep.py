@@ -15,7 +15,9 @@ from metadata.maintenance.trimming import Trimmed, Trimmer, trim_all
 
 @dataclass
 class Upkeep:
-    """The result of one pass over all topics. `failed`: the topics that failed, with the error; all others were done."""
+    """The result of one pass over all topics. `failed`: the topics that failed, each with its error. The pass continues with the
+    remaining topics.
+    """
 
     trimmed: Trimmed = field(default_factory=Trimmed)
     compacted: Compacted = field(default_factory=Compacted)

@@ -34,7 +34,7 @@ def look(store: MetadataStore, clock: Clock) -> SeenTime:
 
 
 def seen_time(store: MetadataStore, clock: Clock, *, within_ms: int = OFTEN_MS) -> SeenTime:
-    """Return the last recorded state if it is at most `within_ms` old by the store's time; else read the clocks now."""
+    """Return the last recorded state if it is at most `within_ms` old by the store's time. Otherwise read all clocks now."""
     record = record_at(store, paths.SWEEP_TIME)
     if record is not None:
         seen = SeenTime.of(record)
@@ -44,5 +44,5 @@ def seen_time(store: MetadataStore, clock: Clock, *, within_ms: int = OFTEN_MS) 
 
 
 def seen_for(store: MetadataStore, clock: Clock, keep_ms: int) -> SeenTime:
-    """Return a state fresh enough for a limit of `keep_ms`. The delay is at most 1/SPACING of the limit and at most a minute."""
+    """Return a state fresh enough for a limit of `keep_ms`. Its age is at most 1/SPACING of the limit, and at most a minute."""
     return seen_time(store, clock, within_ms=min(OFTEN_MS, keep_ms // SPACING))

@@ -57,8 +57,8 @@ class Cluster:
         self.store.close()
 
     def check_root(self) -> None:
-        """Check, before files are deleted, that the cluster still owns the ledger root: a restore elsewhere or a copy of the store
-        may have taken it over, and the store may have become another cluster's. Raises ConfigurationError.
+        """Check, before files are deleted, that this cluster still owns the ledger root. A restore elsewhere or a copy of the store
+        may have taken the root over. The store may also have become another cluster's. Raises ConfigurationError.
         """
         if self.id is None:
             return
@@ -92,14 +92,12 @@ class Cluster:
         )
 
     def before_lost(self, number: int) -> int:
-        """Map a number computed from the log to an equivalent one that no restore lost."""
+        """Return a number computed from the log if no restore lost it. Otherwise return an equivalent number that was not lost."""
         return before_lost(self.restored, number)
 
 
 def before_lost(restored: Iterable[LostNumbers], number: int) -> int:
-    """Return the number itself; for a number that a restore lost, the last number below the lost range. No entry lies in
-    between.
-    """
+    """Return `number`. If a restore lost it, return the last number below the lost range; no entry lies between the two."""
     return next((lost.after for lost in restored if lost.after < number < lost.before), number)
 
 
@@ -187,7 +185,7 @@ def _record(store: MetadataStore, url: str) -> Record | None:
 
 
 def read_cluster_record(record: Record, url: str) -> ClusterRecord:
-    """Parse the cluster record. Raises ClusterFormatError for a format newer than this version's."""
+    """Parse the cluster record. Raises ClusterFormatError for a format that is newer than this version of txnsegment."""
     known = ClusterRecord.of(record)
     if known.format_version > FORMAT_VERSION:
         raise ClusterFormatError(
@@ -198,7 +196,7 @@ def read_cluster_record(record: Record, url: str) -> ClusterRecord:
 
 
 def resolve(service_url: str | None) -> ServiceUrl:
-    """Return the given service URL, else the environment's. Raises OptionError."""
+    """Return the given service URL, or the one of the environment if none is given. Raises OptionError."""
     return given_or_environment(None if service_url is None else parse_service_url("The service URL", service_url))
 
 
@@ -270,8 +268,8 @@ def _identity(store: MetadataStore) -> str:
 
 
 def _mark(storage: LedgerStorage, mark: Mark) -> None:
-    """Publish the mark, unless a concurrent or crashed bootstrap has published it. Afterwards the mark is durable, on which the
-    record relies.
+    """Publish the mark, unless a concurrent or crashed bootstrap has published it. Afterwards the mark is durable: the cluster
+    record is written only after that.
     """
     try:
         storage.publish(MARK, mark.to_bytes())

@@ -59,7 +59,7 @@ class Mark(JsonRecord):
 
 
 def read_mark(storage: LedgerStorage) -> Mark | None:
-    """Return the mark, or None if the root has none. Raises ConfigurationError for a damaged one."""
+    """Return the mark of a root, or None if the root has none. Raises ConfigurationError for a damaged mark."""
     try:
         return Mark.from_bytes(storage.read(MARK))
     except MissingFile:
@@ -70,7 +70,7 @@ def read_mark(storage: LedgerStorage) -> Mark | None:
 
 def marked(storage: LedgerStorage) -> str | None:
     """Return the id of the cluster that owns the root by its mark; None without a mark. Raises ConfigurationError for a damaged
-    one.
+    mark.
     """
     return next(iter(heirs(storage)), None)
 
@@ -87,8 +87,8 @@ def heirs(storage: LedgerStorage) -> list[str]:
 
 
 def recorded(storage: LedgerStorage, service: ServiceUrl) -> str:
-    """Return the ledger root as a new cluster's record names it: relative to the store's folder if the root lies in it, so that a
-    copy of the folder uses its own ledgers; else its URI.
+    """Return the text by which the record of a new cluster names its ledger root. If the root lies in the store's folder, this is a
+    path relative to that folder, so that a copy of the folder uses its own ledgers. Otherwise it is the URI.
     """
     if service.scheme == "file" and storage.uri.startswith(f"{service.text}/"):
         return storage.uri.removeprefix(f"{service.text}/")
@@ -152,7 +152,8 @@ def own(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, store
 
 
 def check(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, store: MetadataStore, opened: Place) -> None:
-    """Check before a batch of deletes that the store still owns the root. `opened`: the store's place when it was opened.
+    """Check before a batch of deletes that the store still owns the root. `opened`: the place of the store when the cluster was
+    opened.
 
     Raises ConfigurationError if it does not, or if the store's folder was moved or replaced since.
     """
@@ -257,7 +258,7 @@ def _quoted(folder: Path) -> str:
 
 def take_over(store: MetadataStore, record: Record, storage: LedgerStorage, service: ServiceUrl, clock: Clock) -> bool:
     """Make this store the owner of its root. Return False if it is the owner already. Raises ConfigurationError if the root is
-    another cluster's, is empty, or is taken over by another process at the same time.
+    empty, belongs to another cluster, or is taken over by another process at the same time.
     """
     known = ClusterRecord.of(record)
     mark, ours = read_mark(storage), place_of(service, storage)
@@ -292,7 +293,7 @@ def take_over(store: MetadataStore, record: Record, storage: LedgerStorage, serv
 
 
 def wait_for_deletes(storage: LedgerStorage, clock: Clock) -> None:
-    """Wait until no earlier sweep is deleting. Call it after the mark was changed: a sweep first publishes its note, then reads the
+    """Wait until no earlier sweep is deleting. Call it after the mark was changed. A sweep publishes its note before it reads the
     mark, so a sweep whose note is not listed here reads the new mark.
     """
     deadline = clock.monotonic() + HANDOVER_SECONDS
@@ -311,7 +312,9 @@ def wait_for_deletes(storage: LedgerStorage, clock: Clock) -> None:
 
 
 def check_not_nested(storage: LedgerStorage, url: str) -> None:
-    """Raise ConfigurationError if a root lies in another cluster's root, or contains one: a sweep would go through both."""
+    """Raise ConfigurationError if a root lies in the root of another cluster, or contains one: a sweep would list the files of
+    both.
+    """
     for uri in _above(storage):
         try:
             outer = LedgerStorage(uri).info(MARK)

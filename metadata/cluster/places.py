@@ -40,7 +40,7 @@ class Place(JsonRecord):
     machine: str | None = None
 
     def shown(self, root: str) -> str:
-        """Return the place as text for an error. `root`: the URI of the ledger root with the mark."""
+        """Return the place as text for an error message. `root`: the URI of the ledger root with the mark."""
         if self.path is not None:
             return self.path + (f" (machine {self.machine[:8]})" if self.machine else "")
         if self.hosts is not None:
@@ -129,7 +129,7 @@ def _addresses(hosts: tuple[str, ...]) -> set[tuple[str, int]]:
 
 
 def machine_id() -> str | None:
-    """Return the id that this machine got at its installation, or None (frequent in containers)."""
+    """Return the id that this machine got at its installation; None if it has none, which is frequent in containers."""
     for file in _MACHINE_FILES:
         try:
             text = Path(file).read_text(encoding="ascii", errors="replace").strip()

@@ -212,7 +212,9 @@ class SchemaChanged(SchemaError):
 
 
 class OffsetOutOfRange(TxnSegmentError):
-    """An offset, number or timestamp outside the log (so far), or a start above the end."""
+    """An offset, number or timestamp cannot be used with this log: it lies beyond the log's present end, belongs to another
+    cluster, or was lost by a restore. Also raised for text that is no offset of txnsegment, and for a start above the end.
+    """
 
 
 class DataLoss(TxnSegmentError):

@@ -32,7 +32,7 @@ RACES = (TopicNotFound, TxnConflict)
 
 
 def note(step: str, what: str, error: Exception, *, level: int = logging.ERROR) -> None:
-    """Log and count that `step` failed for `what`. `level`: log level of a TxnSegmentError; others are logged as ERROR."""
+    """Log and count that `step` failed for `what`. `level`: log level of a TxnSegmentError. Any other error is logged as ERROR."""
     metrics.SWEEP_FAILURES.labels(step=step).inc()
     log = logging.getLogger(f"txnsegment.{step}")
     if isinstance(error, TxnSegmentError):
@@ -51,7 +51,7 @@ def contained(
     races: tuple[type[Exception], ...] = (),
     level: int = logging.ERROR,
 ) -> Iterator[None]:
-    """Contain an error of the block: log it, count it, and store it in `failed` under `what`.
+    """Contain an error of the block. The error is logged, counted, and stored in `failed` under `what`.
 
     `passing`: errors that are raised to the caller. `races`: errors of a lost race; another process did the work, so nothing has
     failed. `level`: log level of a TxnSegmentError.
@@ -69,7 +69,7 @@ def contained(
 
 
 def described(error: Exception) -> str:
-    """The error's message; for other errors than TxnSegmentError with the class name in front."""
+    """Return the message of a TxnSegmentError. For any other error the class name is put in front."""
     return str(error) if isinstance(error, TxnSegmentError) else f"{type(error).__name__}: {error}"
 
 

@@ -76,8 +76,8 @@ def parse_service_url(name: str, text: str) -> ServiceUrl:
 
 
 def service_url(given: ServiceUrl | None, environment: Mapping[str, str] = os.environ) -> ServiceUrl:
-    """Return the option's value, else the value of the environment variable TXNSEGMENT_SERVICE_URL. Raises OptionError if both are
-    missing.
+    """Return the option's value. If it is not given, return the value of the environment variable TXNSEGMENT_SERVICE_URL. Raises
+    OptionError if both are missing.
     """
     if given is not None:
         return given

@@ -25,10 +25,11 @@ def live(view: View, segment: str) -> dict[str, Cursor]:
 
 
 def make_children(store: MetadataStore, view: View, topic: TopicName, before: Layout, after: Layout) -> None:
-    """Create a cursor, at the first row, for each segment that `after` has beyond `before` and for each subscription of its
-    parents.
+    """Create the cursors of each segment that `after` has and `before` lacks, one for each subscription of its parents. They begin
+    at the first row.
 
-    A child has no row before the layout shows it, and the creation of a subscription reads the layout again at its end.
+    A child has no row before the layout shows it. The creation of a subscription reads the layout again at its end, so it does not
+    miss a child.
     """
     for key in sorted(after.segments.keys() - before.segments.keys()):
         child = after.segments[key]
@@ -43,8 +44,8 @@ def make_children(store: MetadataStore, view: View, topic: TopicName, before: La
 
 
 def _bury(store: MetadataStore, child: str, parents: Sequence[str], made: Sequence[str], view: View) -> bool | None:
-    """Delete the new cursors of subscriptions that were deleted meanwhile, because that deletion may have listed cursors before
-    these existed. Return None until no such cursor is found.
+    """Delete new cursors whose subscription was deleted meanwhile: that deletion may have listed the cursors before these existed.
+    Return None if such a cursor was found, so that the caller checks again.
     """
     # The child's cursors are read before the parents': a new subscription of the same name writes the parents' cursors first, so
     # its cursors are never deleted here.

@@ -37,8 +37,8 @@ class PendingAcks:
     cluster: Cluster
 
     def claim(self, txn_id: str, wanted: Sequence[Ack]) -> None:
-        """Claim the rows that a transaction acknowledges. Raises AckConflict (then the transaction holds no claim) and
-        SubscriptionNotFound.
+        """Claim the rows that a transaction acknowledges. Raises AckConflict, SubscriptionNotFound; after AckConflict the
+        transaction holds no claim.
         """
         by_cursor = _by_cursor(wanted)
 
@@ -74,7 +74,7 @@ class PendingAcks:
         self._change(by_cursor, change, done_already=done_already)
 
     def advance(self, wanted: Sequence[Ack]) -> None:
-        """Acknowledge cumulatively, as far as the rows are not acknowledged yet. Idempotent. Raises AckConflict,
+        """Acknowledge cumulatively. Rows that are acknowledged already are skipped. Idempotent. Raises AckConflict,
         SubscriptionNotFound.
         """
         by_cursor = _by_cursor(wanted)
@@ -88,12 +88,12 @@ class PendingAcks:
         self._change(by_cursor, change)
 
     def seek(self, to: Mapping[Where, Rows]) -> None:
-        """Move cursors: exactly these rows count as acknowledged afterwards. Raises SubscriptionNotFound."""
+        """Move cursors so that exactly the given rows count as acknowledged. Raises SubscriptionNotFound."""
         self._change(to, lambda where, cursor: acks.sought(cursor, to[where]))
 
     def settle(self, txn_id: str, where: Iterable[Where], *, committed: bool) -> None:
-        """Move the claims of a decided transaction into the cursors, or drop them. Idempotent. A missing claim was settled already,
-        or its subscription was deleted.
+        """Move the claims of a committed transaction into the cursors, or drop those of an aborted one. Idempotent. A missing claim
+        is no error: it was settled before, or its subscription was deleted.
         """
         self._change(
             dict.fromkeys(where), lambda _, cursor: acks.settled(cursor, txn_id, committed=committed), mine=txn_id, absent=True
@@ -164,8 +164,9 @@ class PendingAcks:
     def _resolved(
         self, view: View, where: Sequence[Where], *, mine: str | None, absent: bool
     ) -> dict[Where, tuple[Record | None, Cursor]]:
-        """Return the records with their cursors, with decided claims settled. A missing header counts only if the claim's record is
-        unchanged when read again: the claim may have been settled, and the header expired, in between.
+        """Return the records with their cursors, in which the claims of decided transactions are settled. For a claim without a
+        header the record is read again, because the claim may have been settled, and the header expired, between the two reads.
+        The missing header counts only if the record is unchanged.
         """
         records = dict(zip(where, view.get_many([paths.cursor(*w) for w in where]), strict=True)) if where else {}
         cursors = {w: Cursor.of(r) for w, r in records.items() if r is not None}
@@ -226,7 +227,7 @@ class PendingAcks:
 
 
 def _perhaps_done(error: BadVersion | UnknownOutcome) -> bool:
-    """Whether a write that raised this may be done. A lost race is known to be not done."""
+    """Return whether a write that raised this error may have taken effect. After a lost race it has not."""
     return isinstance(error, UnknownOutcome)
 
 

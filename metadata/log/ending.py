@@ -13,8 +13,8 @@ from metadata.store.contract import MetadataStore, Record
 
 
 def end(store: MetadataStore, record: Record, decision: State, *, now_ms: int, commit: int | None = None) -> Header | None:
-    """Try once to end the transaction of this header `record`. Return its final header, also if it had ended so before. Return None
-    after a lost race or reply; the caller reads the header again.
+    """Try once to end the transaction of this header `record`. Return its final header, also if the transaction had ended with the
+    same outcome before. Return None after a lost race or reply: the caller then reads the header again.
 
     `now_ms`: the store's time. `commit`: the number of the registration that COMMITTED names. The metric counts each try once: `ok`
     (ended here), `conflict` (unknown, to be read again) or `reject` (it ended with the other outcome). Raises TxnConflict

@@ -52,7 +52,7 @@ class LiveLog:
         self._lock = threading.Lock()
 
     def list(self, view: View, *, again: Callable[[Entry], bool] | None = None, then: Sequence[Key] = ()) -> Listing:
-        """List the log and get the bodies that are not cached, in ascending order.
+        """List the log in ascending order. Only the bodies that are not cached are read.
 
         `again` selects cached entries to get once more (unsettled ones). `then`: other records, read after the log in the same
         flight (two round trips in all). An entry that vanishes between the list and its get was folded and is left out; the
@@ -77,7 +77,7 @@ class LiveLog:
         return Listing([known[n] for n in numbers if n in known], end, records[len(wanted) :])
 
     def _known(self, numbers: Sequence[int]) -> dict[int, Entry]:
-        """The entries of these numbers that this process has, for one listing alone."""
+        """Return a copy of this process's cached entries with these numbers, for use by one listing."""
         with self._lock:
             return {n: self._entries[n] for n in numbers if n in self._entries}
 
@@ -123,7 +123,7 @@ def in_manifest(storage: LedgerStorage, registration: Registration, path: str) -
 
 
 def ledger(storage: LedgerStorage, number: int, registration: Registration, segment: str) -> Ledger:
-    """Return the ledger that a registration adds to one of its segments; the parts may be in a manifest file.
+    """Return the ledger that a registration adds to one of its segments. The parts are in the registration or in its manifest file.
 
     Raises CorruptRecord for a damaged manifest, StorageError if it cannot be read.
     """

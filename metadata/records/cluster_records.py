@@ -43,7 +43,7 @@ class Settings(JsonRecord):
 
 
 class Turn(JsonRecord):
-    """The turn of the committer that sweeps for all, until `until_ms` (store time). Advisory: it only saves work.
+    """The turn of a committer to sweep the cluster, until `until_ms` (store time). Advisory: it only saves work.
 
     `began_ms`: start of the turn. `forgot_ms`, `orphans_ms`: time of the last header expiry and of the last orphan sweep by a
     committer.
@@ -73,7 +73,9 @@ A cluster of format 1 keeps its format until `txnsegment init --take-over`, so t
 
 
 class Founding(JsonRecord):
-    """The id of the cluster, written before the cluster record: the ledger root is marked with the id first."""
+    """The id of a new cluster. It is written before the cluster record, because the mark with this id is written into the ledger
+    root first.
+    """
 
     id: str
 

@@ -116,7 +116,7 @@ def _check_utf8(text: str) -> None:
 
 @lru_cache(maxsize=4096)
 def topic_name(text: str) -> TopicName:
-    """Parse a topic name. A bare `name` means `topic://public/default/name`. Raises OptionError for anything else."""
+    """Parse a topic name. A bare `name` means `topic://public/default/name`. Raises OptionError for any other text."""
     _check_utf8(text)
     found = _TOPIC.fullmatch(text)
     if found:
@@ -131,8 +131,8 @@ def topic_name(text: str) -> TopicName:
 
 @lru_cache(maxsize=4096)
 def persistent_name(text: str) -> PersistentName:
-    """Parse `persistent://tenant/namespace/name`. Raises OptionError for anything else, also for bare names (they are `topic://`)
-    and for the system namespace: an entry of another kind in a transaction log would make the log unreadable.
+    """Parse `persistent://tenant/namespace/name`. Raises OptionError for any other text, and for bare names, which are `topic://`.
+    Raises OptionError also for the system namespace: an entry of another kind would make a transaction log unreadable.
     """
     _check_utf8(text)
     found = _PERSISTENT.fullmatch(text)
@@ -149,7 +149,7 @@ def is_persistent(text: str) -> bool:
 
 
 def topic_of(text: str) -> TopicName:
-    """Return the topic of a segment's full name; a persistent topic's name is its own topic. Raises OptionError."""
+    """Return the topic of a segment by the segment's full name. For a persistent topic, return this topic. Raises OptionError."""
     return persistent_name(text) if is_persistent(text) else segment_name(text).topic
 
 

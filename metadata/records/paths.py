@@ -69,8 +69,8 @@ def pad20(number: int) -> str:
 
 @lru_cache(maxsize=4096)
 def encode(text: str) -> str:
-    """Encode as Java's URLEncoder does in UTF-8: `A-Za-z0-9.-*_` are kept, a space becomes `+`, all else `%XX` (so `~` is
-    `%7E`).
+    """Encode as Java's URLEncoder does in UTF-8. `A-Za-z0-9.-*_` are kept, a space becomes `+`, and any other byte becomes `%XX`
+    (so `~` is `%7E`).
     """
     return quote_plus(text, safe="*").replace("~", "%7E")
 
@@ -146,7 +146,7 @@ def tc_sequence(coordinator: int = 0) -> Key:
 
 
 def leader(number: int = 0) -> Key:
-    """Return the key of the (ephemeral) leader record, for work that one process should do."""
+    """Return the key of an ephemeral leader record. `number`: the kind of work that one process at a time should do."""
     return Key(f"/txn/tc/leader/{number}", "")
 
 

@@ -18,7 +18,7 @@ it.
 
 
 class Model(StrEnum):
-    """Where the state of transactions is kept."""
+    """The transaction model of a topic: where the state of its transactions is kept."""
 
     METADATA = "metadata"
     IN_STREAM = "in-stream"
@@ -46,7 +46,7 @@ class EntryKind(StrEnum):
 
 
 class LogEntry(Identified):
-    """One entry in the log of a persistent topic; it never changes. Its number is the ledger id of its rows.
+    """One entry in the log of a persistent topic. It never changes. The number of the entry is the ledger id of its rows.
 
     `id` is unique to the append: after a lost reply the append looks for it, and a second entry with the same transaction and id is
     void. DATA: `txn` (None: a plain message), `write` with its parts, or with totals and a `manifest` that lists the parts, as in a

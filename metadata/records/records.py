@@ -357,9 +357,7 @@ class Registration(JsonRecord):
     children: tuple[Whole, ...] | None = None
 
     def ledger(self, number: int, segment: str) -> Ledger:
-        """Return the ledger that this registration adds to one of its segments. The parts must be in the record, not in a
-        manifest.
-        """
+        """Return the ledger that this registration adds to a segment. The parts must be in the record, not in a manifest."""
         return Ledger(number, self.publish_ms, self.txn, self.segments[segment].parts)
 
 

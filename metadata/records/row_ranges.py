@@ -103,7 +103,7 @@ def span(ledger_id: int, entry_id: int | None = None, batch_index: int | None = 
 
 
 def last_of(end: Row) -> tuple[int, ...]:
-    """Return the last position before a boundary: a row, an entry (two numbers) or a ledger (one number)."""
+    """Return the position just before a boundary: of a row, an entry (two numbers) or a ledger (one number)."""
     if end.batch_index:
         return end.ledger_id, end.entry_id, end.batch_index - 1
     return (end.ledger_id, end.entry_id - 1) if end.entry_id else (end.ledger_id - 1,)

@@ -56,8 +56,8 @@ def done(cursor: Cursor) -> Rows:
 
 
 def first_left(cursor: Cursor) -> Row:
-    """Return the first row that is not acknowledged; claims are ignored. After a fully acknowledged entry that is the boundary
-    after it.
+    """Return the first row that is not acknowledged; claims are ignored. If the acknowledged rows end with a whole entry, this is
+    the boundary after that entry.
     """
     behind = done(cursor)
     return behind[0][1] if behind and behind[0][0] == FIRST else FIRST
@@ -80,8 +80,8 @@ def with_done(cursor: Cursor, acked: Rows) -> Cursor:
 
 
 def acknowledged(cursor: Cursor, ack: Ack, txn: str | None) -> Cursor:
-    """Return the cursor after a plain ack (`txn` None), or with the claim of a transaction. A repeated claim of
-    the same transaction changes nothing. The caller must have dropped void claims first (`resolved`).
+    """Return the cursor after a plain ack (`txn` None), or with the claim of a transaction. If the transaction has this claim
+    already, nothing changes. The caller has dropped void claims before (`resolved`).
 
     Raises AckConflict for rows that are already acknowledged (of a cumulative ack: all of its rows), or that another transaction
     claims.
@@ -105,8 +105,8 @@ def acknowledged(cursor: Cursor, ack: Ack, txn: str | None) -> Cursor:
 
 
 def settled(cursor: Cursor, txn: str, *, committed: bool) -> Cursor:
-    """Return the cursor with the claim of a decided transaction moved into it (committed) or dropped. Without a claim the cursor is
-    returned unchanged.
+    """Return the cursor without the claim of a decided transaction. The claimed rows are acknowledged if the transaction committed.
+    A cursor without such a claim is returned unchanged.
     """
     claimed = cursor.claims.get(txn)
     if claimed is None:
@@ -116,9 +116,9 @@ def settled(cursor: Cursor, txn: str, *, committed: bool) -> Cursor:
 
 
 def resolved(cursor: Cursor, states: Mapping[str, State | None]) -> Cursor:
-    """Return the cursor with the claims of decided transactions settled; only OPEN transactions keep claims. A transaction with
-    state None has no header: it never committed, because a committed header expires only after settling. Transactions that are
-    missing in `states` keep their claims.
+    """Return the cursor with the claims of decided transactions settled. Claims of OPEN transactions stay, as do those of
+    transactions that are missing in `states`. State None means that the transaction has no header. It never committed, because
+    the header of a committed one expires only after settling.
     """
     for txn in list(cursor.claims):
         if txn in states and states[txn] is not State.OPEN:
@@ -127,13 +127,13 @@ def resolved(cursor: Cursor, states: Mapping[str, State | None]) -> Cursor:
 
 
 def sought(cursor: Cursor, acked: Rows) -> Cursor:
-    """Return the cursor with exactly these rows acknowledged, after a seek. Claims stay."""
+    """Return the cursor with exactly these rows acknowledged, as a seek leaves it. Claims stay."""
     return with_done(cursor, acked)
 
 
 def op(ack: Ack) -> Op:
-    """Build the op record of an ack. Its position is the ack's last one. `rows` is not set if the ack is one whole entry, or all
-    rows up to the end of an entry.
+    """Return the op record of an ack. Its position is the last position of the ack. `rows` is left out if the position determines
+    the rows: one whole entry, or all rows up to the end of an entry.
     """
     last = last_of(ack.rows[-1][1])
     ledger_id, entry_id = last[0], last[1] if len(last) > 1 else 0

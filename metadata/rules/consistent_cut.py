@@ -38,8 +38,8 @@ class Told:
         return self.header is not None and self.header.state is State.COMMITTED
 
     def counts(self, number: int) -> bool | None:
-        """Return whether the transaction belongs to the log up to `number`. None: it has no number (it consists of
-        acknowledgements), and may have been decided between the readings.
+        """Return whether the transaction belongs to the log up to `number`. Return None for a transaction of acknowledgements
+        alone: it has no number and may have been decided between the readings.
         """
         if self.header is None or not self.has_committed:
             return False
@@ -90,8 +90,8 @@ def cursor_at(number: int, before: Cursor, after: Cursor, told: Teller) -> Curso
 
 
 def application_at(number: int, before: Application, after: Application, written: Sequence[Written], told: Teller) -> Application:
-    """Return the application as of the log up to `number`, decided and applied. `lastCommitted` is the version of its
-    last transaction that counts, which matches the visible rows exactly. `current` is None.
+    """Return the application record as of the log up to `number`. `lastCommitted` is the version of the last transaction that
+    belongs to this part of the log, so it matches the visible rows. `current` is None.
 
     `before`, `after`: the application, read before and after the log was listed (`Application()` without a record). `written`: its
     registrations in the listed log. Raises Moving if a version in between was written by an unknown transaction.
@@ -118,7 +118,9 @@ def application_at(number: int, before: Application, after: Application, written
 
 
 def _by(one: Written, after: Application, by: str | None) -> str | None:
-    """Return the query that wrote a version which the first reading does not show. Raises Moving if two queries may have."""
+    """Return the query that wrote a version which the first reading does not show. Raises Moving if two queries may have written
+    it.
+    """
     if after.current is not None and after.current.txn_id == one.txn:
         return after.current.by
     if after.last_committed == one.version or after.by == by:

@@ -75,8 +75,8 @@ def looked(before: SeenTime | None, now: Clocks, number: int) -> SeenTime:
 
 
 def _passed(before: SeenTime, now: Clocks) -> int:
-    """Return the time in ms since the last reading of any machine. Only a machine without an earlier reading uses the two clocks
-    that can be set.
+    """Return the time in ms since the last reading of any machine. The two clocks that can be set are used only on a machine
+    without an earlier reading.
     """
     if now.boot in before.witnesses:
         return 0
@@ -111,8 +111,8 @@ def now_for(seen: SeenTime, keep_ms: int) -> int:
 
 
 def known_to(seen: SeenTime, keep_ms: int) -> int:
-    """Return the log number above which every entry is younger than `keep_ms`, whatever its publish time: a reading within
-    `keep_ms` did not list it yet.
+    """Return the log number above which every entry is younger than `keep_ms`, whatever its publish time. A reading within the last
+    `keep_ms` did not list these entries yet.
     """
     within, _ = _within(seen, keep_ms)
     return within[0].number

@@ -16,27 +16,27 @@ from metadata.rules import retention
 
 
 def is_its_own(layout: Layout, name: PersistentName) -> bool:
-    """Return whether this layout is the successor of the persistent topic `name`. A topic that was created for another purpose
-    never is.
+    """Return whether this layout is the successor of the persistent topic `name`. A topic that was created independently under the
+    successor's name is not.
     """
     return layout.migration is not None and layout.migration.topic == str(name)
 
 
 def went_with(name: PersistentName, onward: Layout | None) -> bool:
-    """Return whether the successor topic was deleted (and not created again), and with it all rows of the persistent topic."""
+    """Return whether the successor topic was deleted, with all rows of the persistent topic, and not created again."""
     return onward is not None and bool(onward.deleted) and is_its_own(onward, name)
 
 
 def holds(layout: Layout, name: PersistentName) -> bool:
-    """Return whether rows of the persistent topic are still rows of its successor topic. False after the successor was deleted
-    (even if it was created again), and after retention trimmed all of the rows.
+    """Return whether rows of the persistent topic are still rows of its successor. This ends when the successor is deleted, even if
+    it is created again, and when retention has trimmed all of these rows.
     """
     return any(info.legacy_topic_name == str(name) for info in layout.kept())
 
 
 def let_go(name: PersistentName, onward: Layout | None) -> bool:
-    """Return whether the successor topic needs nothing of the persistent topic any more: none of its segments is the persistent
-    topic, not even within the grace period of a deletion.
+    """Return whether the successor has released the persistent topic: it has no segment that is the persistent topic, not even
+    within the grace period of a deletion.
     """
     if onward is None or not is_its_own(onward, name):
         return False
@@ -51,7 +51,7 @@ def shift(sealed_at_log: int, seal: int) -> int:
 
 
 def to_cluster(number: int, shift: int) -> int:
-    """Return the number in the cluster's log of a migrated topic's ledger (0: before the first)."""
+    """Return the number in the cluster's log of a migrated topic's ledger. 0 stays 0: the position before the first ledger."""
     return number and number + shift
 
 
@@ -61,9 +61,9 @@ def to_own(number: int, shift: int) -> int:
 
 
 def whole_transactions(ledgers: Iterable[Ledger]) -> Iterator[list[Ledger]]:
-    """Group ledgers so that each group holds whole transactions with the ledgers between theirs, in log order. Micro-batch limits
-    and trims never split a group (8.9). All ledgers are listed first, because the last one may belong to the transaction of the
-    first.
+    """Group ledgers, in log order, so that each group holds whole transactions. Ledgers that lie between those of a transaction are
+    in its group. Micro-batch limits and trims never split a group (8.9). All ledgers are listed first, because the last ledger
+    may belong to the transaction of the first.
     """
     found = list(ledgers)
     last = {ledger.txn: ledger.id for ledger in found if ledger.txn is not None}
@@ -77,7 +77,9 @@ def whole_transactions(ledgers: Iterable[Ledger]) -> Iterator[list[Ledger]]:
 
 
 def first_needed(ledgers: Iterable[Ledger], needed: Row) -> int | None:
-    """Return the id of the first ledger of the first group that is still needed, or None. `needed`: the first needed row."""
+    """Return the id of the first ledger of the first group with a needed row; None if there is no such group. `needed`: the first
+    needed row.
+    """
     for one in whole_transactions(ledgers):
         if not all(retention.is_done(found.id, found.last_entry, needed) for found in one):
             return one[0].id
@@ -85,7 +87,7 @@ def first_needed(ledgers: Iterable[Ledger], needed: Row) -> int | None:
 
 
 def gone_to(stays: int | None, seal: int) -> int:
-    """Return the highest number of the persistent topic's own log that a trim deletes: the one before the first kept ledger. If no
-    ledger is kept (None), everything below the SEAL goes, with markers and aborted entries.
+    """Return the highest number of the persistent topic's own log that a trim deletes. It is the number before the first kept
+    ledger (`stays`). If no ledger is kept, all entries below the SEAL are deleted, with markers and aborted entries.
     """
     return (seal if stays is None else stays) - 1

@@ -24,7 +24,9 @@ class Kept(NamedTuple):
 
 
 def effective(topic: Policies | None, namespace: Policies | None) -> Policies:
-    """Return the topic's policies, with its namespace's values where the topic sets none. Unlimited values become None."""
+    """Return the effective policies of a topic. A policy that the topic does not set is that of its namespace. Unlimited values
+    become None.
+    """
     found: dict[str, object] = {}
     for name in Policies.model_fields:
         value = None
@@ -55,16 +57,16 @@ def trim_to(kept: Iterable[Kept], policies: Policies, *, total_bytes: int, now_m
 
 
 def is_done(ledger_id: int, last_entry: int, needed: Row | None) -> bool:
-    """Return whether no subscription needs any row of a ledger: the first needed row (None: no row is needed) lies after its last
-    entry.
+    """Return whether no subscription needs a row of a ledger: the first needed row lies after the ledger's last entry. `needed`
+    None: no row is needed.
     """
     return needed is None or end_of(ledger_id, last_entry) <= needed
 
 
 def is_drained(info: SegmentInfo, mark: Watermark | None, empty: bool, needed: Row | None, *, now_ms: int, grace_ms: int) -> bool:
-    """Return whether a segment can leave its layout. All must hold: it was sealed longer ago than the grace period (staged writes
-    were routed to its children by then); it is folded through its seal; no rows are left (`empty`); and no subscription still has
-    to be told of trimmed rows, which its cursor here does.
+    """Return whether a segment can leave its layout. All of these must hold. It was sealed longer ago than the grace period, so
+    later staged writes were routed to its children. It is folded through its seal. It has no rows left (`empty`). No
+    subscription still needs a trimmed row of it: only the cursor in this segment shows that such a row was trimmed.
     """
     return (
         info.state is SegmentState.SEALED
@@ -79,8 +81,8 @@ def is_drained(info: SegmentInfo, mark: Watermark | None, empty: bool, needed: R
 
 
 def without_drained(layout: Layout, drained: dict[int, Watermark]) -> Layout:
-    """Return the layout without these segments (by id). The layout keeps their highest `trimmedTo`, against which later readers are
-    checked.
+    """Return the layout without these segments (by id). The layout keeps the highest `trimmedTo` of them, so that later reads
+    notice the trimmed rows.
     """
     gone: list[Watermark | Layout] = [*drained.values(), layout]
     guards = [one.trimmed_to for one in gone if one.trimmed_to is not None]

@@ -48,7 +48,9 @@ class Rule:
     cool_down_ms: int
 
     def share(self, found: Measured) -> float:
-        """Return the load as a share of the limit, of rows or bytes, whichever is higher. Above 1 is too much."""
+        """Return the load as a share of the limit. Of the shares of rows and bytes the higher one counts. A segment with a share
+        above 1 is split.
+        """
         seconds = self.cool_down_ms / 1000
         shares = [count / seconds / limit for count, limit in ((found.rows, self.rows), (found.bytes, self.bytes)) if limit]
         return max(shares, default=0.0)
@@ -69,9 +71,9 @@ def rule(policies: Policies) -> Rule | None:
 
 
 def changes(rule: Rule, active: Sequence[SegmentInfo], measured: Mapping[int, Measured], now_ms: int) -> list[Change]:
-    """Return the changes to make now. Below the minimum number of segments, the widest segments are split whatever their load. Else
-    segments above a limit are split, the fullest first, up to the maximum. Only if none is split, pairs of idle neighbours are
-    merged, the idlest first.
+    """Return the changes to make now. With fewer segments than the minimum, the widest segments are split, whatever their load.
+    Otherwise segments above a limit are split, the most loaded first, up to the maximum. If no segment is above a limit, pairs
+    of neighbours with low load are merged, those with the lowest load first.
 
     `active` is in the order of the ranges. `measured` is by segment id (missing: no load). Each segment is named once.
     """

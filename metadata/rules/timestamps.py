@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 
 def start(published: Iterable[tuple[int, int]], timestamp_ms: int, cut: int) -> int:
-    """The number before the first visible registration whose publish time (as running maximum) is >= the timestamp, else `cut`.
+    """Return the number before the first visible registration whose publish time (as running maximum) is >= the timestamp. Return
+    `cut` if there is none.
 
     `published`: (number, publish ms) of the visible registrations of this read up to the cut, ascending.
     """
@@ -26,8 +27,9 @@ class Above(NamedTuple):
 def end(
     published: Iterable[tuple[int, int]], timestamp_ms: int, cut: int, above: Iterable[Above] = (), *, closed: bool = False
 ) -> tuple[int, bool]:
-    """Return the number before the first visible registration whose publish time (as running maximum) is > the timestamp, else
-    `cut`; and whether it is final. Final means: every later read by this timestamp ends before the same visible registration.
+    """Return the number before the first visible registration whose publish time (as running maximum) is > the timestamp, or `cut`
+    if there is none. Return also whether this end is final: every later read by this timestamp ends before the same visible
+    registration.
 
     `published`: as for `start`. `above`: all registrations of this read above the cut, ascending. `closed`: every registration that
     the log does not have yet will be published after the timestamp (`OpenTransactions.closed`, evaluated before the log was read).

@@ -37,7 +37,8 @@ HEADER_TRANSITIONS: Mapping[State, frozenset[State]] = {
 
 
 def end(header: Header, decision: State, *, now_ms: int, commit: int | None = None) -> Header | None:
-    """Return the header to CAS so that the transaction ends with `decision`, or None if it has already ended so.
+    """Return the header to write by CAS so that the transaction ends with `decision`. Return None if the transaction has ended with
+    it already.
 
     `commit` is the number of the registration that a COMMITTED header decides (None for a transaction without rows). Raises
     TxnConflict if the transaction ended otherwise, or committed another registration.
@@ -94,7 +95,7 @@ class Opening(Enum):
 
 
 class Gone(Enum):
-    """In place of a header: it does not exist (any more), or it has not been read yet."""
+    """A value in place of a header: the header does not exist, or it has not been read yet."""
 
     GONE = auto()
     UNREAD = auto()
@@ -147,9 +148,9 @@ def opening(app: Application, claim: Claim, predecessor: Header | Gone) -> tuple
 
 
 def _same(claim: Claim, by: str | None) -> bool:
-    """Return whether a claim of the version that was committed last, on behalf of `by`, repeats that version. A stream writer is
-    recognised by its query alone. A batch write may have no query (outside `foreachBatch`, or in a record of an earlier format);
-    then the token decides.
+    """Return whether a claim repeats the version that was committed last. `by`: the query that committed it. A stream writer
+    repeats it if the queries are equal. A batch write may have no query: it was made outside of `foreachBatch`, or its record
+    has an earlier format. Then the version alone decides.
     """
     return claim.by == by or (not claim.replays and (claim.by is None or by is None))
 
@@ -178,15 +179,15 @@ class Verdict(Enum):
     FILTERED = auto()
     UNDECIDED = auto()
     READ_AGAIN = auto()
-    """The header is gone: read the registration again and call with `reread=True`; if the registration is gone too, start the read
-    over.
+    """The header is gone. The caller reads the registration again and calls with `reread=True`. If the registration is gone too,
+    the caller starts the read over.
     """
 
 
 def resolve(number: int, registration: Registration, header: Header | Gone, *, reread: bool = False) -> Verdict:
-    """Decide the visibility of a registration by the table of section 6, without seals. `header` is read after the registration.
-    `reread`: the registration was read again after its header was found gone. A committed header expires only after its
-    registration was settled.
+    """Return the visibility of a registration by the table of section 6, without regard to seals. The caller reads `header` after
+    the registration. `reread`: the registration was read again after its header was found gone. (The header of a committed
+    transaction expires only after its registration was settled.)
     """
     if registration.seal is not None or registration.state is Settled.VOID:
         return Verdict.FILTERED
@@ -208,8 +209,9 @@ def settled(verdict: Verdict) -> Settled:
 
 
 def seal_counts(number: int, seal: Registration, layout: Layout | None, log_seals: Mapping[int, Registration]) -> bool:
-    """Return whether a seal counts: a `sealedAtLog` of the layout equals its number, or the layout still has its epoch and no lower
-    seal of the topic in the log has the same epoch. Any other seal is void everywhere.
+    """Return whether a seal counts. It counts if the layout shows it: a `sealedAtLog` equals its number. It also counts if the
+    layout still has the seal's epoch and the log has no lower seal of the topic with this epoch. Any other seal is void
+    everywhere.
     """
     if layout is None:
         return False
@@ -226,8 +228,8 @@ def unfinished(number: int, seal: Registration, layout: Layout | None, log_seals
 
 
 def finishable(seal: Registration) -> bool:
-    """Return whether this version understands the seal. Owners and readers honour every seal; a seal of a kind that only newer
-    versions know stays in the log.
+    """Return whether this version of txnsegment knows the kind of seal, so that it can finish it. Owners and readers honour every
+    seal. A seal of an unknown kind stays in the log.
     """
     children = seal.children or ()
     expected = {"delete": (0, None), "split": (2, 1), "merge": (1, 2), "migrate": (len(children) or None, 1)}.get(seal.why or "")
@@ -337,8 +339,8 @@ def in_grace(layout: Layout, now_ms: int, grace_ms: int) -> list[SegmentInfo]:
 
 
 def cut(undecided: Iterable[int], end_of_log: int) -> int:
-    """Return the number up to which everything that a read touches is decided: the number before its first undecided registration,
-    or the end of the listed log.
+    """Return the number up to which everything that a read touches is decided. It is the number before the first undecided
+    registration. Without one it is the end of the listed log.
     """
     first = min(undecided, default=None)
     return end_of_log if first is None else min(first - 1, end_of_log)
@@ -356,8 +358,9 @@ class Weight:
 def limited(
     weights: Iterable[Weight], end: int, *, max_rows: int | None = None, max_bytes: int | None = None, seals: Collection[int] = ()
 ) -> int:
-    """Return the end of a micro-batch: at most `end`; whole transactions within the limits, but at least one (so a stream always
-    advances); never beyond the first of `seals` (a child's rows never share a micro-batch with its parent's).
+    """Return the end of a micro-batch, at most `end`. A micro-batch has whole transactions within the limits, but at least one, so
+    a stream always advances. It never crosses the first of `seals`, so rows of a child and of its parent are never in one
+    micro-batch.
 
     `weights` are the visible registrations after the start in ascending order, read no further than needed. `seals` are the numbers
     of seals of this read's segments after the start.
@@ -425,9 +428,9 @@ def may_drop(
     *,
     seal_shown: bool,
 ) -> bool:
-    """Return whether a registration may leave the log: it is settled and folded in all its segments, it is not the newest, and a
-    seal is shown by the layout. An undecided registration stays even if all its segments are gone, because its owner may still
-    decide it.
+    """Return whether a registration may leave the log. It must be settled, folded in all its segments, and not the newest one. For
+    a seal, the layout must show it. An undecided registration stays even if all its segments are gone, because its owner may
+    still decide it.
 
     `watermarks`: the watermark number of each of its segments; None for a segment that the layout no longer has.
     """

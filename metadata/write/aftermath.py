@@ -68,5 +68,5 @@ class Aftermath:
 
 
 def inline(job: Job) -> None:
-    """Run the job at once. For programs that wait for post-commit work (tests, the simulator)."""
+    """Run the job at once. For tests and the simulator, which wait for post-commit work."""
     job()

@@ -40,8 +40,8 @@ class Closing:
         self._end_aborted(txn_id, None)
 
     def abort_attempt(self, app: str, app_topic: str, claim: Claim) -> None:
-        """Abort on behalf of Spark, perhaps in another process and much later. Only an OPEN header of this version and attempt is
-        aborted (A36).
+        """Abort the transaction of a write for Spark, possibly in another process and much later. Only an OPEN header of this
+        version and attempt is aborted (A36).
         """
         record = decide(self.cluster.store, lambda view: view.get(paths.application(app, app_topic)))
         current = None if record is None else Application.of(record).current
@@ -68,8 +68,8 @@ class Closing:
         return ending.end(self.cluster.store, record, decision, now_ms=self._now())
 
     def _touched(self, txn_id: str) -> list[str]:
-        """Return the segments that the transaction wrote to, as far as records show: from its op records, else from its
-        registrations.
+        """Return the segments that the transaction wrote to, by its op records. If it has none, its registrations name the
+        segments.
         """
         ops = decide(self.cluster.store, lambda view: view.scan(paths.ops(txn_id).range()))
         if ops:
@@ -86,7 +86,7 @@ class Closing:
 
     def _close(self, txn_id: str, entry: Entry | None, work: WriteSet) -> None:
         """Publish the events, mark the registration COMMITTED and delete the write ops, in one group. Then move the claims of the
-        acks into the cursors, and delete the ack ops. A sweep completes whatever is lost here.
+        acks into the cursors, and delete the ack ops. After a crash or a lost reply a sweep completes these steps.
         """
         segments, ops = sorted(work.parts), paths.ops(txn_id)
         event = Event(txn_id=txn_id, decision=State.COMMITTED).to_bytes()

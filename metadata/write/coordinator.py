@@ -86,7 +86,7 @@ class _Opened:
 
 @dataclass
 class Coordinator(Closing):
-    """Commits transactions of this process. One for each process and cluster; safe for several threads.
+    """Commits transactions of this process. There is one coordinator for each process and cluster. It is safe for several threads.
 
     `aftermath` receives the work that a commit does not wait for.
     """
@@ -133,7 +133,7 @@ class Coordinator(Closing):
             return opened
         rows, size = weight(work)
         try:
-            # before the registration, so that a refused write never delays readers
+            # Missing files are refused before the registration: a refused write then never delays readers.
             refuse_missing(self.cluster, work.app, work.parts)
             entry = self._register(opened, work) if work.parts else None
             sealed = [] if entry is None else self._sealed_below(entry, work)
@@ -207,8 +207,8 @@ class Coordinator(Closing):
     # --- open: fence predecessors and create the header --------------------------------------------------------------
 
     def _open(self, work: WriteSet) -> _Opened | Committed:
-        """Fence predecessors and create an OPEN header, named as `current` by the application record. Return Committed if the
-        version is already committed, or if the write set is empty and is committed here.
+        """Fence predecessors and create an OPEN header, which the application record names as `current`. Return Committed if the
+        version is committed already. An empty write set is committed here, without a header, and Committed is returned, too.
         """
         topics = sorted({segment_name(s).topic for s in work.parts})
         app_key = paths.application(work.app, work.app_topic)
@@ -248,13 +248,14 @@ class Coordinator(Closing):
         return cast("_Opened | Committed", until(lambda: decide(self.cluster.store, body)))
 
     def _unknown(self, work: WriteSet) -> Application:
-        """Return the record of an application that has none: it has not committed. On a restored cluster it may have committed
-        after the backup.
+        """Return an application record for an application that has none, which means that it has not committed. On a restored
+        cluster it may have committed after the backup; `restored` notes this.
         """
         return Application(random=work.random or None, restored=True if self.cluster.restored else None)
 
     def _commit_empty(self, work: WriteSet, app: Application, record: Record | None) -> Committed | None:
-        """Commit a version without rows: nothing is registered, and the CAS of the application record moves its version (A34).
+        """Commit a version without rows. Nothing is registered: the CAS of the application record to the version is the commit
+        (A34).
 
         `current` is removed: otherwise an aborted predecessor whose header has expired would count this version as its own commit.
         """
@@ -292,8 +293,8 @@ class Coordinator(Closing):
         return _Opened(txn_id, made, header)
 
     def _resolve_begin(self, txn_id: str, header: Header, key: paths.Key) -> _Opened | None:
-        """Resolve a lost race or a lost reply of opening by reading both records. Return None if the caller must start over; an
-        OPEN header of this attempt is aborted first.
+        """Resolve a lost race or a lost reply at opening by reading both records. Return None if the caller must start over. Before
+        that, an OPEN header of this attempt is aborted.
         """
         made, now = decide(self.cluster.store, lambda view: view.get_many([paths.header(txn_id), key]))
         current = None if now is None else Application.of(now).current
@@ -337,8 +338,8 @@ class Coordinator(Closing):
         return next((e for e in listing.entries if e.registration.txn == txn_id), None)
 
     def _sealed_below(self, entry: Entry, work: WriteSet) -> list[str]:
-        """Return the segments of this write set that a seal below its registration has closed. The log is read first, then the
-        layouts: a seal leaves the log only after the layout shows it.
+        """Return the segments of this write set that were closed by a seal below its registration. The log is read before the
+        layouts, because a seal leaves the log only after the layout shows it.
         """
         topics = sorted({segment_name(s).topic for s in work.parts})
 
@@ -363,8 +364,8 @@ class Coordinator(Closing):
         return decide(self.cluster.store, body)
 
     def _record(self, opened: _Opened, entry: Entry | None, work: WriteSet) -> None:
-        """Write one write op for each segment, at the segment's first entry, then one op for each ack, in groups of up to 500. The
-        op numbers are chosen here and expected ABSENT, so that no store has to read them first.
+        """Write one write op for each segment, at the segment's first entry, then one op for each ack, in groups of up to 500. This
+        process chooses the op numbers and writes each op with expectation ABSENT, so that the store need not be read first.
         """
         prefix = paths.ops(opened.txn_id)
         ops = (
@@ -383,9 +384,7 @@ class Coordinator(Closing):
         metrics.OP_WRITES.inc(len(puts))
 
     def _record_rest(self, puts: Sequence[Put]) -> None:
-        """Write the ops of a group whose reply was lost, as far as they are missing. No other process writes under this
-        transaction's id.
-        """
+        """Write the missing ops of a group whose reply was lost. No other process writes ops under this transaction's id."""
 
         def step() -> bool | None:
             found = decide(self.cluster.store, lambda view: view.get_many([put.key for put in puts]))
@@ -463,6 +462,8 @@ class Coordinator(Closing):
                 self._decided.popitem(last=False)
 
     def _remembered(self, txn_id: str) -> Header | Gone:
-        """Return the header of a transaction that this process committed recently, else UNREAD. Decided headers never change."""
+        """Return the header of a transaction that this process committed recently. Return UNREAD for any other transaction. Decided
+        headers never change.
+        """
         with self._lock:
             return self._decided.get(txn_id, Gone.UNREAD)

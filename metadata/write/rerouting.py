@@ -56,8 +56,8 @@ class Rewriting:
 
 
 def rerouted(parts: Mapping[str, Sequence[Part]], to: Sequence[Target], key: str | None, rewrite: Written) -> dict[str, list[Part]]:
-    """Return the parts of one topic by active segment of `to`. The order of each key's rows is kept: parts of a segment come before
-    parts of its children, because a layout never goes back and ids rise from parents to children.
+    """Return the parts of one topic by active segment of `to`. The rows of each key keep their order, because parts of a segment
+    come before parts of its children. (Segment ids rise from parents to children.)
     """
     active = {target.segment for target in to}
     found: dict[str, list[Part]] = {}

@@ -142,7 +142,7 @@ class StagingArea:
         self._once(ENDED, {})
 
     def collect(self) -> list[StagingManifest]:
-        """Return the manifests that count, in the order of the writes. Raises TxnConflict if a write is unfinished;
+        """Return the manifests of the writes that count, in the order of the writes. Raises TxnConflict if a write is unfinished;
         CorruptRecord.
         """
         paths = [self._path(f".{write}{MANIFEST}") for write in counted(self.files())]
@@ -176,8 +176,8 @@ class StagingArea:
         return order
 
     def _refuse_both_kinds(self, write: str, topic: str) -> None:
-        """Refuse a transaction that spans topic:// and persistent://. Each write publishes its kind before it checks for the other
-        kind, so of two concurrent writes at least one is refused.
+        """Refuse a transaction that spans topic:// and persistent://. Each write publishes its own kind before it checks for the
+        other kind. So of two concurrent writes of different kinds at least one is refused.
         """
         if is_persistent(topic):
             self._once(PERSISTENT, {"topic": topic})
@@ -232,7 +232,7 @@ class StagingArea:
 
 
 def counted(paths: Iterable[str]) -> list[str]:
-    """Return the writes that count, by the paths of a transaction's staging files. PURE.
+    """Return the writes that count: those with a manifest, except withdrawn ones. `paths`: the transaction's staging files. PURE.
 
     Raises TxnConflict if a write has begun but neither finished nor was withdrawn.
     """

@@ -47,12 +47,12 @@ class TxnIds:
 
     @property
     def low(self) -> bool:
-        """Whether half of the last block is used, so that `refill` should be called."""
+        """Whether half of the last block is used. The caller then calls `refill`."""
         with self._lock:
             return not self._ahead and 2 * (self._end - self._next) <= self._cluster.settings.txn_id_block
 
     def refill(self) -> None:
-        """Take the next block in advance, so that no commit waits for it. `next` works meanwhile."""
+        """Take the next block in advance, so that no commit waits for a block. `next` can be called meanwhile."""
         if self.low:
             self._add()
 

@@ -81,9 +81,9 @@ def topic_deleted(segments: Sequence[str]) -> SegmentSealed:
 
 
 def refuse_missing(cluster: Cluster, app: str, parts: Mapping[str, Sequence[Part]]) -> None:
-    """Refuse parts whose files are missing or truncated: committed, they would fail every reader. No rule deletes a part that may
-    still be committed, but clocks that are wrong by days can cause it, and so can other programs. Every commit checks each file
-    once, because a clock that leapt and was corrected leaves no other trace.
+    """Refuse parts whose files are missing or truncated, because every read of a committed transaction with such a part would fail.
+    No rule deletes a part that may still be committed. But clocks that are wrong by days, and other programs, can cause it. Each
+    commit checks every file once, because a clock that leapt and was corrected leaves no other trace.
 
     Refuse also parts in a ledger root without its mark: they lie on the mount point, and become hidden when the volume is mounted.
     Raises PartsGone, StorageError.
@@ -123,8 +123,8 @@ def refuse_old(work: WriteSet, now_ms: int, settings: Settings) -> None:
 
 
 def refuse_stale(work: WriteSet, records: Mapping[TopicName, Record | None]) -> None:
-    """Refuse rows that were staged for an outdated layout. Raises Sealed (a segment was sealed since), SegmentSealed (the topic was
-    deleted since), TxnConflict (the rows were routed by another key than the topic's).
+    """Refuse rows that were staged for an outdated layout. Raises Sealed (a segment was sealed since the rows were staged),
+    SegmentSealed (the topic was deleted since then), TxnConflict (the rows were routed by another key than the topic has).
     """
     layouts = {topic: None if record is None else Layout.of(record) for topic, record in records.items()}
     sealed = []
@@ -142,8 +142,8 @@ def refuse_stale(work: WriteSet, records: Mapping[TopicName, Record | None]) -> 
 
 
 def refuse_rerouted(work: WriteSet, layouts: Mapping[TopicName, Layout | None]) -> None:
-    """Refuse rows that were routed by another key than the topic's. Checked again after the registration: a key that is set later
-    is set after these rows, so their order is kept.
+    """Raise TxnConflict for rows that were routed by another key than the topic has. The check is repeated after the registration.
+    If a key is set later than that, the rows routed by it come later in the log, so the order of each key's rows is kept.
     """
     for topic, layout in layouts.items():
         key = work.keys.get(str(topic))
