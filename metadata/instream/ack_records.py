@@ -22,9 +22,10 @@ class AckKind(StrEnum):
 class AckEntry(Identified):
     """One entry of a pending-ack log; it never changes.
 
-    ACK: `rows` (positions, entries or rows by batch index) of transaction `txn` (None: plain); `cumulative`: all rows before a
-    boundary. COMMIT, ABORT (markers): as in a topic's log. SEEK: exactly `rows` count as acknowledged from this entry on. SEAL: the
-    topic was migrated with the cursor; void while a transaction holds a claim.
+    ACK acknowledges `rows` (positions, entries or rows by batch index) in the transaction `txn`, or without a transaction if `txn`
+    is None. `cumulative`: `rows` are all rows before a boundary. COMMIT and ABORT are markers, as in a topic's log. SEEK: from this
+    entry on exactly `rows` count as acknowledged. SEAL: the topic was migrated with the cursor, and later entries are void. A SEAL
+    is itself void while a transaction holds a pending ack.
     """
 
     kind: AckKind
@@ -48,9 +49,10 @@ class AckSnapshot(JsonRecord):
 class SubscriptionRecord(JsonRecord):
     """A subscription of a persistent topic. `snapshot`: the state of its log at the last compaction or at its creation.
 
-    `life`: 1, raised each time the subscription is created again after a deletion; each life has its own log. `deleted_ms`: a
-    tombstone, which is kept because versions would restart. `cleared`: logs up to this life are empty. `moved`: the topic was
-    migrated, with the subscription if it existed; no life begins or ends any more.
+    `life`: counts the creations of the subscription. It is 1 at first, and rises when the subscription is created again after a
+    deletion. Each life has its own log. `deleted_ms`: the time of a deletion. The record then stays as a tombstone, because
+    versions would restart without it. `cleared`: the logs up to this life are empty. `moved`: the topic was migrated, with the
+    subscription if it existed. The subscription can then no longer be created or deleted.
     """
 
     created_ms: Whole

@@ -1,5 +1,7 @@
-"""The rules of a pending-ack log: which entries count. PURE: no I/O, no clock, no threads. Conflicts follow the rules of segments
-(`metadata.rules.acks`); of two acknowledgements the first one in the log wins (A33).
+"""The rules of a pending-ack log: which entries count. PURE: no I/O, no clock, no threads.
+
+Conflicts follow the rules of segments (`metadata.rules.acks`). Of two conflicting acknowledgements the first one in the log counts
+(A33).
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from metadata.rules.acks import Ack
 
 @dataclass
 class AckState:
-    """The state of a subscription by its log up to the entry `at`: its cursor with the claims of open transactions. `ended`,
-    `low_water`: as in `rules.TopicState`; they make late acknowledgements void. `sealed_at`: the number of the SEAL.
+    """The state of a subscription after the entries of its log up to `at`. `cursor`: the cursor with the pending acks of open
+    transactions. `ended`, `low_water`: as in `rules.TopicState`; they make late acknowledgements void. `sealed_at`: the number
+    of the SEAL that counts.
     """
 
     at: int = 0
@@ -28,8 +31,8 @@ class AckState:
 
 
 def fold(state: AckState, number: int, entry: AckEntry, *, topic: str, subscription: str) -> AckConflict | None:
-    """Apply the next entry of the log to the state. Return None if the entry counts or has no effect; else the reason why it is
-    void.
+    """Apply the next entry of the log to the state. Return the conflict that makes the entry void; None if the entry counts or
+    changes nothing.
     """
     assert number > state.at, f"entry {number} comes after {state.at}"
     state.at = number
@@ -70,8 +73,9 @@ def migrated(topic: str, subscription: str) -> SubscriptionMigrated:
 
 
 def _raise_low_water(state: AckState, coordinator: int, least: int) -> None:
-    """Raise the low-water mark. All transactions up to `least` have ended wherever they had registered, so a remaining claim
-    belongs to a transaction that had not registered it.
+    """Raise the low-water mark of a coordinator. All of its transactions up to `least` have ended at every participant that they
+    had registered. If one of them still has a pending ack here, it had not registered this subscription, and the pending ack is
+    dropped.
     """
     if least <= state.low_water.get(coordinator, -1):
         return

@@ -1,5 +1,5 @@
-"""Acknowledgements on persistent topics, redirected to the successor topic if the topic was migrated. Positions are the
-same there.
+"""Acknowledgements on persistent topics. If a topic was migrated, they are redirected to its successor, where the positions are the
+same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from metadata.rules.acks import Ack, merged
 
 @dataclass(frozen=True)
 class OnwardAcks:
-    """The calls of `InStreamAcks` without a transaction. Acks of a transaction are redirected by `InStreamCoordinator.commit`."""
+    """The calls of `InStreamAcks` without a transaction, redirected after a migration. Acknowledgements within a transaction are
+    redirected by `InStreamCoordinator.commit`.
+    """
 
     acks: InStreamAcks
     onward: Callable[[], Onward]
@@ -53,7 +55,7 @@ class OnwardAcks:
         return self.acks.read(where)
 
     def _each(self, call: Callable[[Sequence[Ack]], None], wanted: Iterable[Ack]) -> list[Ack]:
-        """Call with each ack alone. Return the acks whose subscription was migrated."""
+        """Make the call for each ack alone. Return the acks of migrated subscriptions, for which the call did nothing."""
         left = []
         for ack in wanted:
             try:

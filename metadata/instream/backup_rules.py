@@ -1,8 +1,8 @@
 """Selection of the marker-based model's records for a backup (docs/in_stream.md, Backups). PURE: no I/O, no clock, no threads.
 
-The transaction log is read first, up to some entry; the other logs are read after it. A transaction that had committed by that
-entry has all its data and acknowledgements in the later readings. Any other transaction does not exist in the backup, even if a
-marker of it is found.
+The transaction log is read first, up to some entry. The other logs are read after it. So they have all data and acknowledgements of
+every transaction that had committed by that entry. Any other transaction is left out of the backup, even if one of its markers is
+found.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ class Fate(Enum):
 
     COUNTS = auto()
     NEVER = auto()
-    """It had not committed and never can: no reader has seen or will see its rows."""
+    """The transaction had not committed and never can. No reader has seen or will see its rows."""
     LOST = auto()
-    """It had not committed but has since, or still may: readers of the lost cluster may have seen its rows."""
+    """The transaction had not committed by then. It has committed since, or still may, so readers of the lost cluster may have seen
+    its rows.
+    """
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Decided:
     state: TxnLogState
 
     def ended(self, txn: str) -> Fate:
-        """Return the status of a transaction with a COMMIT marker: its COMMITTING was logged before the marker, but perhaps above
+        """Return the status of a transaction with a COMMIT marker. Its COMMITTING was logged before the marker, but perhaps above
         `state.at`.
         """
         ident, found = txn_id(txn), self._txn(txn)
@@ -51,8 +53,8 @@ class Decided:
         return Fate.COUNTS  # also for an expired transaction: it was final before
 
     def ongoing(self, txn: str, participant: str | tuple[str, str]) -> Fate:
-        """Return the status of a transaction without a marker: if it has committed, the marker is missing only where it had
-        registered.
+        """Return the status of a transaction without a marker in the log of a participant. A committed transaction counts there if
+        it had registered the participant.
         """
         ident, found = txn_id(txn), self._txn(txn)
         if found is not None and found.state in COMMITS:
@@ -65,8 +67,8 @@ class Decided:
         return self.state.txns.get(ident.least) if ident.most == COORDINATOR else None
 
     def kept(self) -> TxnLogSnapshot:
-        """Return the snapshot of the log for the backup: it has no transactions, and the applications are marked as restored
-        (random ones expire with their transactions).
+        """Return the snapshot of the transaction log for the backup. It has no transactions. Applications are marked as restored.
+        Random ones are left out, because they expire with their transactions.
         """
         apps = {
             name: written.model_copy(update={"restored": True}) for name, written in self.state.apps.items() if not written.random
@@ -76,9 +78,10 @@ class Decided:
 
 @dataclass(frozen=True)
 class KeptLog:
-    """The part of a topic's log in a backup. `entries`: the entries that count. `whole`: the number up to which `entries` holds
-    everything that a reader may have seen. `end`: the end of the log, which readers may have seen. `sealed_at`: the SEAL that
-    counts.
+    """The part of a topic's log in a backup.
+
+    `entries`: the entries that count. `whole`: the number up to which `entries` has everything that a reader may have seen. `end`:
+    the end of the kept log. `sealed_at`: the number of the SEAL that counts.
     """
 
     entries: Mapping[int, LogEntry]
@@ -87,8 +90,8 @@ class KeptLog:
     sealed_at: int | None
 
     def rest(self, following: int) -> SnapshotRest:
-        """Return the remaining state for a snapshot at the end of the log: every earlier transaction has ended, so none of its late
-        entries counts.
+        """Return the additional state for a snapshot at the end of the kept log. It declares every earlier transaction ended, so
+        none of its late entries counts.
         """
         return SnapshotRest(low_water=all_ended(following), sealed_at=self.sealed_at)
 
@@ -103,11 +106,13 @@ def kept_log(
     trimmed_log: int,
     now_ms: int,
 ) -> KeptLog:
-    """Return the entries that count: committed data and the SEAL. `entries`: all above the trimmed ones, ascending, read after the
-    transaction log. `state`: after all entries. `end`: of the log.
+    """Return the part of a topic's log for a backup: committed data and the SEAL.
 
-    If readers may have been beyond the last of these entries, an abort marker of a nonexistent transaction is added there (real ids
-    start at 1), so that the restored log reaches as far.
+    `entries`: all entries above the trimmed ones, ascending, read after the transaction log. `state`: the topic's state after all
+    entries. `end`: the end of the log.
+
+    Readers may have read beyond the last of the kept entries. Then an abort marker of a transaction that never existed (real ids
+    start at 1) is added there, so that the restored log reaches as far.
     """
     kept: dict[int, LogEntry] = {}
     whole = end
@@ -127,8 +132,8 @@ def kept_log(
 
 
 def kept_layout(layout: PersistentLayout, found: KeptLog | None, following: int) -> PersistentLayout:
-    """Return the topic's record for the backup, without the snapshot (`found` gets a new one; None: a deleted topic). The restore
-    loses all numbers above `whole` and below `following`, the first number of every restored log.
+    """Return the topic's record for the backup, without its snapshot. `found`: the kept log; None for a deleted topic. `following`:
+    the first number of every restored log. The numbers above `whole` and below `following` are recorded as lost.
     """
     whole = layout.trimmed_log if found is None else found.whole
     lost = (*(layout.lost or ()), LostNumbers(after=whole, before=following))
@@ -136,9 +141,7 @@ def kept_layout(layout: PersistentLayout, found: KeptLog | None, following: int)
 
 
 def all_ended(following: int) -> dict[str, int]:
-    """Return the low-water mark of a restored log: every transaction that the lost cluster can have begun counts as ended
-    everywhere.
-    """
+    """Return the low-water mark of a restored log. It declares every transaction ended that the lost cluster can have begun."""
     return {str(COORDINATOR): following - 1}
 
 
@@ -153,11 +156,11 @@ def _fate(topic: str, txn: str | None, state: TopicState, decided: Decided) -> F
 def kept_cursor(
     where: tuple[str, str], before: AckState, entries: Mapping[int, AckEntry], decided: Decided
 ) -> tuple[AckState, Cursor]:
-    """Return the state of a pending-ack log after all its entries, and the cursor for the backup, without claims.
+    """Return the state of a pending-ack log after all its entries, and the cursor for the backup, without pending acks.
 
-    `before`: the state before the transaction log was read. `entries`: the later entries. Plain acknowledgements and seeks count
-    only in `before`: later ones may result from rows that the backup lacks. Claims count if their transaction counts. Raises Moving
-    if the subscription was migrated meanwhile.
+    `before`: the state before the transaction log was read. `entries`: the entries after `before`. Plain acknowledgements and seeks
+    count only in `before`, because later ones may result from rows that the backup lacks. A pending ack counts if its transaction
+    counts. Raises Moving if the subscription was migrated meanwhile.
     """
     state = replace(before, ended=dict(before.ended), low_water=dict(before.low_water))
     acked: list[Rows] = [acks.done(before.cursor)]

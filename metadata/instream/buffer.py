@@ -1,8 +1,9 @@
 """Reads of persistent topics: maxReadPosition and isTxnAborted by replay of the log (docs/in_stream.md, Reading).
 
 The order of reading is: the list of the log, then the topic's record (property, snapshot, trimmed numbers), then the entries. The
-property is set before the first transactional entry is appended, so a reader that reads it after the list misses none. An entry
-that had left the log before the list is covered by the trimmed number in the record.
+property tells whether the log has transactional entries. It is set before the first one is appended, so a reader that lists a
+transactional entry also reads the property. An entry that had left the log before the list is covered by the trimmed number in the
+record.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class _Moved(Exception):
 
 
 class Opened(NamedTuple):
-    """The state of a topic after opening it. `replayed`: number of entries read for it (0 for a topic without transactions)."""
+    """The state of a topic as `InStreamBuffer.open` has read it. `replayed`: the number of entries folded by this call (0 for a
+    topic without transactions).
+    """
 
     topic: PersistentTopic
     end: int
@@ -50,10 +53,10 @@ class Opened(NamedTuple):
 
 @dataclass
 class _Known:
-    """The cached replay of a topic: up to the end of the log (`tip`), and up to maxReadPosition (`base`), of which snapshots are
-    taken.
+    """The cached replay of a topic. `tip`: the state at the end of the log. `base`: the state at maxReadPosition, which snapshots
+    store.
 
-    `between`: entries that are in `tip` but not in `base`. `numbers`: the log without trimmed entries, as last listed.
+    `between`: the entries that are in `tip` but not in `base`. `numbers`: the log without trimmed entries, as last listed.
     """
 
     log: ManagedLog[LogEntry]
@@ -65,7 +68,7 @@ class _Known:
     listed: int = 0
     trimmed_to: int = 0
     unusable: SnapshotPointer | None = None
-    """A snapshot that is damaged, or was beyond the listed end of the log."""
+    """A snapshot that is damaged, or lies beyond the end of the log as listed."""
     shown: TopicState | None = None
     """A copy of `tip` for readers, valid until `tip` changes."""
 
@@ -83,7 +86,8 @@ class InStreamBuffer:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def read(self, name: PersistentName, *, uncommitted: bool = False) -> TopicReading:
-        """Read a topic once. `uncommitted` (isolationLevel read_uncommitted): every DATA entry up to the end of the log.
+        """Read a topic once. With `uncommitted` (isolationLevel read_uncommitted) the reading has every DATA entry up to the end of
+        the log.
 
         Raises TopicNotFound.
         """
@@ -110,8 +114,8 @@ class InStreamBuffer:
                 continue
 
     def _has_waited(self, view: View, opened: Opened) -> bool:
-        """Return whether the first undecided entry is older than the deadlines' allowance, so that its transaction should be
-        resolved. The first reader that meets an expired transaction aborts it (8.10).
+        """Return whether the first undecided entry is older than the allowance of deadlines. Its transaction should then be
+        resolved: the first reader that meets an expired transaction aborts it (8.10).
         """
         first = first_ongoing(opened.state)
         if first is None:
@@ -120,8 +124,9 @@ class InStreamBuffer:
         return first not in entries or view.now_ms() - entries[first].publish_ms > self.cluster.settings.deadline_allowance_ms
 
     def read_to(self, name: PersistentName, end: int, *, attempts: int = 5) -> TopicReading:
-        """Read with a cut at or above a GIVEN end (of a replay or an offset from the user). Raises OffsetOutOfRange rather than
-        return fewer rows: if the log does not reach `end`, an entry at or below it stays undecided (A31), or a restore lost it.
+        """Read a topic with a cut at or above a GIVEN end, which a replay or an option names. Raises OffsetOutOfRange if the cut
+        stays below `end`, because fewer rows must not be returned. The cause is an entry up to `end` that stays undecided (A31),
+        or that a restore lost.
         """
         for _ in range(attempts):
             reading = self.read(name)
@@ -137,7 +142,7 @@ class InStreamBuffer:
         )
 
     def open(self, view: View, name: PersistentName) -> Opened:
-        """Update the cached state of a topic. Raises TopicNotFound."""
+        """Update the cached state of a topic and return it. Raises TopicNotFound."""
         known = self._of(name)
         while True:
             try:
@@ -177,7 +182,9 @@ class InStreamBuffer:
         return Opened(topic, end, cut, known.shown, tuple(numbers), replayed)
 
     def _replay(self, view: View, known: _Known, topic: PersistentTopic, end: int) -> int:
-        """Fold the new entries, starting from the snapshot if it is further. Return the number of entries."""
+        """Fold the new entries into the cached state. If the snapshot is further than the cached state, replace the state by it
+        first. Return the number of folded entries.
+        """
         layout = topic.layout
         found = layout.snapshot
         if found is not None and found.at > known.tip.at and (kept := self._kept(known, topic, found, end)) is not None:
@@ -208,8 +215,8 @@ class InStreamBuffer:
     def _kept(
         self, known: _Known, topic: PersistentTopic, found: SnapshotPointer, end: int
     ) -> tuple[TopicState, TopicState] | None:
-        """Load a snapshot. Return None if it cannot be used and nothing was trimmed or restored yet: then the whole log is
-        replayed, and the next snapshot replaces this one. Raises CorruptSnapshot, StorageError.
+        """Load a snapshot. Return None if it cannot be used and the log still has all entries. The whole log is then replayed, and
+        the next snapshot replaces this one. Raises CorruptSnapshot if the log was trimmed or restored before, StorageError.
         """
         try:
             if found.at <= end:
@@ -221,7 +228,7 @@ class InStreamBuffer:
                 raise _Moved
             raise snapshots.corrupt(topic.name, found, f"it is newer than the log, which ends at {end}")
         except CorruptSnapshot as error:
-            if topic.layout.trimmed_log or topic.layout.lost:  # a restored log lacks the markers that decided
+            if topic.layout.trimmed_log or topic.layout.lost:  # the log then lacks entries that the snapshot stands for
                 raise
             log.warning("replaying all of %s: %s", topic.name, error.message)
             known.unusable = found
@@ -247,8 +254,9 @@ class InStreamBuffer:
     # --- snapshots --------------------------------------------------------------------------------------------------
 
     def snapshot(self, name: PersistentName, *, entries: int = 1, after_ms: int = 0) -> bool:
-        """Take a snapshot of the topic's transaction buffer if maxReadPosition has advanced, by at least `entries` entries or after
-        `after_ms` since the last snapshot. Return whether it was taken; after a lost CAS another process has taken one.
+        """Take a snapshot of the topic's transaction buffer if maxReadPosition has advanced by at least `entries` entries, or at
+        all and the last snapshot is older than `after_ms`. Return whether a snapshot was taken. After a lost CAS another process
+        has taken one.
 
         Raises TopicNotFound, StorageError.
         """
@@ -286,17 +294,18 @@ class InStreamBuffer:
 
     @staticmethod
     def _decided(known: _Known) -> tuple[TopicState, dict[str, int]]:
-        """Return the content of a snapshot: copies of the state up to maxReadPosition, and of all transactions aborted by
+        """Return the content of a snapshot: copies of the state at maxReadPosition, and of the list of all transactions aborted by
         markers.
         """
         with known.lock:
             return known.base.copy(), dict(known.tip.aborted)
 
     def confirm(self, name: PersistentName) -> None:
-        """Set the system property of a topic of an older version, by a check whether its log has transactional messages.
+        """Set the system property of a topic whose record of an older version lacks it, by a check whether the log has
+        transactional messages.
 
-        Text that is not a boolean is left unchanged, and the topic is always replayed. A boolean that a user had set counts as the
-        system's.
+        A value that is not a boolean is left unchanged, and such a topic is always replayed. A boolean that a user had set counts
+        as the system's.
         """
 
         def body(view: View) -> None:
@@ -307,7 +316,7 @@ class InStreamBuffer:
             found, _ = log.entries(view, opened.numbers)
             used = any(entry.kind is EntryKind.DATA and entry.txn is not None for entry in found.values())
             after = with_system_property(opened.topic.layout, "true" if used else "false")
-            # the first transactional append sets the property before: then this CAS must fail
+            # the first transactional append sets the property before it appends; this CAS must fail then
             with suppress(BadVersion, UnknownOutcome):
                 self.cluster.store.put(opened.topic.record.key, after.to_bytes(), expect=opened.topic.record)
                 if used:
@@ -316,14 +325,15 @@ class InStreamBuffer:
         decide(self.cluster.store, body)
 
     def named_files(self, view: View) -> Iterator[str]:
-        """Yield the paths that persistent topics name: those in their logs, visible or not, and their snapshots. Called after the
-        files were listed. An entry that leaves the log meanwhile was trimmed for the grace period.
+        """Yield the paths that persistent topics name: those of all entries in their logs, visible or not, and those of their
+        snapshots. The caller has listed the files before. An entry that leaves the log during the call was trimmed longer
+        ago than the grace period.
         """
         for topic in every(view):
             if topic.layout.snapshot is not None:
                 yield from topic.layout.snapshot.files()
             if topic.layout.bare:
-                continue  # later entries of its log count for no reader
+                continue  # entries that are left in its log count for no reader
             log = self.log(topic.name)
             numbers = log.numbers(view)
             for i in range(0, len(numbers), GROUP):

@@ -1,4 +1,4 @@
-"""Per-process client of a cluster's persistent topics."""
+"""The per-process client of a cluster's persistent topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class InStream:
-    """The parts that share one cache of the logs: `metadata.client.client.Client.instream`."""
+    """The client, `metadata.client.client.Client.instream`. Its parts share one cache of the logs."""
 
     cluster: Cluster
     buffer: InStreamBuffer

@@ -49,16 +49,18 @@ COMPACT_ENTRIES = 1_000
 
 @dataclass(frozen=True)
 class InStreamCommitted(Committed):
-    """As `Committed`. `positions`: for each topic by full name its written ledger ids, ascending."""
+    """The result of a commit, as `Committed`. `positions`: the ledger ids written to each topic, ascending, by the topic's full
+    name.
+    """
 
     positions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass
 class InStreamCoordinator(TransactionSteps):
-    """The coordinator. One for each process and cluster; safe for several threads.
+    """Commits write sets over persistent topics. One for each process and cluster; safe for several threads.
 
-    `aftermath` receives the work that no caller waits for: ending the transactions of crashed processes.
+    `aftermath` receives the work that no caller waits for, such as `share`.
     """
 
     aftermath: Callable[[Callable[[], None]], None] = inline
@@ -69,7 +71,7 @@ class InStreamCoordinator(TransactionSteps):
 
     def commit(self, work: WriteSet) -> InStreamCommitted:
         """Make the write set visible as a whole or not at all, at most once for its (application, version), like
-        `Coordinator.commit` for topic://. In `work.parts` and `work.acks` the names are persistent topics in place of segments.
+        `Coordinator.commit` for topic://. `work.parts` and `work.acks` name persistent topics in place of segments.
 
         Raises Fenced or TxnConflict (another attempt or the timeout ended the transaction), TopicSealed, TopicNotFound,
         VersionConflict, AckConflict (nothing was committed), OutcomeUnknown (run the same version again), TransactionUnfinished
@@ -148,8 +150,9 @@ class InStreamCoordinator(TransactionSteps):
         return InStreamCommitted(txn, None, rows, size, positions={name: (number,) for name, number in numbers.items()})
 
     def _forgotten(self, work: WriteSet, app: str, least: int, error: TransactionNotFound) -> None:
-        """Find the outcome of a transaction that was decided, finished and expired meanwhile, by the last committed version of its
-        application. Raises TxnConflict (it was aborted) or OutcomeUnknown (not known any more); returns if it has committed.
+        """Find the outcome of a transaction whose record has expired since it was decided. The last committed version of its
+        application shows the outcome. Return if the transaction has committed. Raises TxnConflict if it was aborted,
+        OutcomeUnknown if the log no longer shows the outcome.
         """
         written = self.log.written(app)
         if written is not None and written.txn == least:
@@ -164,8 +167,8 @@ class InStreamCoordinator(TransactionSteps):
         ) from error
 
     def abort_attempt(self, app: str, app_topic: str, claim: Claim) -> None:
-        """Abort on behalf of Spark, perhaps in another process and much later. Only an OPEN transaction of this version and attempt
-        is aborted (A36).
+        """Abort an attempt on behalf of Spark, perhaps in another process and much later. Only an OPEN transaction of this version
+        and attempt is aborted (A36).
         """
         if is_persistent(app_topic) and self.onward.migrator.onward(persistent_name(app_topic)) is not None:
             self.onward.abort_attempt(app, app_topic, claim)
@@ -174,7 +177,7 @@ class InStreamCoordinator(TransactionSteps):
             if (txn.app, txn.version, txn.attempt, txn.state) == (name, claim.version, claim.attempt, TxnState.OPEN):
                 try:
                     self.end(f"{self.log.most}_{txn.least}", commit=False)
-                # it has ended meanwhile with either outcome, and may have expired
+                # the transaction has ended meanwhile, with either outcome, and may have expired
                 except (TxnConflict, TransactionNotFound) as error:
                     log.info("abort app=%s version=%s: %s", app, claim.version, error)
 
@@ -188,8 +191,8 @@ class InStreamCoordinator(TransactionSteps):
             self.log.compact()
 
     def _opening(self, work: WriteSet, app: str) -> Opening:
-        """Decide how to open the version. Aborts OPEN attempts of this application that this attempt fences, and finishes its
-        decided ones.
+        """Return how to open the version. OPEN transactions of the application that this attempt fences are aborted, and its
+        decided transactions are finished.
 
         Raises VersionConflict, Fenced, OutcomeUnknown.
         """
@@ -223,8 +226,8 @@ class InStreamCoordinator(TransactionSteps):
                 log.info("%s", error)
 
     def _refuse_migrated(self, work: WriteSet) -> None:
-        """Raise TopicSealed if a topic or the application's topic was migrated: then only the successor topic shows what the
-        application has committed.
+        """Raise TopicSealed if a topic of the write set or the application's topic was migrated. Only the successor topic shows
+        then which versions the application has committed.
         """
         for name in dict.fromkeys([*work.parts, work.app_topic]):
             if is_persistent(name) and self.onward.migrator.onward(persistent_name(name)) is not None:

@@ -1,6 +1,7 @@
-"""The two-phase end: after COMMITTING or ABORTING is logged, every participant gets its marker, then the final state is logged.
+"""The two-phase end of a transaction. First COMMITTING or ABORTING is logged, which decides. Then every participant gets its
+marker. Last the final state is logged.
 
-Any process may do it, several at once: a second marker is void, and so is a second final state.
+Any process may append markers and the final state, several at once: a second marker is void, and so is a second final state.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ log = logging.getLogger("txnsegment.instream")
 
 @dataclass
 class Ending:
-    """Finishes the transactions of a cluster."""
+    """Ends the decided and the expired transactions of a cluster."""
 
     cluster: Cluster
     buffer: InStreamBuffer
@@ -39,11 +40,11 @@ class Ending:
 
     def finish(self, least: int, seen: Txn | None = None, *, again: bool = False) -> None:
         """Append the marker of a COMMITTING or ABORTING transaction to every participant, and log the final state. Idempotent.
-        `seen`: the transaction, if it was read since its decision. `again`: for repeated calls: a participant that has its marker,
-        or accepts none, gets no other one (otherwise each retry of a stalled transaction would add markers, 8.14).
 
-        Raises TransactionUnfinished that names the topics without a marker (in this model a seal stalls the transaction),
-        StoreError.
+        `seen`: the transaction, if the caller has read it since its decision. `again`: for repeated calls. Only participants that
+        lack the marker and accept one get a marker; otherwise each retry of a stalled transaction would add markers (8.14).
+
+        Raises StoreError. Raises TransactionUnfinished, which names the topics without a marker, if a SEAL stalls the transaction.
         """
         txn = self.log.txn(least) if seen is None else seen
         if txn is None or txn.state not in (TxnState.COMMITTING, TxnState.ABORTING):
@@ -53,15 +54,15 @@ class Ending:
         self._log_final(txn)
 
     def _log_final(self, txn: Txn) -> None:
-        """Log COMMITTED or ABORTED. The result needs no check: the state is final, by this entry or an earlier one."""
+        """Log COMMITTED or ABORTED. Its effect needs no check: the state is final by this entry or by an earlier one."""
         final = TxnState.COMMITTED if txn.state is TxnState.COMMITTING else TxnState.ABORTED
         now_ms = time_ms(self.cluster.store)
         entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=txn.least, state=final, at_ms=now_ms)
         self.log.replay.log.append_again(entry)
 
     def _mark_topics(self, txn: Txn, *, again: bool) -> None:
-        """END_TXN_ON_PARTITION: append one marker to each topic, many in one round trip, then check whether a seal made
-        one void.
+        """Append one marker to each topic, many in one round trip (Pulsar's END_TXN_ON_PARTITION). Then check whether a SEAL made a
+        marker void.
         """
         names = [persistent_name(t) for t in txn.topics]
         kind = EntryKind.COMMIT if txn.state is TxnState.COMMITTING else EntryKind.ABORT
@@ -95,7 +96,7 @@ class Ending:
         return state.sealed_at is not None or has_ended(state, txn)
 
     def _mark_subscriptions(self, txn: Txn, *, again: bool) -> None:
-        """END_TXN_ON_SUBSCRIPTION: append one marker to each pending-ack log. A deleted subscription needs none."""
+        """Append one marker to each pending-ack log (Pulsar's END_TXN_ON_SUBSCRIPTION). A deleted subscription needs no marker."""
         if not txn.subscriptions:
             return
         keys = [paths.subscription(*where) for where in txn.subscriptions]
@@ -125,8 +126,8 @@ class Ending:
     # --- transactions of other processes ----------------------------------------------------------------------------
 
     def resolve(self, txns: Iterable[str]) -> bool:
-        """Abort those of these transactions that are past their deadline, and finish decided ones. Return whether there were any. A
-        stalled one is skipped: only its owner and a sweep report it.
+        """Abort the given transactions that are past their deadline, and finish the decided ones. Return whether any was ended. A
+        stalled transaction is skipped: only its owner and a sweep report it.
         """
         return sum(self._resolve(least) for least in self._mine(txns)) > 0
 
@@ -145,9 +146,10 @@ class Ending:
         return True
 
     def resolve_topic(self, name: PersistentName) -> bool:
-        """Resolve the transactions that are open in a topic. Return whether its maxReadPosition may have advanced. A transaction
-        that is open there although it is final or unknown had not registered the topic (or wrote to it after all markers): it gets
-        an abort marker.
+        """Resolve the transactions that are open in a topic. Return whether its maxReadPosition may have advanced.
+
+        A transaction may be open in the topic although its state is final or it has expired. It had not registered the topic, or it
+        wrote to the topic after all markers. Such a transaction gets an abort marker.
         """
         ongoing = self.buffer.state(name).ongoing
         done = self.resolve(ongoing)
@@ -156,7 +158,7 @@ class Ending:
         strays = [least for least, txn in mine.items() if least <= given and (txn is None or txn.state in FINAL)]
         if not strays:
             return done
-        # Read again after the log: markers precede the final state, and may have come since the first read (then this one is void).
+        # Read the topic again after the log: a marker precedes the final state, and may have come since the first read.
         still = self.buffer.state(name).ongoing
         for least in strays:
             txn_id = f"{self.log.most}_{least}"
@@ -177,8 +179,9 @@ class Ending:
         return len(late)
 
     def open_transactions(self) -> OpenTransactions:
-        """Return the transactions that may still append rows, to any topic. Expired ones are aborted first. A log read after this
-        call contains everything that all other transactions append, because no writer appends for a decided transaction.
+        """Return the transactions that may still append rows to any topic. Expired transactions are aborted first. No writer
+        appends for a decided transaction. So a log that is read after this call has all rows of every other
+        transaction that began before the call.
         """
         now_ms = time_ms(self.cluster.store)  # before the log: a transaction that is missing there begins after this time
         self.timeouts()
@@ -209,8 +212,8 @@ class Ending:
         return [ident.least for ident in map(txn_id, txns) if ident.most == self.log.most]
 
     def sealing(self, names: Sequence[PersistentName]) -> dict[PersistentName, bool]:
-        """Return those of these topics whose log may have a seal, and whether each is deleted. The flag is set before a seal is
-        appended. So if a record read after an append lacks the flag, no seal lies below that append.
+        """Return those of these topics whose log may have a SEAL, and whether each is deleted. The record is flagged before a SEAL
+        is appended. So if a record read after an append lacks the flag, no SEAL lies below that append.
         """
         if not names:
             return {}

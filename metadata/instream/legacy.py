@@ -1,8 +1,8 @@
 """A migrated persistent topic as a segment of its successor topic (docs/in_stream.md, Migration).
 
-Its ledgers keep their ids, which are numbers of its own log. For numbers of the cluster's log (the cut, stream offsets, limits,
-times) the ledger `n` has the number `n + shift`: below the seal that ends the segment, and above every entry that was in the log
-before the layout named it, so that no reader has passed it.
+Its ledgers keep their ids, which are numbers of its own log. In the cluster's log (for the cut, stream offsets, limits and times)
+the ledger `n` has the number `n + shift`. That number lies below the seal that ends the segment. It lies above every entry that the
+cluster's log had before the layout named the segment, so no reader has passed it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from metadata.rules.transitions import Weight
 
 @dataclass(frozen=True, kw_only=True)
 class LegacySegment(MigratedSegment):
-    """The segment. `reading`: of the persistent topic, fully decided. `seal`: its SEAL. `shift`: the offset added to a ledger id
-    (`metadata.rules.migrated.shift`).
+    """A migrated topic as a segment. `reading`: a reading of the persistent topic, fully decided. `seal`: the number of its SEAL.
+    `shift`: the offset added to a ledger id (`metadata.rules.migrated.shift`).
     """
 
     buffer: InStreamBuffer
@@ -41,14 +41,14 @@ class LegacySegment(MigratedSegment):
             yield self.number(n), publish_ms
 
     def weights(self, after: int, through: int) -> Iterator[Weight]:
-        """Yield one weight for each group of whole transactions, with the ledgers between theirs, at its last number, so that no
-        limit splits a transaction (8.9).
+        """Yield one weight for each group of whole transactions, at the last number of the group. A group includes the ledgers
+        between those of its transactions. So no limit splits a transaction (8.9).
         """
         for one in whole_transactions(self.ledgers(after, through)):
             yield Weight(self.number(one[-1].id), sum(found.rows for found in one), sum(found.bytes for found in one))
 
     def kept(self, cut: int) -> Iterator[Kept]:
-        """Yield the groups of whole transactions, because retention never splits a transaction either."""
+        """Yield one entry for each group of whole transactions, so that retention does not split a transaction."""
         for one in whole_transactions(self.ledgers(0, cut)):
             yield Kept(self.number(one[-1].id), max(found.publish_ms for found in one), sum(found.bytes for found in one))
 
@@ -60,7 +60,7 @@ class LegacySegment(MigratedSegment):
         return self.reading.newest(0, self._end(cut))
 
     def free_to(self, needed: Row, through: int) -> int:
-        """Return the number, at most `through`, below the first transaction with a needed row."""
+        """Return the highest number, at most `through`, below the first transaction with a needed row."""
         stays = first_needed(self.ledgers(0, through), needed)
         return through if stays is None else self.number(stays) - 1
 

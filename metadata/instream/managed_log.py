@@ -1,6 +1,6 @@
 """A log of the marker-based model: entries in the order of their appends (docs/in_stream.md, Records).
 
-Entries never change, so each is read once. They leave the log only from its head.
+Entries never change, so a process reads each entry once. Entries leave the log only from its head.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class ManagedLog(Generic[E]):
         return [sequence_number(path) for path in view.keys(self.prefix.range(after + 1))]
 
     def entries(self, view: View, numbers: Sequence[int], then: Sequence[Key] = ()) -> tuple[dict[int, E], list[Record | None]]:
-        """Return the entries of these numbers, without those that have left the log since the list; and the records of `then`, read
-        after them in the same flight.
+        """Return the entries of these numbers, without those that have left the log since it was listed. Return also the records of
+        `then`, which are read after the entries in the same flight.
         """
         with self._lock:
             known = {n: self._known[n] for n in numbers if n in self._known}
@@ -57,14 +57,13 @@ class ManagedLog(Generic[E]):
 
     @property
     def top(self) -> int:
-        """The highest number that this process has seen; its next append gets a higher one."""
+        """The highest number that this process has seen. Its next append gets a higher number."""
         return self._top
 
     def append(self, entry: E) -> int:
-        """Append the entry and return its number. After a lost reply the entry is searched by its id above the previously known
-        numbers.
+        """Append the entry and return its number. If the reply is lost, the entry is searched by its id.
 
-        Raises UnknownOutcome if it is not found (it may still appear), ValueTooLarge and Unavailable (known to be not done).
+        Raises UnknownOutcome if the entry is not found (it may still appear), ValueTooLarge and Unavailable (nothing was appended).
         """
         after = self.top
         try:
@@ -78,8 +77,8 @@ class ManagedLog(Generic[E]):
         return record.number
 
     def append_again(self, entry: E, *, attempts: int = 10) -> int:
-        """As `append`, for an entry that counts at most once: repeat until one append is known to be done. Raises Unavailable after
-        `attempts` appends without a reply.
+        """Append an entry that counts at most once, and return its number. The append is repeated until a reply arrives. Raises
+        Unavailable after `attempts` appends without a reply.
         """
         for _ in range(attempts):
             try:
@@ -97,24 +96,24 @@ class ManagedLog(Generic[E]):
         return next((n for n, entry in entries.items() if entry.id == entry_id), None)
 
     def delete(self, numbers: Sequence[int]) -> None:
-        """Delete entries at the head of the log, and drop all entries up to the last of them from the cache. Raises StoreError:
-        some may be deleted then; a repetition is safe.
+        """Delete entries at the head of the log, and drop all entries up to the last of them from the cache. Raises StoreError;
+        some entries may be deleted then, and the call may be repeated.
         """
         for some in in_groups(numbers):
             self._store.write(*(Delete(self.prefix.key(n), durable=False) for n in some))
         self.forget(max(numbers, default=0))
 
     def forget(self, to: int) -> None:
-        """Drop cached entries up to `to`."""
+        """Drop the cached entries up to the number `to`."""
         with self._lock:
             for number in [n for n in self._known if n <= to]:
                 del self._known[number]
 
 
 def append_to_all(store: MetadataStore, appends: Iterable[tuple[ManagedLog[E], E]]) -> list[int]:
-    """Append an entry to each log, many in one round trip, and return their numbers. For entries that count at most once.
+    """Append an entry to each log, many in one round trip, and return their numbers. Each entry must count at most once.
 
-    Raises Unavailable: some may be appended then; a repetition of all is safe.
+    Raises Unavailable; some entries may be appended then, and the whole call may be repeated.
     """
     found = []
     for some in _groups((log, entry, entry.to_bytes()) for log, entry in appends):
