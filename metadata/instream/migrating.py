@@ -1,13 +1,13 @@
 """Migration: a persistent topic becomes the sealed first segment of a scalable one, without copying a row (docs/in_stream.md).
 
-    clear the way   open transactions of the topic end first (or the migration is refused)
-    seal            the SEAL in the topic's own log; it does not count while a transaction is open
-    name successor  in the topic's record: its schema and subscriptions cannot change any more
-    copy            cursors, committed versions of applications, schemas
-    CAS             the layout record of the successor topic: the ONE deciding write
-    complete        the seal in the cluster's log and the child segments, as for any split
+    clear      end the open transactions of the topic, or refuse the migration
+    seal       append the SEAL to the topic's own log; it does not count while a transaction is open
+    name       name the successor in the topic's record, after which the topic's schema and subscriptions cannot change
+    copy       copy cursors, committed versions of applications, and schemas
+    create     create the layout record of the successor topic: this CAS decides
+    complete   append the seal to the cluster's log and add the child segments, as for any split
 
-Every process that meets the seal does the steps after it, several at once: each step is an append that counts once, a CAS, or a put
+Every process that meets the SEAL does the later steps, several at once: each step is an append that counts once, a CAS, or a put
 with ABSENT.
 """
 
@@ -71,9 +71,9 @@ class Migrator:
     def migrate(self, name: PersistentName, to: TopicName, *, segments: int = 1, wait_ms: int = 0, force: bool = False) -> Topic:
         """Migrate a persistent topic to `to` with `segments` active segments. Return the new topic. Idempotent.
 
-        Open transactions of the topic are waited for (`wait_ms`) or aborted (`force`). If some remain, TxnConflict names them, and
-        nothing was done. Raises TopicExists (`to` is or was another topic), TopicSealed (the topic was terminated, or migrated to
-        another name), TopicNotFound, OptionError.
+        `wait_ms`: how long to wait for open transactions of the topic. `force`: abort them. Raises TxnConflict, which names the
+        transactions that remain; nothing was done then. Raises TopicExists (`to` is or was another topic), TopicSealed (the topic
+        was terminated, or migrated to another name), TopicNotFound, OptionError.
         """
         even_ranges(segments)
         until_s = self.cluster.clock.monotonic() + wait_ms / 1000
@@ -98,15 +98,15 @@ class Migrator:
         return None if found is None else topic_name(found)
 
     def finish(self, name: PersistentName) -> Topic | None:
-        """Complete the migration of a sealed topic. Return its successor, or None without a migration seal.
+        """Complete the migration of a sealed topic. Return its successor, or None if the topic has no SEAL of a migration.
 
         Raises TopicExists if another topic has taken the successor's name meanwhile.
         """
         return None if self.onward(name) is None else self._finish(name, None)
 
     def go_on(self, where: Where) -> Topic:
-        """Return the successor topic of a migrated subscription. The first process that meets the subscription's SEAL creates the
-        cursor and the topic. Raises as `finish` does.
+        """Return the successor topic of a migrated subscription. The cursor and the topic are created first if they are missing.
+        Raises as `finish` does.
         """
         self.carry(where)
         to = self.finish(persistent_name(where[0]))
@@ -114,9 +114,11 @@ class Migrator:
         return to
 
     def made(self, name: PersistentName) -> TopicName | None:
-        """Return the successor of a persistent topic, created now if needed; None if the topic was not migrated. One round trip;
-        two if the record names the successor; more for a sealed topic that does not name it yet. Raises TopicNotFound (no such
-        topic, or the successor was deleted), TopicExists (another topic has the successor's name).
+        """Return the name of the successor of a persistent topic; None if the topic was not migrated. An unfinished migration is
+        completed first.
+
+        The call takes one round trip, or two if the record names the successor, or more if only the SEAL names it. Raises
+        TopicNotFound (no such topic, or the successor was deleted), TopicExists (another topic has the successor's name).
         """
         to, topic = self._further(name)
         if to is not None and topic is None:
@@ -124,11 +126,11 @@ class Migrator:
         return to
 
     def check_there(self, name: PersistentName) -> None:
-        """Raise TopicNotFound if the topic does not exist, or if the successor that it was migrated to was deleted."""
+        """Raise TopicNotFound if the topic does not exist, or if it was migrated and its successor was deleted."""
         self.made(name)
 
     def named(self, name: PersistentName) -> TopicName | None:
-        """As `made`, but return the successor's name even if it was deleted. Raises TopicNotFound, TopicExists."""
+        """Return the name of the successor as `made` does, even if the successor was deleted. Raises TopicNotFound, TopicExists."""
         return self._further(name)[0]
 
     def _further(self, name: PersistentName) -> tuple[TopicName | None, Topic | None]:
@@ -146,10 +148,12 @@ class Migrator:
         return made.name, made
 
     def matching(self, pattern: re.Pattern[str]) -> tuple[TopicName, ...]:
-        """Return the successors of migrated topics with matching names, deleted ones included. Raises TopicExists."""
+        """Return the successors of migrated topics with matching names. Deleted successors are included. Raises TopicExists."""
 
         def body(view: View) -> list[tuple[PersistentName, TopicName | None]]:
-            """Return the successor of each topic; None if the record does not name it, or a closer check is needed."""
+            """Return each sealed topic with its successor. The successor is None if the record does not name it, or if it needs a
+            closer check.
+            """
             found = [t for t in every(view, pattern) if t.layout.sealing and not t.layout.deleted]
             said = {t.name: topic_name(t.layout.migrated_to) for t in found if t.layout.migrated_to is not None}
             records = view.get_many([paths.topic(to) for to in said.values()]) if said else []
@@ -165,7 +169,7 @@ class Migrator:
         return (0, None) if found is None else found
 
     def _may_be_sealed(self, name: PersistentName, to: TopicName) -> bool:
-        """Check before the migration begins. Return False if another process has just migrated the topic. Raises TopicExists,
+        """Check whether the migration may begin. Return False if another process has just migrated the topic. Raises TopicExists,
         TopicSealed.
         """
         if self._is_taken(name, to):
@@ -181,7 +185,7 @@ class Migrator:
         ending = self.coordinator.ending
         while True:
             found = self._in_the_way(name)
-            ending.resolve(self._ids(found))  # expired and decided ones
+            ending.resolve(self._ids(found))  # ends the expired and the decided transactions
             found = self._in_the_way(name)
             if found and force:
                 self._abort(found)
@@ -209,7 +213,7 @@ class Migrator:
 
     def _abort(self, found: Iterable[Txn]) -> None:
         for ident in self._ids(t for t in found if t.state is TxnState.OPEN):
-            with suppress(TxnConflict, TransactionNotFound):  # it has ended meanwhile, with either outcome
+            with suppress(TxnConflict, TransactionNotFound):  # the transaction has ended meanwhile, with either outcome
                 self.coordinator.end(ident, commit=False)
 
     # --- after the seal: any process --------------------------------------------------------------------------------------
@@ -231,8 +235,8 @@ class Migrator:
         return found
 
     def _said(self, name: PersistentName, seal: LogEntry, wanted: TopicName | None) -> TopicName:
-        """Store the successor's name in the topic's record, after which the record's content is final. `wanted` replaces the name
-        in the SEAL only if another topic has taken that name.
+        """Store the successor's name in the topic's record, whose content is final afterwards. The SEAL gives the name. `wanted`
+        replaces that name only if another topic has taken it.
         """
         before = self.coordinator.topics.get(name).layout
         first = rules.goes_on(before, seal)
@@ -263,7 +267,9 @@ class Migrator:
         return record is not None and not migrated.is_its_own(Layout.of(record), name)
 
     def _carry_over(self, name: PersistentName, to: TopicName) -> None:
-        """Copy everything that must exist before the successor does: its creation, the ONE CAS, makes all of it count."""
+        """Copy cursors, committed versions and schemas. They must exist before the successor, because its creation by CAS makes
+        them count.
+        """
         for where, _ in decide(self.cluster.store, partial(pending_ack.every, topic=str(name))):
             self.carry(where)
         self._abort(rules.of_its_applications(self.coordinator.log.live(), name))
@@ -273,9 +279,9 @@ class Migrator:
     def carry(self, where: Where) -> None:
         """Migrate a subscription of a topic whose record names its successor. Idempotent; any process may do it.
 
-        First the SEAL in the subscription's log, once no transaction holds a claim. Then a CAS marks the record as moved, so a
-        concurrent deletion or creation either came before or is refused (a deleted subscription is marked, too). Then the cursor is
-        created if it is missing.
+        First the SEAL is appended to the subscription's log, once no transaction holds a pending ack. Then a CAS marks the record
+        as moved. A concurrent deletion or creation is either earlier than this CAS or refused. A deleted subscription is marked,
+        too. Last the cursor is created if it is missing.
         """
 
         def step() -> bool | None:
@@ -294,8 +300,8 @@ class Migrator:
         until(step)
 
     def _sealed_cursor(self, where: Where) -> Cursor | None:
-        """Return the sealed cursor. None if the subscription was deleted, or if claims block the SEAL: their transactions began
-        after the way was cleared, and are ended here.
+        """Return the sealed cursor. Return None if the subscription was deleted, or if pending acks block the SEAL. The
+        transactions of these pending acks began after the open transactions were ended, and this method ends them, too.
         """
         acks = self.coordinator.acks
         try:
@@ -325,7 +331,7 @@ class Migrator:
         return True
 
     def _copy_schemas(self, name: PersistentName, to: TopicName) -> None:
-        """Copy the schemas with their ids, which parts name."""
+        """Copy the schemas with their ids, because parts name schemas by id."""
 
         def body(view: View) -> bool | None:
             for record in view.scan(paths.schemas(str(name))):
@@ -340,7 +346,7 @@ class Migrator:
         until(lambda: decide(self.cluster.store, body))
 
     def _make(self, name: PersistentName, to: TopicName, number: int, seal: LogEntry) -> None:
-        """Create the successor's layout record: the one deciding CAS."""
+        """Create the successor's layout record. This CAS decides the migration."""
 
         def step() -> bool | None:
             old = self.coordinator.topics.get(name).layout

@@ -17,8 +17,8 @@ from metadata.records.records import Application, Layout, Migration, Range, Segm
 
 
 def goes_on(layout: PersistentLayout, seal: LogEntry | None) -> str | None:
-    """Return the successor topic:// of a persistent topic; None if it was not migrated. The record takes precedence over the SEAL:
-    it names another topic if the SEAL's one was created by another process first.
+    """Return the successor topic:// of a persistent topic; None if it was not migrated. The record takes precedence over the SEAL.
+    They differ if another process had created the topic that the SEAL names.
     """
     if layout.migrated_to is not None:
         return layout.migrated_to
@@ -48,8 +48,9 @@ def first_layout(name: PersistentName, old: PersistentLayout, seal: int, segment
 
 
 def in_the_way(txns: Iterable[Txn], ongoing: Iterable[int], name: PersistentName) -> list[Txn]:
-    """Return the transactions that have not ended everywhere and have registered this topic or one of its subscriptions, or wrote
-    to it (`ongoing`: by sequence number). A migration must not split them.
+    """Return the transactions that a migration must not split. They have not ended everywhere. They have registered this topic or
+    one of its subscriptions, or wrote to the topic. `ongoing`: the sequence numbers of transactions that are open in the topic's
+    log.
     """
     wrote = set(ongoing)
     return [t for t in txns if t.state not in FINAL and (t.least in wrote or touches(t, name))]
@@ -60,15 +61,17 @@ def touches(txn: Txn, name: PersistentName) -> bool:
 
 
 def of_its_applications(txns: Iterable[Txn], name: PersistentName) -> list[Txn]:
-    """Return the transactions that commit a version of an application of this topic, whether they write to it or not. None of them
-    may commit above the SEAL, because versions committed by then are copied to the successor. A later transaction finds the SEAL.
+    """Return the transactions that commit a version of an application of this topic, whether they write to the topic or not. None
+    of them may commit after the SEAL, because the successor gets only the versions committed by then. A transaction that begins
+    later finds the SEAL.
     """
     return [t for t in txns if t.app is not None and paths.decode(t.app.partition(":")[2]) == str(name)]
 
 
 def application_of(app: str, name: PersistentName, to: TopicName) -> str | None:
-    """Return the name of the successor's application record for an application of the transaction log: (`appId`, topic) with the
-    new topic; an explicit transaction over several topics keeps its name. None: the application does not concern this topic.
+    """Return the name of the successor's application record for an application of the transaction log; None if the application
+    belongs to another topic. An application's name is (`appId`, topic), and the successor takes the place of the topic. Explicit
+    transactions over several topics have no topic in the name and keep it.
     """
     app_id, _, topic = app.partition(":")
     if not topic:
@@ -79,7 +82,7 @@ def application_of(app: str, name: PersistentName, to: TopicName) -> str | None:
 def carried(there: Application | None, written: Written) -> Application | None:
     """Return the successor's application record with the versions committed before the migration (8.8); None if it is up to date.
 
-    Random ones are not copied: their names are used for one write, which asks the old log if it is retried.
+    Random applications are not copied. Each of their names serves one write, and a retried write asks the old log.
     """
     if written.random:
         return None

@@ -1,4 +1,4 @@
-"""The marker-based model behind the interface of the `topic://` rooms (`metadata.read.marker_model`)."""
+"""The implementation of `metadata.read.marker_model`, the interface by which the `topic://` rooms use the marker-based model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class InStreamModel:
-    """Implements `MarkerModel`. Its parts are imported on first use, because reads of other topics need none of them."""
+    """Implements `MarkerModel`. The parts are imported on first use, because reads of other topics do not need them."""
 
     cluster: Cluster
 

@@ -1,8 +1,8 @@
 """Redirect of write sets on migrated persistent topics to the successor topic:// that the SEAL names.
 
-A write set that met the seal has committed nothing in the marker-based model, and never will: its transaction is aborted. It
-commits in the successor topic under the same application and version; the application's record was copied before the successor was
-created (8.8).
+A write set that meets the SEAL commits nothing in the marker-based model, because its transaction is aborted. It is then committed
+in the successor topic under the same application and version. The application's record was copied before the successor was created,
+so no version commits twice (8.8).
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Onward:
         return Coordinator(self.cluster, self._aftermath)
 
     def of(self, work: WriteSet) -> WriteSet | None:
-        """Return the write set for the successor topics; unfinished migrations are completed first. None if none of its topics was
-        migrated.
+        """Return the write set for the successor topics; None if none of its topics was migrated. Unfinished migrations are
+        completed first.
 
-        Raises OptionError if only some of them were: one transaction never spans both kinds.
+        Raises OptionError if only some of the topics were migrated: one transaction never spans both kinds.
         """
         named = dict.fromkeys([*work.parts, *(ack.segment for ack in work.acks), work.app_topic])
         found = {name: self._topic(name) for name in named if is_persistent(name)}
@@ -90,8 +90,8 @@ class Onward:
 
 
 def routed(parts: Sequence[Part], name: str, to: Sequence[Target], key: str | None, rewrite: Written) -> dict[str, list[Part]]:
-    """Return the parts of a persistent topic by active segment of its successor: without a key round robin, with a key by each
-    row's key. (A freshly migrated topic has no key.)
+    """Return the parts of a persistent topic by active segment of its successor. Without a key the segments get the parts in turn.
+    With a key each row goes to the segment of its key. A freshly migrated topic has no key.
     """
     found: dict[str, list[Part]] = {}
     if key is None or len(to) == 1:

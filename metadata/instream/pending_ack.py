@@ -1,4 +1,5 @@
-"""Acknowledgements on persistent topics. Each (topic, subscription) has its own pending-ack log, whose order decides.
+"""Acknowledgements on persistent topics. Each (topic, subscription) has its own pending-ack log. The order of the log determines
+the acknowledgements that count.
 
 The calls are those of `metadata.cursors.pending_ack` for segments, so callers need not distinguish the two kinds of topics.
 """
@@ -34,15 +35,15 @@ AckReplay = Replay[AckEntry, AckState, "AckConflict | None"]
 
 
 class _LifeOver(Exception):
-    """The subscription was deleted, and perhaps created again, since its record was read."""
+    """The subscription was deleted since its record was read, and perhaps created again."""
 
 
 @dataclass
 class InStreamAcks:
     """The pending-ack logs of a cluster's persistent topics. Safe for several threads and any number of processes.
 
-    `blocked` gets the transactions whose claims block an acknowledgement, and returns whether it has ended one, so that a retry is
-    worthwhile. `carry` migrates a subscription of a migrated topic, even if the migration missed it.
+    `blocked` gets the transactions whose pending acks block an acknowledgement. It returns whether it has ended one of them; then
+    the acknowledgement is tried again. `carry` migrates a subscription of a migrated topic, even if the migration missed it.
     """
 
     cluster: Cluster
@@ -54,9 +55,9 @@ class InStreamAcks:
     # --- subscriptions ----------------------------------------------------------------------------------------------
 
     def create(self, topic: str, subscription: str, acked: Rows = NONE) -> None:
-        """Create a subscription that has acknowledged exactly `acked` (none: it starts at the first row). If the topic is migrated
-        meanwhile, the subscription is migrated, too. Raises SubscriptionExists, SubscriptionMigrated (the topic was migrated
-        before).
+        """Create a subscription that has acknowledged exactly `acked`. By default it has acknowledged nothing and starts at the
+        first row. If the topic is migrated meanwhile, the subscription is migrated, too. Raises SubscriptionExists,
+        SubscriptionMigrated (the topic was migrated before).
         """
         persistent_name(topic)
         key = paths.subscription(topic, subscription)
@@ -87,14 +88,16 @@ class InStreamAcks:
         try:
             until(lambda: decide(self.cluster.store, body))
         except SubscriptionExists:
-            self._find_migration((topic, subscription))  # the process that created it may have crashed before this step
+            self._find_migration((topic, subscription))  # its creator may have crashed before this step
             raise
         self._find_migration((topic, subscription))
 
     def _find_migration(self, where: Where) -> None:
-        """Migrate the subscription if its topic names a successor. A migration takes the subscriptions that exist after the record
-        names the successor. So the record is read AFTER a subscription was created, or before its first use: either it names no
-        successor and a later migration finds the subscription, or the subscription is migrated here.
+        """Migrate the subscription if the record of its topic names a successor.
+
+        A migration takes the subscriptions that exist after the record names the successor. So this method reads the record AFTER a
+        subscription was created, or before its first use. If the record names no successor, a later migration finds the
+        subscription. Otherwise the subscription is migrated here.
         """
         topic = look(self.cluster.store, metadata_paths.topic(persistent_name(where[0])))
         if topic is not None and PersistentLayout.of(topic).migrated_to is not None:
@@ -130,7 +133,7 @@ class InStreamAcks:
 
     def claim(self, txn_id: str, wanted: Sequence[Ack]) -> None:
         """Acknowledge within a transaction that has registered these subscriptions. Raises AckConflict and SubscriptionNotFound.
-        Claims made before the error are dropped with the transaction, which must abort.
+        The transaction must abort then, which drops the pending acks made before the error.
         """
         self._append(wanted, txn_id)
 
@@ -175,7 +178,7 @@ class InStreamAcks:
                 raise ack_rules.migrated(*place)
 
     def seal(self, where: Where) -> Cursor | None:
-        """Append the SEAL of a subscription whose topic is migrated. Return its final cursor; None if claims block the SEAL.
+        """Append the SEAL of a subscription whose topic is migrated. Return its final cursor; None if pending acks block the SEAL.
         Idempotent.
 
         Raises SubscriptionNotFound.
@@ -191,11 +194,11 @@ class InStreamAcks:
         return self._in_life(where, last, seals=True)
 
     def claims(self, where: Where) -> Sequence[str]:
-        """Return the transactions that hold a claim, for a migration. Raises SubscriptionNotFound."""
+        """Return the transactions that hold a pending ack of the subscription, for a migration. Raises SubscriptionNotFound."""
         return list(self._in_life(where, lambda log: log.now().cursor.claims, seals=True))
 
     def read(self, where: Iterable[Where]) -> dict[Where, Cursor]:
-        """Return the cursors with the claims of transactions that are open there. Raises SubscriptionNotFound."""
+        """Return the cursors with the pending acks of open transactions. Raises SubscriptionNotFound."""
         return {place: self._in_life(place, lambda log: log.now().cursor) for place in dict.fromkeys(where)}
 
     def has_ended(self, where: Where, txn_id: str) -> bool:
@@ -235,8 +238,8 @@ class InStreamAcks:
     # --- logs -------------------------------------------------------------------------------------------------------
 
     def _in_life(self, where: Where, body: Callable[[AckReplay], T], *, seals: bool = False) -> T:
-        """Run `body` with the log of the subscription's current life; repeat if that life turns out to be over. `seals`: the caller
-        migrates the subscription.
+        """Run `body` with the log of the subscription's current life (`SubscriptionRecord.life`). If that life has ended, run it
+        again with the next one. `seals`: the caller migrates the subscription.
         """
         while True:
             with self._lock:
@@ -250,15 +253,15 @@ class InStreamAcks:
                 self._clean_behind(where, life)
 
     def _clean_behind(self, where: Where, life: int) -> None:
-        """Delete the entries that this process appended to the log of a past life, unless a later sweep will: if that life was
-        already cleared, or the record is gone.
+        """Delete the entries that this process appended to the log of a past life, if no later sweep deletes them. A sweep does not
+        if it has already cleared that life, or if the record is gone.
         """
         record = look(self.cluster.store, paths.subscription(*where))
         if record is None or life <= SubscriptionRecord.of(record).cleared:
             self.empty(where, [life])
 
     def _begin(self, where: Where, *, seals: bool) -> tuple[int, AckReplay]:
-        """Return the current life and its log. If that life ends before the first read, the record read with the log shows it."""
+        """Return the current life and its log. If the life ends before the first read of the log, that read raises _LifeOver."""
         life = _present(look(self.cluster.store, paths.subscription(*where)), where).life
         if not seals:
             self._find_migration(where)
@@ -291,7 +294,7 @@ class InStreamAcks:
         """Empty the logs of past lives. Return the number of deleted entries. Idempotent."""
         over = found.life - 1 if found.deleted_ms is None else found.life
         gone = self.empty(where, range(found.cleared + 1, over + 1))
-        if over > found.cleared and not gone:  # otherwise again in the next sweep, because a process may still append
+        if over > found.cleared and not gone:  # else the next sweep looks again, because a process may still append
             self.cluster.store.put(record.key, found.model_copy(update={"cleared": over}).to_bytes(), expect=record)
         return gone
 

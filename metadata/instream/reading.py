@@ -69,8 +69,8 @@ class TopicReading:
 
     @property
     def lost_to(self) -> int:
-        """The number of the last trimmed row (0: none). A reader that has read up to it has lost nothing, though later markers may
-        be trimmed, too.
+        """The number of the last trimmed row (0: none). A reader that has read up to this number has lost no row, though later
+        markers may be trimmed, too.
         """
         last = self.topic.layout.trimmed_to
         return 0 if last is None else last.ledger_id
@@ -99,8 +99,8 @@ class TopicReading:
             yield Weight(number, entry.write.rows, entry.write.bytes)
 
     def published(self, after: int = 0, through: int | None = None) -> Iterator[tuple[int, int]]:
-        """Yield (number, publish time in ms) of each visible ledger, ascending. The trimmed rows count as one ledger, at the last
-        of them.
+        """Yield (number, publish time in ms) of each visible ledger, ascending. All trimmed rows count as one ledger, at the number
+        of the last trimmed row.
         """
         if after < self.lost_to <= (self.cut if through is None else through):
             yield self.lost_to, self.topic.layout.trimmed_ms or 0

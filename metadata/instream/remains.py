@@ -1,13 +1,13 @@
-"""Deletion of a persistent topic's remaining records once its rows are gone for good, so that records are bounded by existing
-topics and not by history (protocol.md section 8.14).
+"""Deletion of the remaining records of a persistent topic whose rows are gone for good (protocol.md section 8.14). So the number of
+records is bounded by the existing topics and does not grow with history.
 
-It applies to a deleted topic after the grace period, and to a migrated topic that its successor has let go of: retention has
-trimmed all of its rows there, or the successor was deleted. No other persistent topic gets its name, so no record can be needed
-again. The topic's own record stays: a tombstone, or with the SEAL the link from the name to the successor.
+There are two cases: a deleted topic after the grace period, and a migrated topic whose rows are gone from its successor. Either the
+retention of the successor has trimmed all of these rows, or the successor was deleted. No other persistent topic gets the name, so
+no record can be needed again. The topic's own record stays. It is a tombstone, or with the SEAL it links the name to the successor.
 
-Such a record is marked `bare`, and a sweep checks only a few bare ones, so its work does not grow with the number of former names.
-The check is needed because a process that slept since before the SEAL may still append to the log. Its entries count for no reader,
-the record tells the process so, and a later check deletes them.
+A topic with no other records is marked `bare`. A sweep checks only a few bare topics, so its work does not grow with the number of
+former names. The check is needed because a process that was suspended since before the SEAL may still append to the log. Its
+entries count for no reader. The topic's record shows the process that the topic is sealed, and a later check deletes the entries.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ class Remains:
     trimmer: InStreamTrimmer
 
     def due(self, topics: Sequence[PersistentTopic]) -> list[PersistentTopic]:
-        """Return the topics that a sweep must check: all that are not bare, and a few bare ones in turn, from a random start,
-        because each sweep may be a new process.
+        """Return the topics that a sweep must check: all that are not bare, and a few bare ones. The bare ones are taken in turn
+        from a random start, because each sweep may be a new process.
         """
         bare = [topic for topic in topics if topic.layout.bare]
         first = zlib.crc32(self.cluster.unique().encode()) % len(bare) if bare else 0
         return [topic for topic in topics if not topic.layout.bare] + [*bare[first:], *bare[:first]][:LOOKED_AT]
 
     def is_bare(self, topic: PersistentTopic) -> bool:
-        """Return whether only the topic's record is left and, after a migration, the SEAL."""
+        """Return whether the topic has no record except its own and, after a migration, the SEAL."""
         layout, name = topic.layout, topic.name
         if layout.snapshot is not None or layout.leaving:
             return False
-        after = 0 if layout.deleted else layout.trimmed_log + 1  # entries below the SEAL are trimmed once the successor has let go
+        after = 0 if layout.deleted else layout.trimmed_log + 1  # a migrated topic keeps the SEAL, just above its trimmed entries
 
         def body(view: View) -> bool:
             entries = view.keys(paths.log(name).range(after + 1))
@@ -75,7 +75,7 @@ class Remains:
             self.topics.change(name, lambda layout: layout.model_copy(update={"bare": bare}), deleted=True)
 
     def collect(self, topic: PersistentTopic) -> bool:
-        """Delete the records of this topic that may go. Return True if the topic needs no other work."""
+        """Delete the records of this topic that are no longer needed. Return whether the topic needs no other work."""
         if topic.layout.deleted:
             over_ms = (topic.layout.deleted_ms or 0) + self.cluster.settings.grace_period_ms
             if over_ms < time_ms(self.cluster.store):
@@ -101,7 +101,9 @@ class Remains:
         return migrated.let_go(topic.name, None if record is None else Layout.of(record))
 
     def _empty(self, name: PersistentName, seal: int) -> None:
-        """Delete entries that a fenced process appended above the SEAL, after the grace period. They count for no reader."""
+        """Delete the entries above the SEAL that are older than the grace period. A process that had not seen the SEAL appended
+        them, and they count for no reader.
+        """
         log = self.buffer.log(name)
         numbers = decide(self.cluster.store, partial(log.numbers, after=seal))
         found, _ = decide(self.cluster.store, lambda view: log.entries(view, numbers)) if numbers else ({}, [])
@@ -110,7 +112,7 @@ class Remains:
         log.delete(old)
 
     def _forget(self, name: PersistentName) -> None:
-        """Delete the topic's subscriptions with their logs, and its schemas. The logs go first, because the record names them."""
+        """Delete the topic's subscriptions with their logs, and its schemas. A log is deleted before the record that names it."""
         store = self.cluster.store
         for where, record in decide(store, lambda view: pending_ack.records(view, str(name))):
             found = SubscriptionRecord.of(record)
@@ -123,7 +125,7 @@ class Remains:
 
 
 def _stripped(layout: PersistentLayout) -> PersistentLayout:
-    """Return the record without its snapshot and schema; the SEAL can be replayed without them."""
+    """Return the topic's record without its snapshot and schema. The SEAL can be replayed without them."""
     if layout.snapshot is None and layout.schema_id is None:
         return layout
     return layout.model_copy(update={"snapshot": None, "schema_id": None})

@@ -1,7 +1,7 @@
-"""A log whose state is found by replay from its last compaction: transaction logs and pending-ack logs.
+"""A log whose state is found by replay from its last compaction: the transaction log and pending-ack logs.
 
-The order of reading is: the log's list, then the record, then the entries. Entries that had left the log before the list are
-covered by the record, because a compaction writes the record before it deletes entries.
+The order of reading is: the log's list, then the record, then the entries. The record covers the entries that had left the log
+before the list, because a compaction writes the record before it deletes entries.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ O = TypeVar("O")  # noqa: E741
 
 
 class Done(NamedTuple, Generic[O]):
-    """An appended entry and its effect (None: a compaction had covered it before it was read)."""
+    """An appended entry and its effect. The effect is None if a compaction had covered the entry before it was read."""
 
     number: int
     outcome: O | None
@@ -61,7 +61,7 @@ class Replay(Generic[E, S, O]):
         # the effect of the first append of each id that a thread of this process waits for
         self._awaited: dict[str, Done[O] | None] = {}
         self.lock = cluster.lock()
-        """Held while a state is used for longer than one step, because every read advances it."""
+        """Callers hold it while they use a state for longer than one step, because every read changes the state."""
 
     def read(self, view: View) -> S:
         """Return the state after everything appended before the view."""
@@ -100,10 +100,10 @@ class Replay(Generic[E, S, O]):
             return self.state
 
     def append(self, entry: E) -> Done[O]:
-        """Append an entry, read the log up to it, and return its effect. After a lost reply the entry is searched by its id; if it
-        is missing, it is appended again, and the first one counts.
+        """Append an entry, read the log up to it, and return its effect. If the reply is lost, the entry is searched by its id. If
+        it is not found, it is appended again, and the first of its appends counts.
 
-        Raises StoreError; then the entry may be in the log, or appear later.
+        Raises StoreError. The entry may be in the log then, or appear later.
         """
         with self.lock:
             self._awaited[entry.id] = None
@@ -117,10 +117,11 @@ class Replay(Generic[E, S, O]):
                 del self._awaited[entry.id]
 
     def compact(self, kept_at: Callable[[Record], int], write: Callable[[Record | None, S, View], bytes | None]) -> int:
-        """Store the state in the record, then delete the entries it covers. Return their number. `kept_at`: returns the last entry
-        covered by a record. `write`: returns the record's new bytes from the old record and the state (None: no record to write).
+        """Store the state in the record, then delete the entries that the record covers. Return their number.
 
-        After a lost CAS or reply nothing is deleted; the next compaction does it.
+        `kept_at` returns the last entry that a record covers. `write` returns the new bytes of the record, from the old record and
+        the state; None: there is no record to write. After a lost CAS or reply nothing is deleted, and the next compaction deletes
+        the entries.
         """
 
         def body(view: View) -> int:

@@ -139,8 +139,8 @@ def _end(state: TopicState, number: int, txn: str, *, committed: bool) -> None:
 
 
 def _raise_low_water(state: TopicState, number: int, coordinator: int, least: int) -> None:
-    """Raise the low-water mark. All transactions up to `least` have ended everywhere they had registered, so one that is open here
-    had not registered this topic (PIP-163).
+    """Raise the low-water mark of a coordinator. All of its transactions up to `least` have ended at every participant that they
+    had registered. If one of them is open here, it had not registered this topic, and its data is aborted (PIP-163).
     """
     if least <= state.low_water.get(coordinator, -1):
         return
@@ -163,8 +163,8 @@ def first_ongoing(state: TopicState) -> int | None:
 
 
 def max_read(state: TopicState, end: int) -> int:
-    """Return the number up to which everything is decided: before the first open transaction, else `end`, the last entry of the
-    log.
+    """Return the number up to which everything is decided. It lies before the first entry of an open transaction. Without one it is
+    `end`, the last entry of the log.
     """
     first = first_ongoing(state)
     return end if first is None else min(first - 1, end)
@@ -176,8 +176,8 @@ def visible(state: TopicState, number: int, txn: str | None) -> bool:
 
 
 def trimmed(state: TopicState, to: int) -> None:
-    """Drop state that concerns only entries up to `to`, which are trimmed. Aborts with a marker above `to` stay, because their data
-    may lie above, too.
+    """Drop the state that concerns only entries up to `to`, which are trimmed. An aborted transaction with a marker above `to`
+    stays, because its data may lie above `to`, too.
     """
     for txn in [t for t, number in state.aborted.items() if number <= to]:
         del state.aborted[txn]
@@ -185,7 +185,7 @@ def trimmed(state: TopicState, to: int) -> None:
 
 
 def low_water(live: Iterable[int], last: int) -> int:
-    """Return the low-water mark of a coordinator: below its first transaction that is not final, else `last`, the last allocated
-    number.
+    """Return the low-water mark of a coordinator, the number below its first transaction that is not final. If all are final,
+    it is `last`, the last allocated number.
     """
     return min(live, default=last + 1) - 1

@@ -1,5 +1,5 @@
-"""Sealing of persistent topics (docs/in_stream.md, Seals). The record is flagged before a SEAL is appended, so other writers, which
-read the record after their own appends, know whether to look for a SEAL.
+"""Sealing of persistent topics (docs/in_stream.md, Seals). The topic's record is flagged before a SEAL is appended. Other writers
+read the record after their own appends, and the flag tells them to look for a SEAL.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Sealing:
 
     def seal(self, name: PersistentName, why: str, *, to: str | None = None, segments: int | None = None) -> int | None:
         """Append the topic's SEAL, and return the number of the SEAL that counts. Everything above it is void. Return None if a
-        `migrate` seal did not count because transactions were open; end them (or wait) and try again.
+        `migrate` SEAL did not count because transactions were open; end them, or wait, and try again.
 
-        `terminate` and `delete` do not wait for transactions: open ones can never end here, and their rows are never visible. In
-        this model they stall. `to`, `segments`: the successor topic:// of a migration, and its number of segments. Raises
-        TopicNotFound, OptionError.
+        `why`: `migrate`, `terminate` or `delete`. The last two do not wait for transactions: a transaction that is open in the
+        topic stalls, which means that it can never end here, and its rows are never visible. `to`, `segments`: the successor
+        topic:// of a migration, and its number of segments. Raises TopicNotFound, OptionError.
         """
         if why not in WHY:
             raise OptionError(f"{why!r} is not a reason to seal a topic.", advice=f"Use one of {', '.join(WHY)}.")
@@ -57,8 +57,8 @@ class Sealing:
         return number
 
     def delete(self, name: PersistentName) -> None:
-        """Seal a topic and leave a tombstone. The names of deleted persistent topics cannot be used again, because the log
-        continues. Raises TopicNotFound.
+        """Seal a topic and leave a tombstone. The names of deleted persistent topics cannot be used again, because a new topic
+        would continue the old log. Raises TopicNotFound.
         """
         to = self.topics.get(name).layout.migrated_to
         if to is not None:

@@ -1,8 +1,8 @@
 """Snapshots of a transaction buffer: Pulsar's TransactionBufferSnapshot in Avro, with additional state for the rules.
 
-A snapshot is taken at maxReadPosition. Everything at or below it is decided, so open transactions are found by replaying the
-entries above it. (A transaction may have entries below and its marker above: `ongoing` keeps such transactions.) The aborted list
-is that of the end of the log, because markers above maxReadPosition decide rows below it.
+A snapshot is taken at maxReadPosition. Everything at or below it is decided, so a reader finds the open transactions by replaying
+the entries above it. A transaction may have entries at or below it and its marker above it; `ongoing` has these transactions. The
+aborted list is as of the end of the log, because a marker above maxReadPosition may decide rows below it.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def pointer(
     now_ms: int,
     unique: str,
 ) -> SnapshotPointer:
-    """Make a snapshot of the state at maxReadPosition (`base`; `last_entry` of that ledger) with the aborted list of the newest
-    state. Large content is published as a file first. Raises StorageError.
+    """Make a snapshot of the state at maxReadPosition (`base`) with the aborted list of the newest state. `last_entry`: the last
+    entry id of the ledger at maxReadPosition. Large content is published as a file first. Raises StorageError.
     """
     rest = SnapshotRest(
         ongoing={txn: Started(first=first, ids=tuple(sorted(ids))) for txn, (first, ids) in base.ongoing.items()},
@@ -130,7 +130,8 @@ def pointer(
 
 
 def load(storage: LedgerStorage, name: PersistentName, found: SnapshotPointer) -> tuple[TopicState, TopicState]:
-    """Load a snapshot as (base, tip): the state at its maxReadPosition; `tip` has all of its aborted transactions.
+    """Load a snapshot as (base, tip). `base`: the state at its maxReadPosition. `tip`: the same with all aborted transactions of
+    the snapshot.
 
     Raises CorruptSnapshot (damaged, or a file is missing), StorageError.
     """

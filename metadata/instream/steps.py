@@ -1,8 +1,8 @@
 """The steps of a transaction of the marker-based model, for its owner: begin, register, append, acknowledge, end
 (docs/in_stream.md, The transaction log).
 
-Each step appends to the transaction log, in whose order the first allowed transition takes effect. COMMITTING in the log is the
-only commit point; `end` does the rest (markers, then COMMITTED).
+The transaction log has each change of a transaction's state, and the first allowed change takes effect. The entry COMMITTING is the
+only commit point. `end` then appends the markers and COMMITTED.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from metadata.write.write_set import segment_write
 
 @dataclass
 class TransactionSteps:
-    """Transaction steps. One for each process and cluster; safe for several threads."""
+    """The steps of transactions. One for each process and cluster; safe for several threads."""
 
     cluster: Cluster
     buffer: InStreamBuffer
@@ -72,7 +72,7 @@ class TransactionSteps:
         random: bool = False,
     ) -> str:
         """Begin a transaction and return its id. `topics` and `subscriptions` are registered with it. `app` (the name of an
-        application record) and `claim` make it exactly-once: see `commit`.
+        application record) and `claim` (version and attempt) make it exactly-once.
 
         Raises OptionError for a timeout that is not allowed.
         """
@@ -117,11 +117,11 @@ class TransactionSteps:
             raise self._refused(txn, done.txn, "take more participants")
 
     def append(self, txn: str | None, parts: Mapping[PersistentName, Sequence[Part]]) -> dict[str, int]:
-        """Append data to topics, one entry each, in a transaction that has registered them, or plain (`txn` None). Return the
-        numbers.
+        """Append one entry of data to each topic. Return the number of each entry.
 
-        Plain entries are visible at once, each topic's on its own. Raises TopicNotFound, TopicSealed (before anything was
-        appended), OutcomeUnknown for a plain append whose reply was lost and which is not found: it may still appear.
+        `txn`: a transaction that has registered the topics; None: plain entries. A plain entry is visible at once, whatever becomes
+        of the entries in other topics. Raises TopicNotFound, TopicSealed (before anything was appended). Raises OutcomeUnknown for
+        a plain append whose reply was lost and whose entry is not found: it may still appear.
         """
         if txn is not None:
             self._check_given(txn)
@@ -139,8 +139,8 @@ class TransactionSteps:
         return {str(name): self._append_plain(name, entry) for name, entry in entries.items()}
 
     def _check_given(self, txn: str) -> None:
-        """Raise TransactionNotFound for an id that was not allocated yet: a later owner of the id could not be distinguished. The
-        log is read only for an id above those known to this process.
+        """Raise TransactionNotFound for an id that was not allocated yet. Otherwise the entries of this caller would belong to the
+        transaction that gets the id later. The log is read only for an id above those known to this process.
         """
         least = self._least(txn)
         if least > self.log.replay.at:
@@ -197,9 +197,9 @@ class TransactionSteps:
         """End a transaction: COMMITTING or ABORTING is logged, then every participant gets its marker, then the final state is
         logged. A repeated call with the same decision completes an interrupted one.
 
-        Raises TxnConflict if it ended with the other outcome, Fenced if another transaction has committed its application's
-        version, TopicSealed if a topic was sealed below its data (it is aborted then), TransactionNotFound, TransactionUnfinished,
-        OutcomeUnknown.
+        Raises TxnConflict if the transaction ended with the other outcome, Fenced if another transaction has committed its
+        application's version, TopicSealed if a SEAL lies below its data (it is aborted then), TransactionNotFound,
+        TransactionUnfinished, OutcomeUnknown.
         """
         least = self._least(txn)
         if commit:
@@ -209,8 +209,8 @@ class TransactionSteps:
         self.ending.finish(least, self._decide(least, TxnState.COMMITTING if commit else TxnState.ABORTING))
 
     def _check_seals(self, least: int, names: Sequence[PersistentName]) -> None:
-        """Raise TopicSealed if a SEAL lies below data of a transaction that is about to commit: its rows would be lost silently
-        (8.12).
+        """Abort a transaction that is about to commit, and raise TopicSealed, if a SEAL lies below its data: a commit would lose
+        these rows silently (8.12).
         """
         for name, deleted in self.ending.sealing(names).items():
             if deleted:
@@ -234,7 +234,7 @@ class TransactionSteps:
         return any(ledger.txn == txn for ledger in reading.ledgers(seal))
 
     def _decide(self, least: int, state: TxnState) -> Txn | None:
-        """Log the decision. Return the transaction right after it (None: already expired)."""
+        """Log the decision. Return the transaction right after it; None if the transaction has expired since."""
         entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=least, state=state, at_ms=self._now())
         try:
             done = self.log.append(entry)
@@ -260,7 +260,7 @@ class TransactionSteps:
         raise self._refused(f"{self.log.most}_{least}", done.txn, f"become {state}")
 
     def _abort_quietly(self, least: int) -> None:
-        """Abort unless the transaction has ended meanwhile with either outcome; the caller reads the log again."""
+        """Abort a transaction, unless it has ended meanwhile with either outcome. The caller reads the outcome from the log."""
         entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=least, state=TxnState.ABORTING, at_ms=self._now())
         done = self.log.append(entry)
         if done.effect is not Effect.VOID:

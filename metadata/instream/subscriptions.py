@@ -1,4 +1,4 @@
-"""Subscriptions of persistent topics: the calls of `metadata.topics.subscriptions`, with numbers of the topic's own log. A
+"""Subscriptions of persistent topics: the calls of `metadata.topics.subscriptions`, with numbers of the topic's own log. Each
 subscription has one cursor, in its pending-ack log.
 """
 
@@ -47,8 +47,8 @@ class InStreamSubscriptions:
             self.further.delete(self.migrator().go_on((str(topic), name)).name, name)
 
     def seek(self, topic: TopicName, name: str, *, to: int) -> None:
-        """Move a subscription: exactly the rows at or below the number `to` count as acknowledged. Claims of OPEN transactions
-        stay.
+        """Move a subscription: exactly the rows at or below the number `to` count as acknowledged. Pending acks of OPEN
+        transactions stay.
 
         Raises TopicNotFound, SubscriptionNotFound.
         """

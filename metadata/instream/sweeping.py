@@ -1,7 +1,7 @@
 """The sweep of the marker-based model: abort expired transactions, finish decided ones, take snapshots, compact, trim
 (docs/in_stream.md, Sweeping).
 
-Any process may sweep, several at once: after a lost append or CAS another process has done the step.
+Any process may sweep, several at once: if an append or CAS is lost, another process has done the step.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ log = logging.getLogger("txnsegment.instream")
 
 @dataclass
 class InStreamReport:
-    """The result of one sweep. `stalled`: decided transactions that cannot be finished. `failed`: the errors of topics that could
-    not be swept.
+    """The result of one sweep. `stalled`: the errors of decided transactions that cannot be finished. `failed`: the errors of
+    topics that could not be swept.
     """
 
     timed_out: int = 0
@@ -50,8 +50,8 @@ class InStreamReport:
     failed: dict[str, Exception] = field(default_factory=dict)
 
     def complain(self, beside: SweepIncomplete | None = None) -> None:
-        """Raise SweepIncomplete if a topic could not be swept, with the message of the sweep `beside` this one. (Stalled
-        transactions are only logged, each time, because no action can finish them.)
+        """Raise SweepIncomplete if a topic could not be swept. `beside`: the error of the sweep of `topic://` topics, whose message
+        is included. Stalled transactions are only logged by each sweep, because no action can finish them.
         """
         if self.failed:
             name, error = next(iter(self.failed.items()))
@@ -107,7 +107,7 @@ class InStreamSweeper:
         return self.coordinator.ending.timeouts()
 
     def named_files(self, view: View) -> Iterator[str]:
-        """Yield the paths that the marker-based model names, for the orphan sweep. Called after the files were listed."""
+        """Yield the paths that the marker-based model names, for the orphan sweep. The caller has listed the files before."""
         path = self.coordinator.log.kept_in(view)
         if path is not None:
             yield path

@@ -68,8 +68,8 @@ class TopicLog(LogReader):
         return {self.name: paths.log(self.topic)}
 
     def had_more(self, after: int) -> bool:
-        """Return whether a topic that is not read any more had, or may have had, rows after a number. After the grace period this
-        is not known, so it is True.
+        """Return whether a topic that is no longer read had, or may have had, rows after a number. The log is deleted after the
+        grace period; then nothing is known and the result is True.
         """
         log = self.instream.buffer.log(self.topic)
 
@@ -119,16 +119,17 @@ class TopicLogs:
     def read(self, how: How, beside: Reading | None = None) -> tuple[Reading, ...]:
         """Read by `how` each topic that still has rows in its own log. Raises TopicNotFound, and the errors of `how`.
 
-        `beside`: the reading of the cluster's log in the same read, which came first. The migrated topics whose segments it left
-        out are read here, even if their successors are deleted by now.
+        `beside`: the earlier reading of the cluster's log in the same read. Migrated topics whose segments it left out are read
+        here, even if their successors are deleted by now.
         """
         left = () if beside is None else _left_out(beside)
         found = [how(self.log(name)) for name in dict.fromkeys([*self.names(), *left])]
         return self._holding(found, () if beside is None else beside.topics)
 
     def to(self, starts: Mapping[str, int], ends: Mapping[str, int], *, fail: bool) -> tuple[Reading, ...]:
-        """Return readings of the logs whose GIVEN end lies after their start. The same range always has the same rows, never fewer:
-        otherwise raises OffsetOutOfRange. A deleted topic raises DataLoss if `fail` (failOnDataLoss) is set, else it is left out.
+        """Return readings of the logs whose GIVEN end lies after their start. The same range always has the same rows. Raises
+        OffsetOutOfRange if some of these rows cannot be read. A deleted topic raises DataLoss if `fail` (failOnDataLoss) is set,
+        and is left out otherwise.
         """
         found = []
         for name, end in ends.items():
@@ -142,9 +143,9 @@ class TopicLogs:
 
     def gone(self, positions: Mapping[str, Position], readings: Sequence[Reading], *, fail: bool) -> set[str]:
         """Return the topics of the selection that have a position but no rows in their own log any more. They were deleted, or
-        migrated and their segment is gone. They need no position any more, since a name is never used again.
+        their migrated segment is gone from the successor. A name is never used again, so these topics need no position any more.
 
-        `fail`: raises DataLoss if such a topic had, or may have had, rows beyond its position.
+        `fail`: raise DataLoss if such a topic had, or may have had, rows beyond its position.
         """
         there = {one.log for one in readings}
         found = {n for n in positions if n not in there and self.selection.reads_own_log(persistent_name(n))}

@@ -24,7 +24,9 @@ from metadata.topics.schemas import TopicSchemas
 
 @dataclass(frozen=True)
 class PersistentTopic:
-    """The content of a persistent topic's record at one moment, and the record itself, which a later CAS expects."""
+    """A persistent topic at one moment. `layout`: the content of its record. `record`: the record itself, which a later CAS
+    expects.
+    """
 
     name: PersistentName
     layout: PersistentLayout
@@ -35,7 +37,7 @@ class PersistentTopic:
         check_not_lost(self.layout.lost or (), number, str(self.name))
 
     def before_lost(self, number: int) -> int:
-        """See `Cluster.before_lost`; for the topic's log."""
+        """Apply `Cluster.before_lost` to a number of the topic's log."""
         return before_lost(self.layout.lost or (), number)
 
 
@@ -117,8 +119,8 @@ class PersistentTopics:
         return decide(self._cluster.store, body)
 
     def _skip_lost(self, name: PersistentName) -> tuple[LostNumbers, ...] | None:
-        """On a restored cluster, start the log above all numbers that the restore may have lost: a topic of the same name may have
-        been created after the backup, and read.
+        """On a restored cluster, start the log above all numbers that the restore may have lost. A topic of the same name may have
+        been created after the backup, and its rows may have been read.
         """
         if not self._cluster.restored:
             return None
@@ -127,7 +129,9 @@ class PersistentTopics:
         return (LostNumbers(after=0, before=following),)
 
     def ensure(self, name: PersistentName, *, schema: StructType | None = None, create: bool = True) -> PersistentTopic:
-        """Return the topic, created on first write if `create`. Idempotent. Raises TopicNotFound, TopicExists (it was deleted)."""
+        """Return the topic. If it does not exist, create it if `create` is set. Idempotent. Raises TopicNotFound, TopicExists (it
+        was deleted).
+        """
         topic = self.find(name)
         if topic is not None:
             return topic
@@ -189,8 +193,8 @@ class PersistentTopics:
     def change(
         self, name: PersistentName, how: Callable[[PersistentLayout], PersistentLayout], *, deleted: bool = False
     ) -> PersistentTopic:
-        """Replace the layout by what `how` returns for it. After a lost CAS or reply, `how` is called
-        again with the newer layout. `deleted`: change a tombstone, too.
+        """Replace the layout by the result of `how`. After a lost CAS or reply, `how` is called again with the newer layout.
+        `deleted`: change a tombstone, too.
 
         Raises TopicNotFound.
         """

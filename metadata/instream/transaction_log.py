@@ -103,8 +103,8 @@ class TransactionLog:
     def append(self, entry: TxnEntry) -> Appended:
         """Append an entry, read the log up to it, and return its effect.
 
-        If the reply of an append is lost, the entry may be appended twice. A second NEW begins a second transaction, which nobody
-        uses and which its timeout ends. Raises StoreError; the entry may nevertheless be in the log, or appear there later.
+        If the reply of an append is lost, the entry may be appended twice. A second NEW begins a second transaction. No caller
+        learns its id, and its timeout ends it. Raises StoreError; the entry may nevertheless be in the log, or appear there later.
         """
         number, outcome = self.replay.append(entry)
         if outcome is not None:
@@ -132,7 +132,7 @@ class TransactionLog:
         return self.replay.compact(_kept_at, write)
 
     def kept_in(self, view: View) -> str | None:
-        """Return the file with the last compaction's state, if the state was too large for the record."""
+        """Return the path of the file with the last compaction's state; None if the state is in the record."""
         record = view.get(paths.topic(TRANSACTION_LOG))
         return None if record is None else TxnLogRecord.of(record).txn_log_path
 
@@ -147,8 +147,9 @@ class TransactionLog:
         return TxnLogSnapshot.from_bytes(data)
 
     def _restored(self, record: Record | None) -> TxnLogState | None:
-        """Return the state of the last compaction if it is further than the cached one; otherwise drop from the cache what it
-        dropped. Each compaction is loaded once. Raises CorruptRecord, StorageError.
+        """Return the state of the last compaction if it is newer than the cached state. Otherwise return None, and drop from the
+        cached state the transactions and applications that the compaction has dropped. Each compaction is loaded once. Raises
+        CorruptRecord, StorageError.
         """
         found = None if record is None else TxnLogRecord.of(record)
         if found is None or found.txn_log is None or found.txn_log.at <= self._kept:

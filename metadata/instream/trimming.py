@@ -1,5 +1,5 @@
-"""Trimming of persistent topics by retention: the record names the trimmed entries first, and they leave the log after the grace
-period.
+"""Trimming of persistent topics by retention. A trim first names the trimmed entries in the topic's record. After the grace period
+the entries are deleted from the log.
 
 Entries above the newest snapshot are not trimmed, because they are replayed. Rows that a subscription still needs are not trimmed
 unless the policy says so.
@@ -30,7 +30,9 @@ log = logging.getLogger("txnsegment.instream")
 
 
 class TrimmedTo(NamedTuple):
-    """The result of this trim: rows, and bytes as written. `to`: the number up to which rows are trimmed now."""
+    """The result of a trim. `to`: the number up to which rows are trimmed now. `rows`, `bytes`: the rows that this trim removed,
+    and their bytes as written.
+    """
 
     to: int
     rows: int = 0
@@ -64,7 +66,7 @@ class InStreamTrimmer:
         return trim_log(self.buffer, self.topics, reading, to)
 
     def trim_to(self, reading: TopicReading, to: int) -> int:
-        """See `trim_log`. Return the number up to which rows are trimmed."""
+        """Trim a topic by `trim_log`. Return the number up to which rows are trimmed."""
         return trim_log(self.buffer, self.topics, reading, to).to
 
     def _policies(self, topic: PersistentTopic) -> Policies:
@@ -72,7 +74,9 @@ class InStreamTrimmer:
         return retention.effective(topic.layout.policies, None if record is None else Policies.of(record))
 
     def _needed(self, reading: TopicReading, through: int) -> int:
-        """Return the number below the first ledger that a subscription still needs. Claimed rows count as needed."""
+        """Return the last number, at most `through`, below the first ledger that a subscription still needs. Rows with a pending
+        ack count as needed.
+        """
         cursors = self.acks.read((reading.name, subscription) for subscription in self.acks.list(reading.name))
         first = min((acks.first_left(cursor) for cursor in cursors.values()), default=None)
         done = 0
@@ -113,8 +117,8 @@ class InStreamTrimmer:
 
 
 def trim_log(buffer: InStreamBuffer, topics: PersistentTopics, reading: TopicReading, to: int) -> TrimmedTo:
-    """Trim everything up to this number that is decided and covered by a snapshot. The SEAL stays: a topic without it would accept
-    writes again.
+    """Trim everything up to the number `to` that is decided and covered by a snapshot. The SEAL stays, because a topic without it
+    would accept writes again.
     """
     to = min(to, reading.cut)
     if reading.sealed_at is not None:

@@ -29,10 +29,11 @@ class TxnEntryKind(StrEnum):
 class TxnEntry(Identified):
     """One entry of a transaction log; it never changes.
 
-    NEW begins a transaction whose sequence number is the number of this entry: `created_ms` (store's time), `timeout_ms`, and the
-    writer (`owner`, `app`, `version`, `by`, `attempt`, `random`: as in the header and application records of topic://). `topics`
-    and `subscriptions` register participants, with NEW or by ADD; each subscription is a pair [topic, subscription]. STATUS moves
-    the transaction `txn` (its sequence number) to `state`, `at_ms` by the store's clock.
+    NEW begins a transaction. Its sequence number is the number of this entry. The entry has `created_ms` (store's time),
+    `timeout_ms`, and the writer: `owner`, `app`, `version`, `by`, `attempt`, `random`, as in the header and application records of
+    topic://. NEW and ADD register the participants `topics` and `subscriptions`; each subscription is a pair [topic, subscription].
+    STATUS changes the state of a transaction to `state`, at the time `at_ms` by the store's clock. `txn`: the sequence number of
+    the transaction of ADD or STATUS.
     """
 
     kind: TxnEntryKind
@@ -52,7 +53,9 @@ class TxnEntry(Identified):
 
 
 class Txn(JsonRecord):
-    """A transaction by its log. `least`: its sequence number. `ended_ms`: when its last state was logged, once it is decided."""
+    """A transaction as its log shows it. `least`: its sequence number. `ended_ms`: when its last state was logged, once it is
+    decided.
+    """
 
     least: Whole
     state: TxnState = TxnState.OPEN
@@ -74,8 +77,8 @@ class Txn(JsonRecord):
 
 
 class Written(JsonRecord):
-    """The last committed version of an application, by the transaction `txn`. `at_ms`: when (a random application expires with its
-    transaction). `restored`: as in an application record.
+    """The last committed version of an application. `txn`: the transaction that committed it. `at_ms`: the time of the commit. A
+    random application expires with its transaction. `restored`: as in an application record.
     """
 
     version: Whole
@@ -97,8 +100,9 @@ class TxnLogSnapshot(JsonRecord):
 
 
 class TxnLogRecord(PersistentLayout):
-    """The topic record of a transaction log. `txn_log`: the state of its last compaction. A state too large for a record is in the
-    file `txn_log_path` with CRC-32 `txn_log_crc` (None: written by an older version), and the record keeps only the number.
+    """The topic record of a transaction log. `txn_log`: the state of its last compaction. If the state is too large for a record,
+    the file `txn_log_path` has it, and the record keeps only the number. `txn_log_crc`: the CRC-32 of that file; None in records
+    of older versions.
     """
 
     txn_log: TxnLogSnapshot | None = None

@@ -1,7 +1,7 @@
 """The rules of a transaction log: which entries take effect. PURE: no I/O, no clock, no threads.
 
-The log is folded in its order. The first allowed transition takes effect; any other is void for all readers. So the log decides,
-and several coordinators at once do no harm (A6).
+The log is folded in its order. An entry with an allowed transition takes effect; any other entry is void. Every process gets the
+same result, so several coordinators at once do no harm (A6).
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ TRANSITIONS: Mapping[TxnState, frozenset[TxnState]] = {
     TxnState.COMMITTED: frozenset({TxnState.COMMITTED}),
     TxnState.ABORTED: frozenset({TxnState.ABORTED}),
 }
-"""TransactionUtil.canTransitionTo: the allowed next states; staying changes nothing."""
+"""The allowed next states of each state, as Pulsar's TransactionUtil.canTransitionTo gives them. A transition to the same state
+changes nothing.
+"""
 
 
 def can_follow(before: TxnState, after: TxnState) -> bool:
@@ -42,7 +44,7 @@ class Effect(Enum):
 
     DONE = auto()
     SAME = auto()
-    """No effect: the state was reached before."""
+    """The entry has no effect, because the transaction was in this state before."""
     VOID = auto()
 
 
@@ -97,7 +99,7 @@ def _new(number: int, entry: TxnEntry) -> Txn:
 
 
 def _add(state: TxnLogState, entry: TxnEntry) -> Effect:
-    """Register participants. Allowed only while the transaction is OPEN: later ones would get no marker."""
+    """Register participants. This is allowed only while the transaction is OPEN, because later participants would get no marker."""
     txn = state.txns.get(entry.txn or 0)
     if txn is None or txn.state is not TxnState.OPEN:
         return Effect.VOID
@@ -130,8 +132,8 @@ def _status(state: TxnLogState, entry: TxnEntry) -> Effect:
 
 
 def overtaken(state: TxnLogState, txn: Txn) -> bool:
-    """Return whether another transaction has committed this version of the application, or a higher one; then this one never can
-    (8.8).
+    """Return whether another transaction has committed this version of the application, or a higher one. This transaction can then
+    never commit (8.8).
     """
     if txn.app is None or txn.version is None:
         return False
@@ -140,15 +142,16 @@ def overtaken(state: TxnLogState, txn: Txn) -> bool:
 
 
 def expired(txn: Txn, now_ms: int, allowance_ms: int) -> bool:
-    """Return whether any process may abort this OPEN transaction: by the store's clock its deadline and the allowance have
-    passed.
+    """Return whether any process may abort this transaction. It is OPEN, and by the store's clock its deadline and the allowance
+    have passed.
     """
     return txn.state is TxnState.OPEN and now_ms > txn.deadline_ms + allowance_ms
 
 
 def compacted(state: TxnLogState, now_ms: int, retention_ms: int) -> TxnLogSnapshot:
-    """Return the state that a compaction keeps: transactions that are not final, or not for longer than the retention; committed
-    versions of applications, random ones as long as their transaction.
+    """Return the state that a compaction keeps. It has the transactions that are not final, or have been final for at most the
+    retention. It has the committed versions of applications. The version of a random application is kept as long as its
+    transaction.
     """
     txns = [t for t in state.txns.values() if t.state not in FINAL or now_ms - (t.ended_ms or 0) <= retention_ms]
     kept = {t.least for t in txns}
@@ -162,7 +165,9 @@ def restored(snapshot: TxnLogSnapshot) -> TxnLogState:
 
 
 def forget(state: TxnLogState, snapshot: TxnLogSnapshot) -> None:
-    """Drop from a state, which may be further, what a compaction has dropped, so that memory does not grow with history (A13)."""
+    """Drop from a cached state the transactions and applications that a compaction has dropped, so that memory does not grow with
+    history (A13). The state may be newer than the compaction.
+    """
     kept = {t.least for t in snapshot.txns}
     for least in [n for n in state.txns if n <= snapshot.at and n not in kept and n not in state.live]:
         del state.txns[least]

@@ -102,10 +102,10 @@ class PersistentReading(Reading):
 
 
 def as_reading(found: TopicReading) -> PersistentReading:
-    """Return the reading of a persistent topic as a `Reading`. It has one segment over the whole ring, with the topic's name.
-    Ongoing transactions are its undecided ones.
+    """Return the reading of a persistent topic as a `Reading`. It has one segment over the whole ring, with the topic's name. The
+    ongoing transactions of the topic are the undecided ones of the `Reading`.
 
-    The selection is empty, so there are no guards of segments that left the layout: the only segment cannot leave.
+    The selection is empty. A selection guards against segments that leave the layout, and the only segment cannot leave.
     """
     topic = Topic(found.topic.name, found.topic.layout, found.topic.record)
     sealed = found.sealed_at
