@@ -23,7 +23,7 @@ SCHEMA = StructType([StructField("n", LongType())])
 
 
 def add(cluster: Cluster, version: int) -> None:
-    """One transaction over both topics; a version of one application."""
+    """Commit one version of one application, with a row in both topics."""
     with cluster.begin(app="writer", version=version) as txn:
         for topic in ("a", "b"):
             txn.append(topic, pa.table({"n": [version]}))
@@ -36,7 +36,7 @@ def shown(cluster: Cluster, topic: str) -> list[int]:
 
 @contextmanager
 def writing(url: str, first: int) -> Iterator[list[int]]:
-    """Commits one version after the other from a thread of its own; those that are done."""
+    """Commit one version after the other in a thread. Yield the list of committed versions."""
     stop, done = threading.Event(), list[int]()
 
     def run() -> None:
@@ -97,7 +97,9 @@ def test_from_sqlite_to_zookeeper_and_back_while_writers_run(tmp_path: Path, zk_
 
 
 def test_persistent_topics_from_sqlite_to_zookeeper_and_back(tmp_path: Path, zk_url: str) -> None:
-    """What is committed after each backup is lost, and written again above all positions that were given out."""
+    """A version committed after the backup is lost, and is committed again after the restore. Its position is above all earlier
+    positions.
+    """
     urls, x = [f"file://{tmp_path}/one", zk_url, f"file://{tmp_path}/two"], "persistent://public/default/x"
 
     def write(cluster: Cluster, version: int) -> None:
@@ -153,7 +155,7 @@ def test_an_old_clusters_sweeper_deletes_nothing_once_its_root_was_taken_over(tm
 
 
 def test_a_folder_opened_without_its_store_blocks_no_restore(tmp_path: Path) -> None:
-    """A service that starts again opens it before anybody restores the backup."""
+    """A restarted service opens the folder before the backup is restored."""
     url = f"file://{tmp_path}/c"
     with connect(url) as cluster:
         for topic in ("a", "b"):

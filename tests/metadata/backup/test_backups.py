@@ -55,14 +55,14 @@ from tests.support.bench import At, Bench, T, U, each_step
 
 
 def backing_up(seed: int) -> tuple[Outcome, int]:
-    """The outcome of a schedule, and how many backups were taken and compared."""
+    """Return the outcome of a schedule, and the number of backups that were taken and compared."""
     cast, backups = cast_of(random.Random(f"backups {seed}"), False)
     with quiet():
         return play(seed, cast), len(backups.taken)
 
 
 def test_backups_at_any_moment_are_states_that_could_have_been() -> None:
-    """Beside writers, consumers in transactions and without, sweepers and deleters, through crashes and lost replies."""
+    """The schedules have writers, consumers with and without transactions, sweepers and deleters, with crashes and lost replies."""
     found = [backing_up(seed) for seed in range(20)]
     assert not [outcome.violations for outcome, _ in found if outcome.violations]
     assert sum(taken for _, taken in found) > 50
@@ -70,7 +70,9 @@ def test_backups_at_any_moment_are_states_that_could_have_been() -> None:
 
 
 def test_a_backup_is_consistent_with_commits_and_sweeps_at_any_step() -> None:
-    """At each of its steps others commit, sweep everything, and commit again: it is the cluster up to its number, all the same."""
+    """At each step of the backup another process commits, sweeps, and commits again. The backup has exactly the rows up to its log
+    number.
+    """
 
     def run(gate: At) -> None:
         bench = Bench()
@@ -90,7 +92,7 @@ def test_a_backup_is_consistent_with_commits_and_sweeps_at_any_step() -> None:
         number = backup.heading.number
         wanted = sorted(row.id for row in bench.read() if row.position[0] <= number)
         assert again.shown() == wanted
-        again.coordinator().commit(bench.work(0, app="more"))  # when the log goes on, nothing else turns up
+        again.coordinator().commit(bench.work(0, app="more"))  # a further commit makes no other row visible
         assert [path for path in again.shown() if "/more/" not in path] == wanted
         assert again.version() == number, "in this bench version n is number n of the log"
 
@@ -98,7 +100,9 @@ def test_a_backup_is_consistent_with_commits_and_sweeps_at_any_step() -> None:
 
 
 def test_a_version_folded_at_any_step_of_a_backup_is_known_to_its_application() -> None:
-    """A version that is registered, committed, folded and dropped at one step (simulator, seed 1312): its application knows it."""
+    """The version is registered, committed, folded and dropped from the log at one step (simulator, seed 1312). Its application
+    record is restored at that version.
+    """
 
     def run(gate: At) -> None:
         bench = Bench()
@@ -120,7 +124,7 @@ def test_a_version_folded_at_any_step_of_a_backup_is_known_to_its_application() 
 
 
 def test_a_backup_is_consistent_with_a_split_at_any_step() -> None:
-    """The layout is as it was at its number: split, and its seal is in it; or whole."""
+    """The layout is that of the backup's log number: it shows a split only if the seal is at or below the number."""
     splits = set()
 
     def run(gate: At) -> None:
@@ -175,7 +179,7 @@ def test_a_commit_above_an_undecided_registration_is_not_in_the_backup() -> None
 
 
 def test_every_kind_of_record_is_in_a_backup(tmp_path: Path) -> None:
-    """Of everything that comes and goes in a store: a new kind of record is backed up, or left out knowingly."""
+    """The run writes every kind of record. The backup code must know each kind, as one to save or as one to leave out."""
     seen: set[str] = set()
     run = AtRest(f"memory://{uuid.uuid4().hex}", tmp_path, 60)
 
@@ -203,7 +207,7 @@ def test_policies_of_a_namespace_are_in_a_backup() -> None:
 
 
 class Again:
-    """A backup of a bench, restored into a store of its own over the same disk."""
+    """A backup of a bench, restored into another store over the same disk."""
 
     def __init__(self, bench: Bench, backup: Backup | None = None) -> None:
         self.bench, self.state = bench, MemoryState()
@@ -246,7 +250,7 @@ def mark(bench: Bench, identity: str) -> None:
 
 
 class Registered:
-    """A transaction that is registered and not yet decided, of an application of its own."""
+    """A registered, undecided transaction of its own application."""
 
     def __init__(self, bench: Bench, app: str) -> None:
         self._owner, self._work = bench.party().coordinator, bench.work(1, app=app)
@@ -290,7 +294,7 @@ def test_an_open_transaction_delays_a_backup_until_its_deadline_and_is_not_in_it
     written(bench, 2)
     with pytest.raises(BackupUnsettled, match="is not decided"):
         BackupReader(bench.party().cluster).take(0.5)
-    again = Again(bench)  # it waits for the deadline, as a reader does
+    again = Again(bench)  # the backup waits for the deadline, as a reader does
     again.restore()
     assert again.shown() == sorted(row.id for row in bench.read())
     assert again.backup.heading.number == 3
@@ -311,7 +315,9 @@ def test_an_empty_cluster_and_a_backup_of_a_restored_one() -> None:
 
 
 def test_a_restored_cluster_does_not_reuse_numbers_absent_from_its_backup() -> None:
-    """What it commits after its own backup is lost as well: it was at the number from which it went on, which no record tells."""
+    """The first restored cluster commits after its own backup, so this backup lacks the commit. A restore of it uses none of these
+    numbers.
+    """
     bench = Bench()
     written(bench, 0)
     first = Again(bench)
@@ -378,7 +384,7 @@ def test_a_restore_into_a_store_that_never_answers_ends_in_an_error() -> None:
     bench = Bench()
     written(bench, 1)
     backup = taken(bench)
-    for patience in range(4):  # it stops answering from so many writes on
+    for patience in range(4):  # `patience`: the number of writes that the store answers
         asked = count()
 
         def gate(kind: str, what: str) -> Fate:
@@ -391,7 +397,7 @@ def test_a_restore_into_a_store_that_never_answers_ends_in_an_error() -> None:
 
 
 def _records(state: MemoryState) -> dict[str, object]:
-    """Without what is new in each restore: ids, and how often it looked at the clocks."""
+    """Return the records without the fields that differ between restores: ids, and the number of observations of the clocks."""
     found: dict[str, object] = {}
     for key, record in state.records.items():
         value = json.loads(record.value)
@@ -409,7 +415,9 @@ def _has(state: MemoryState, path: str) -> bool:
 
 
 def test_a_restore_that_was_taken_over_stops() -> None:
-    """Two restore the same backup: the second takes over; the first, slow, adds nothing to what is in use by then."""
+    """Two processes restore the same backup. The second takes over and finishes. The first then changes no record of the cluster in
+    use.
+    """
     bench = Bench()
     written(bench, 1, 2)
     again = Again(bench)
@@ -433,7 +441,7 @@ def test_a_store_in_use_and_another_backup_are_refused() -> None:
     again = Again(bench)
     again.restore()
     before = dict(again.state.records)
-    again.restore()  # the same backup: it is there already, and nothing is changed
+    again.restore()  # the same backup is complete: the second restore changes nothing
     assert again.state.records == before
     mark(bench, "another")
     with pytest.raises(RestoreRefused, match="is not empty"):
@@ -560,12 +568,12 @@ def test_a_cursor_at_a_number() -> None:
     assert (found.acked, found.claims) == (parse_all(["1:0", "5:0", "7:0"]), {})
     with pytest.raises(Moving, match="unknown consumer"):
         consistent_cut.cursor_at(10, before, Cursor(acked=parse_all(["1:0", "5:0", "8:0"]), claims={}), told)
-    dropped = _told(a=Told(_header(State.ABORTED)), b=told("b"), c=told("c"))  # then it was somebody else who acknowledged 5:0
+    dropped = _told(a=Told(_header(State.ABORTED)), b=told("b"), c=told("c"))  # so another, unknown consumer acknowledged 5:0
     with pytest.raises(Moving, match="unknown consumer"):
         consistent_cut.cursor_at(10, before, after, dropped)
     with pytest.raises(Moving, match="moved back"):
         consistent_cut.cursor_at(10, before, Cursor(), told)
-    unsure = _told(a=told("a"), b=told("b"), c=Told(_header(State.COMMITTED)))  # without a number, decided while we read
+    unsure = _told(a=told("a"), b=told("b"), c=Told(_header(State.COMMITTED)))  # no log number: decided during the backup
     with pytest.raises(Moving, match="the transaction c"):
         consistent_cut.cursor_at(10, before, after, unsure)
 
@@ -579,7 +587,7 @@ def test_an_application_at_a_number() -> None:
         assert consistent_cut.application_at(number, before, after, written, told).last_committed == version
     with pytest.raises(Moving, match="version 5"):
         consistent_cut.application_at(9, before, after, written[:1], told)
-    aborted = _told(t4=Told(_header(State.ABORTED)))  # version 4 was committed by another attempt, which nobody has seen
+    aborted = _told(t4=Told(_header(State.ABORTED)))  # an unknown attempt committed version 4
     with pytest.raises(Moving, match="version 4"):
         consistent_cut.application_at(9, before, before.model_copy(update={"last_committed": 4}), [], aborted)
     with pytest.raises(Moving, match="decided meanwhile"):
@@ -635,5 +643,5 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_backup_that_is_behind_is_a_conflict_of_versions() -> None:
-    """So whoever handles a token that is too low handles this, too."""
+    """A program that handles a version conflict handles a restore to an earlier version, too."""
     assert issubclass(RestoredBehind, VersionConflict)

@@ -25,7 +25,7 @@ from txnsegment import connect, restore
 
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cluster with topics of both models, a subscription and a split, and its backup beside it."""
+    """A cluster with topics of both models, a subscription and a split, and a backup in the same folder."""
     place = tmp_path_factory.mktemp("origin")
     with connect(f"file://{place}/first") as cluster:
         for topic in ("t", "persistent://public/default/p"):
@@ -51,18 +51,18 @@ def lines(origin: Path) -> list[bytes]:
 
 
 def packed(lines: Sequence[bytes]) -> bytes:
-    """A file of these lines with a right checksum."""
+    """Return a backup file of the lines, with a valid checksum."""
     body = b"".join(line + b"\n" for line in lines)
     return gzip.compress(body + json.dumps({"sha256": hashlib.sha256(body).hexdigest()}).encode() + b"\n")
 
 
 def heading(lines: Sequence[bytes], **changes: Any) -> list[bytes]:
-    """The lines with fields of the heading changed."""
+    """Return the lines with changed fields in the heading."""
     return [json.dumps({**json.loads(lines[0]), **changes}).encode(), *lines[1:]]
 
 
 def refused(tmp_path: Path, data: bytes) -> str:
-    """What a restore of a file says; there is no store then."""
+    """Check that a restore refuses the file and makes no store. Return the error's text."""
     file = tmp_path / "forged.gz"
     file.write_bytes(data)
     with pytest.raises(BackupDamaged) as damaged:
@@ -246,7 +246,7 @@ HOSTILE: list[Any] = [None, -1, 0, 2**63 - 1, 1.5, "", "x", "../x", "\x00", [], 
 
 
 def mutated(rng: random.Random, value: Any) -> Any:
-    """The value with one of its leaves, keys or branches replaced or gone."""
+    """Return the value with one leaf, key or branch replaced or removed."""
     if isinstance(value, dict) and value and rng.random() < 0.9:
         key = rng.choice(list(value))
         rest = {k: v for k, v in value.items() if k != key}
@@ -279,7 +279,7 @@ def forgeries(lines: Sequence[bytes], seeds: range) -> Iterator[tuple[int, list[
 
 
 def restored(tmp_path: Path, origin: Path, data: bytes, look: Callable[[str], None]) -> bool:
-    """Whether a restore over a copy of the root succeeded; an error of ours else, which leaves no store."""
+    """Return whether a restore over a copy of the ledger root succeeded. It may fail only with an error of the package."""
     place = tmp_path / "site"
     shutil.copytree(origin / "first" / "ledgers", place / "ledgers")
     (place / "forged.gz").write_bytes(data)

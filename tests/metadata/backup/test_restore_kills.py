@@ -35,7 +35,9 @@ CALLS = ("open", "link", "unlink", "remove", "rename", "replace", "fsync", "mkdi
 
 
 class Death:
-    """The process dies right before its k-th call (from 0), or right after it; nothing of it runs on, its cleaning up neither."""
+    """A process that dies at its k-th call (from 0), before or after the call. No later call of the process takes effect, not even
+    its cleanup.
+    """
 
     def __init__(self, k: int, *, after: bool) -> None:
         self.k, self.after, self.calls, self.dead = k, after, 0, False
@@ -48,7 +50,7 @@ class Death:
             return function(*args, **kwargs)
         self.dead = True
         if self.after:
-            with suppress(Exception):  # whatever the call answers, nobody hears it
+            with suppress(Exception):  # the dead process gets no answer
                 function(*args, **kwargs)
         raise Crashed
 
@@ -68,7 +70,9 @@ def mortal_files(death: Death) -> Iterator[None]:
 
 @pytest.fixture
 def backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backup:
-    """Of a cluster with topics of both models, in `tmp_path/first`. The older transaction log lies in a file of the backup."""
+    """A backup of a cluster in `tmp_path/first`, with topics of both models. The restore writes the log of the marker-based
+    transactions to a file, as it does with a large log.
+    """
     monkeypatch.setattr(in_stream, "INLINE_BYTES", 0)
     with connect(f"file://{tmp_path}/first") as cluster:
         cluster.topics.create("t", schema=StructType([StructField("n", LongType())]))
@@ -85,7 +89,7 @@ def backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backup:
 
 
 class Site:
-    """A copy of the ledger root, and the folder of a store to restore into."""
+    """A copy of the ledger root, and a folder for the stores to restore into."""
 
     def __init__(self, place: Path, backup: Backup) -> None:
         self.place, self.backup = place, backup
@@ -96,7 +100,7 @@ class Site:
         clock = SystemClock()
 
         def mortal(call: Call, go: Callable[[], Any]) -> Any:
-            """Each call may be the last: beginning to read (what is read follows from it), writing, skipping."""
+            """Count only the start of a read, a write and a skip as calls, at which the process may die."""
             return death.call(go) if call.kind in ("view", "write", "skip") else go()
 
         opened = FaultyStore(SqliteStore(str(self.place / store), clock=clock), mortal)
@@ -136,7 +140,7 @@ def test_a_restore_killed_at_any_call_is_finished_by_running_it_again(
         site.restore(immortal())
         assert site.restore(immortal()).again, f"after a death at call {k} it is complete, and stays so"
         assert site.rows() == ROWS
-        site.restore(immortal(), "third")  # the mark still says whose the root was: the same backup can be restored once more
+        site.restore(immortal(), "third")  # the mark still names the previous owner: one more restore is accepted
         assert site.rows("third") == ROWS
         left = [path for path in leftovers(site) if not path.startswith((f".{MARK}.", "manifests/."))]
         assert not left, "what a sweep does not take"
@@ -150,7 +154,7 @@ def leftovers(site: Site) -> Sequence[str]:
 
 
 def test_a_mark_that_is_half_written_does_not_stop_a_restore(tmp_path: Path, backup: Backup) -> None:
-    """As an earlier version left it when it was killed."""
+    """An earlier version that was killed while writing left the temporary file."""
     site = Site(tmp_path / "site", backup)
     (site.place / "ledgers" / f".{MARK}.tmp").write_text('{"clus')
     site.restore(immortal())
@@ -158,7 +162,7 @@ def test_a_mark_that_is_half_written_does_not_stop_a_restore(tmp_path: Path, bac
 
 
 def test_a_restore_over_a_root_without_its_mark_knows_the_previous_owner(tmp_path: Path, backup: Backup) -> None:
-    """Storage that cannot replace a file in one step: the restore dies between the deletion of the mark and the new one."""
+    """On storage that cannot replace a file in one step, the restore dies between deleting the old mark and writing the new one."""
     site = Site(tmp_path / "site", backup)
     death = Death(-1, after=False)
     with pytest.MonkeyPatch.context() as patch:
@@ -201,7 +205,7 @@ def test_one_of_two_concurrent_restores_over_a_root_is_refused(
     with pytest.raises(RestoreRefused, match="taken over the ledger root"):
         site.restore(immortal())
     assert site.rows("other") == ROWS
-    site.restore(immortal())  # whoever comes last has it
+    site.restore(immortal())  # the last restore owns the root
     assert site.rows() == ROWS
 
 
@@ -219,7 +223,7 @@ def test_a_restored_cluster_that_was_written_to_is_a_store_in_use(tmp_path: Path
 
 
 def swept_away(backup: Backup, ledgers: Path, kind: str) -> str:
-    """Delete what a sweep would have deleted since the backup: the path of the file."""
+    """Delete a file that a sweep may have deleted since the backup. Return its path."""
     marks = [Watermark.from_bytes(kept.value) for kept in backup.records if paths.WATERMARKS.first <= kept.key.path]
     head = next(mark.snapshot for mark in marks if mark.snapshot is not None)
     gone = head if kind == "head" else next(ledgers.rglob("*.parquet")).relative_to(ledgers).as_posix()

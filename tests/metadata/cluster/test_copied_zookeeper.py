@@ -42,7 +42,7 @@ def test_a_snapshot_on_another_port_is_refused_until_it_takes_the_root_over(tmp_
             write(cluster, 1)
         server.stop()
         shutil.copytree(tmp_path / "zk" / "data", tmp_path / "copy" / "data")
-        server.start()  # the same host and port: the same place
+        server.start()  # the same host and port, so the record names the same place
         with connect(url) as cluster:
             write(cluster, 2)
             assert rows(cluster) == 2
@@ -68,7 +68,9 @@ def test_a_snapshot_on_another_port_is_refused_until_it_takes_the_root_over(tmp_
 
 
 def test_the_same_servers_by_other_addresses_are_the_same_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As through a forwarded port, or from inside and outside of a container network. With a password that nobody else has."""
+    """The second address is a proxy, like a forwarded port or the outside address of a container network. The store uses a
+    password.
+    """
     monkeypatch.setenv("TXNSEGMENT_ZK_AUTH", "digest:writer:secret")
     with ZooKeeperServer(tmp_path / "zk") as server:
         url = f"zk://{server.hosts}/c"
@@ -87,7 +89,7 @@ def test_the_same_servers_by_other_addresses_are_the_same_store(tmp_path: Path, 
                 assert read_mark(cluster.client.cluster.storage) == marked
                 store = cluster.client.cluster.store
                 assert isinstance(store, ZooKeeperStore)
-                assert store._session.flight([children("/c/clock")]) == [[]]  # nothing of the looks stays
+                assert store._session.flight([children("/c/clock")]) == [[]]  # the observations of the clocks leave no znode
             assert not take_over(other), "it owns the root already"
 
 

@@ -25,7 +25,7 @@ BEGIN = 1_700_000_000_000
 
 @dataclass
 class World:
-    """Real time, and by how much each clock is off."""
+    """Real time, and the error of each clock, in ms."""
 
     real: int = 0
     store: int = 0
@@ -45,13 +45,13 @@ class World:
         return self
 
     def publish(self) -> tuple[int, int, int]:
-        """The number of a new row, its publish time by the store's clock, and when it really was."""
+        """Return the number of a new row, its publish time by the store's clock, and its real publish time."""
         self.number += 1
         return self.number, BEGIN + self.real + self.store, self.real
 
 
 def goes(world: World, row: tuple[int, int, int], keep_ms: int) -> bool:
-    """Whether a trim now takes this row."""
+    """Whether a trim now removes the row."""
     seen = world.look()
     return row[1] + keep_ms < elapsed.now_for(seen, keep_ms) and row[0] <= elapsed.known_to(seen, keep_ms)
 
@@ -125,7 +125,7 @@ def test_machines_an_hour_apart_that_sweep_in_turn_lose_no_time() -> None:
 
 
 def test_without_an_earlier_observation_the_slower_clock_counts() -> None:
-    """A cluster of an earlier version: nobody has looked. The next time somebody has."""
+    """A cluster of an earlier version has no observation of the clocks. The first trim makes one, and the next trim uses it."""
     world = World()
     row = world.publish()
     world.passes(2 * HOUR)
@@ -136,7 +136,7 @@ def test_without_an_earlier_observation_the_slower_clock_counts() -> None:
 
 
 def test_an_observation_that_is_not_kept_passes_its_lead_to_the_next() -> None:
-    """The clock was behind at one look between others: who asks for a limit that reaches back so far still knows."""
+    """The clock was behind at an observation that is dropped. The next kept observation takes over this lead."""
     looks = [
         ClockLook(number=n, elapsed_ms=at, lead_ms=lead) for n, (at, lead) in enumerate([(0, 0), (10, -50), (20, 0), (10_000, 0)])
     ]
@@ -159,7 +159,7 @@ STEPS = st.lists(
 
 @given(steps=STEPS, keep=st.integers(1, 6).map(lambda hours: hours * HOUR))
 def test_no_row_expires_early_at_any_leap_of_the_store_clock(steps: list[tuple[str, int]], keep: int) -> None:
-    """Looks are made each hour; the store's clock leaps between them; machines with a right clock of their own look in turn."""
+    """The clocks are observed every hour. The store's clock leaps in between."""
     world = World()
     world.look()
     rows: list[tuple[int, int, int]] = []
@@ -206,7 +206,7 @@ def test_few_clock_observations_are_kept_and_each_dropped_one_is_near_a_kept_one
 
 
 class Leaping(SystemClock):
-    """A machine whose clock is set ahead: its monotonic clock is not. `passed_ms`: time that passes for both."""
+    """A machine whose wall clock is set ahead by `ahead_ms`, but not its monotonic clock. `passed_ms`: time that passes on both."""
 
     ahead_ms = 0
     passed_ms = 0
@@ -224,7 +224,9 @@ def opened(folder: Path, clock: Leaping) -> tuple[Cluster, Face]:
 
 
 def test_an_embedded_cluster_keeps_its_rows_when_the_clock_leaps_ahead_and_back(tmp_path: Path) -> None:
-    """Issue 13, fault 5: keep=3h, four hours ahead and back, one trim, in a new process (as from cron)."""
+    """Issue 13, fault 5: rows are kept for three hours; the clock leaps four hours ahead and back. Another process trims, as from
+    cron.
+    """
     clock = Leaping()
     _, face = opened(tmp_path / "c", clock)
     with face:
@@ -248,7 +250,9 @@ def test_an_embedded_cluster_keeps_its_rows_when_the_clock_leaps_ahead_and_back(
 
 
 def test_a_row_of_a_persistent_topic_that_was_committed_while_the_clock_was_behind_stays(tmp_path: Path) -> None:
-    """Looks note no numbers of its log. Nobody swept meanwhile, but committers look, too."""
+    """An observation of the clocks has no number of a persistent topic's log. No sweep runs while the clock is behind, but the
+    committer observes the clocks.
+    """
     clock = Leaping()
     name = "persistent://public/default/t"
     _, face = opened(tmp_path / "c", clock)

@@ -62,7 +62,7 @@ def test_the_orphan_sweep_keeps_foreign_files(tmp_path: Path) -> None:
         old(root / "manifests/0_1-ab.json"),
     ]
     theirs = [old(root / "holiday.jpg"), old(root / "notes/a.parquet"), old(root / "public/default/t/0000-ffff-0/readme.txt")]
-    swept = sum(delete_orphans(cluster).files for _ in range(100))  # the manifest goes once it was seen for the grace period
+    swept = sum(delete_orphans(cluster).files for _ in range(100))  # the manifest is deleted after the grace period
     assert swept == len(ours)
     assert not any(p.exists() for p in ours)
     assert all(p.exists() for p in theirs)
@@ -71,7 +71,7 @@ def test_the_orphan_sweep_keeps_foreign_files(tmp_path: Path) -> None:
 
 
 def test_an_empty_mount_point_is_not_adopted(tmp_path: Path) -> None:
-    """The volume of the ledgers is not mounted: an empty folder is there in its place."""
+    """The volume of the ledgers is not mounted, so that its mount point is an empty folder."""
     url, ledgers = f"file://{tmp_path}/a", tmp_path / "a" / "ledgers"
     open_cluster(url).close()
     ledgers.rename(tmp_path / "volume")
@@ -101,7 +101,7 @@ def test_a_bootstrap_stopped_after_its_mark_is_finished_by_the_next_try(tmp_path
         with pytest.raises(Unavailable):
             open_cluster(url)
     left = mark.read_bytes()
-    with pytest.raises(ConfigurationError, match="is not empty"):  # another cluster does not take it over
+    with pytest.raises(ConfigurationError, match="is not empty"):  # another cluster does not take over the root
         open_cluster(f"file://{tmp_path}/b", ledgers=f"file://{tmp_path}/a/ledgers")
     open_cluster(url).close()
     assert mark.read_bytes() == left
@@ -182,7 +182,7 @@ def test_one_of_two_clusters_bootstrapped_on_one_root_is_refused(tmp_path: Path)
 
 
 def test_the_mark_is_read_back_on_storage_that_overwrites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An object store: another cluster's mark replaces ours a moment after we wrote it."""
+    """On an object store another cluster overwrites the new mark at once."""
     publish = LedgerStorage.publish
 
     def overwritten(storage: LedgerStorage, rel: str, data: bytes) -> None:
@@ -205,7 +205,7 @@ def test_a_root_within_another_clusters_root_is_refused(tmp_path: Path, inner: s
     with pytest.raises(ConfigurationError, match="would lie in the ledger root"):
         open_cluster(f"file://{tmp_path}/b", ledgers=str(ledgers))
     with pytest.raises(ConfigurationError, match="would lie in the ledger root"):
-        open_cluster(f"file://{ledgers}")  # an embedded cluster in a root of another one
+        open_cluster(f"file://{ledgers}")  # an embedded cluster inside the root of another cluster
     assert not list((tmp_path / "outer").rglob("*/cluster.json"))
 
 

@@ -32,12 +32,14 @@ def opened(ensemble: ZooKeeperEnsemble) -> ZooKeeperStore:
 
 
 def off_seconds(store: ZooKeeperStore) -> float:
-    """By how much the store's time is off."""
+    """The difference between the store's time and the real time, in seconds."""
     return time_ms(store) / 1000 - time.time()
 
 
 def other_leader(ensemble: ZooKeeperEnsemble) -> tuple[ZooKeeperServer, ZooKeeperServer]:
-    """Stop the leader until another one leads, and start it again: the one that led, the one that leads."""
+    """Kill the leader, wait for the next leader, and restart the killed server. Return both servers: the old leader, the new
+    leader.
+    """
     before = ensemble.leader()
     before.kill()
     after = ensemble.leader()
@@ -75,7 +77,7 @@ def test_the_time_does_not_leap_within_a_decision(ensemble: ZooKeeperEnsemble) -
 
 
 def test_the_time_is_measured_again_after_a_while(zk_url: str) -> None:
-    """The one leader's clock may be set."""
+    """The clock of the leader may be set while it leads."""
     with ZooKeeperStore.from_url(zk_url) as store:
         first = decide(store, lambda view: view.now_ms())
         known = store._session._measured
@@ -88,7 +90,7 @@ def test_the_time_is_measured_again_after_a_while(zk_url: str) -> None:
 
 def test_an_answer_that_took_long_does_not_set_the_time_back() -> None:
     known = ServerTime(7, 1_000_000, 10.0)
-    late = ServerTime(7, 1_001_700, 12.0)  # asked at 11.5, written at 11.7, answered at 12
+    late = ServerTime(7, 1_001_700, 12.0)  # sent at 11.5, stamped by the server at 11.7, received at 12
     assert learned(known, late, 11.5, "h") == ServerTime(7, 1_002_000, 12.0)
     assert learned(known, ServerTime(7, 1_002_100, 12.0), 11.5, "h").ms == 1_002_100, (
         "the leader's clock is ahead of what was known"

@@ -58,7 +58,7 @@ FORMS = [
 
 
 def chain(error: BaseException | None) -> str:
-    """All that a traceback shows of an error: its causes and contexts, too."""
+    """Return all the text that a traceback shows of an error, with its causes and contexts."""
     found = ""
     while error is not None:
         found += f"{error} {error!r} {getattr(error, '__notes__', '')}"
@@ -87,7 +87,7 @@ def test_a_service_url_with_a_credential_is_refused_and_never_shown(url: str) ->
 
 
 def test_a_credential_in_a_cluster_record_is_never_shown(tmp_path: Path) -> None:
-    """Another program, or an older version, may have written it."""
+    """Another program, or an older version, may have written a credential into the record."""
     url = f"file://{tmp_path}/cluster"
     open_cluster(url).close()
     for uri in (form for form in FORMS if "://" in form):

@@ -97,7 +97,7 @@ OLD = "t\x1b[2J\u202e\x00"
 
 
 def made_by_an_earlier_version(url: str) -> None:
-    """A topic of the name OLD."""
+    """Make a topic of the name OLD, which this version refuses to create."""
     with connect(url) as cluster:
         cluster.topics.create("t")
     store = open_store(url)
@@ -121,7 +121,7 @@ def test_a_topic_of_an_earlier_version_is_shown_escaped_and_can_be_deleted(url: 
     assert r"\x1b" in run("topics", "describe", OLD)
     assert r"\x1b" in run("segments", "show", OLD)
     run("topics", "split", OLD, "--segment", "0")
-    assert r"\x1b" in run("topics", "describe", OLD)  # with the tree of its segments
+    assert r"\x1b" in run("topics", "describe", OLD)  # the segment tree is shown, too
     (found,) = [topic for topic in json.loads(run("topics", "list", "--json")) if topic["name"] != "topic://public/default/t"]
     assert found["name"] == f"topic://public/default/{OLD}"
     run("topics", "delete", OLD)

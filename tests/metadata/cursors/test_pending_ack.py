@@ -45,7 +45,9 @@ def subscriptions(party: Client) -> Subscriptions:
 
 
 def subscribed(*names: str) -> tuple[Bench, str, str, int]:
-    """A topic with a row in each of two segments, and subscriptions: the bench, the segments, the number of the rows."""
+    """Make a topic with a row in each of two segments, and subscriptions. Return the bench, both segments, and the log number of
+    the rows.
+    """
     bench = Bench()
     party = bench.party()
     for name in names or (SUB,):
@@ -75,7 +77,7 @@ def one(segment: str, number: int, name: str = SUB) -> Ack:
 
 @dataclass
 class Before:
-    """A gate that does something, once, before the first write of a record of this kind."""
+    """A gate that calls `meanwhile` once, before the first write of a record whose path contains `path`."""
 
     path: str
     meanwhile: Callable[[], object] = lambda: None
@@ -87,7 +89,7 @@ class Before:
             self.hit = True
             self.meanwhile()
             return self.fate
-        return Fate.CRASH_BEFORE if self.hit and self.fate is Fate.CRASH_BEFORE else Fate.GO  # the dead do not clean up
+        return Fate.CRASH_BEFORE if self.hit and self.fate is Fate.CRASH_BEFORE else Fate.GO  # a crashed process does not clean up
 
 
 # --- one transaction ----------------------------------------------------------------------------------------------
@@ -132,7 +134,7 @@ def test_an_ack_of_acked_rows_is_refused_and_leaves_no_record() -> None:
 
 
 def test_one_of_two_transactions_that_ack_a_message_wins() -> None:
-    """The loser claims while the winner is still OPEN; what it held elsewhere is given back at once."""
+    """The loser meets the pending ack of the OPEN winner. The loser's pending acks in other segments are released at once."""
     bench, first, second, number = subscribed()
     lost: list[BaseException] = []
 
@@ -141,7 +143,7 @@ def test_one_of_two_transactions_that_ack_a_message_wins() -> None:
             bench.party().coordinator.commit(acking(bench, one(first, number), one(second, number), app="other"))
         lost.append(found.value)
 
-    gate = Before("/txn/op/", meanwhile)  # written after the claim
+    gate = Before("/txn/op/", meanwhile)  # written after the pending ack
     bench.party(gate).coordinator.commit(acking(bench, one(second, number)))
     assert gate.hit
     assert len(lost) == 1
@@ -153,7 +155,9 @@ def test_one_of_two_transactions_that_ack_a_message_wins() -> None:
 
 
 def test_a_pending_ack_made_between_read_and_write_is_seen() -> None:
-    """A33: both read the cursor before either has written it; who comes second must see what the first one claimed."""
+    """A33: a second process acknowledges between the read and the write of the cursor. The transaction's write then fails, and the
+    transaction sees that ack.
+    """
     bench, first, _, number = subscribed()
 
     def meanwhile() -> None:
@@ -169,7 +173,7 @@ def test_a_pending_ack_made_between_read_and_write_is_seen() -> None:
 
 
 def test_one_of_two_plain_acks_of_a_row_wins() -> None:
-    """Both would write the very same cursor: who lost the race knows that it was not he who wrote it."""
+    """Both consumers write the same cursor value. The loser recognizes that the stored value is not its own write."""
     bench, first, second, number = subscribed()
 
     def meanwhile() -> None:
@@ -183,7 +187,7 @@ def test_one_of_two_plain_acks_of_a_row_wins() -> None:
 
 
 def test_a_plain_ack_that_arrives_late_counts_for_its_sender() -> None:
-    """Its reply is lost, it is sent again, and the first request arrives in between: that race was lost to ourselves."""
+    """The first request is delayed and arrives while the sender repeats it. The sender recognizes the stored ack as its own."""
     bench, first, _, number = subscribed()
     late: list[Callable[[], None]] = []
     writes: list[str] = []
@@ -218,7 +222,7 @@ def test_subscriptions_with_a_common_name_prefix_are_independent() -> None:
 @pytest.mark.parametrize("fate", FAULTS)
 @pytest.mark.parametrize("topics", [(), (U,)], ids=["acks", "rows and acks"])
 def test_a_commit_with_acks_is_atomic_at_every_step(fate: Fate, topics: tuple[str, ...]) -> None:
-    """A22, A23: the acks of a committed transaction reach the cursor, those of any other are delivered again."""
+    """A22, A23: the acks of a committed transaction are stored in the cursor. Those of any other transaction are released."""
     worlds: list[Bench] = []
 
     def run(gate: At) -> None:
@@ -391,7 +395,7 @@ def test_children_have_their_cursors_when_the_layout_shows_them(fate: Fate, act:
 
 
 def test_a_sweep_spares_the_cursors_of_children_that_no_layout_shows_yet() -> None:
-    """It finished the seals before this one, and now looks for cursors whose segments are gone."""
+    """The sweep looks for cursors without a segment while a split has made the children's cursors but not yet the layout."""
     bench, _, _, _ = subscribed()
     sweeper, interrupted = bench.party(), list[bool]()
 
@@ -408,7 +412,7 @@ def test_a_sweep_spares_the_cursors_of_children_that_no_layout_shows_yet() -> No
 
 
 def test_a_subscription_made_or_deleted_while_a_segment_splits_is_whole() -> None:
-    """At each step of the split somebody makes one subscription and deletes another."""
+    """At each step of the split another process creates one subscription and deletes another."""
 
     def run(gate: At) -> None:
         bench, _, _, _ = subscribed("old")
@@ -434,7 +438,7 @@ def test_a_subscription_made_or_deleted_while_a_segment_splits_is_whole() -> Non
 
 @dataclass
 class DeletedMeanwhile:
-    """A gate: before the children's cursors are made somebody deletes the subscription; then the next write of one meets `fate`."""
+    """A gate: the subscription is deleted before the first write of a child's cursor; the second such write meets `fate`."""
 
     fate: Fate
     delete: Callable[[], object]
@@ -451,14 +455,16 @@ class DeletedMeanwhile:
 
 @pytest.mark.parametrize("fate", FAULTS)
 def test_a_deleted_subscription_leaves_no_cursor_on_a_child(fate: Fate) -> None:
-    """Whoever deleted it may have looked before the split made the child's cursor: the split takes it back, whatever it is told."""
+    """The deletion may list the cursors before the split creates the child's cursor. The split then deletes this cursor, also after
+    a lost reply or a crash.
+    """
     bench, _, _, _ = subscribed("old")
     here = subscriptions(bench.party())
     gate = DeletedMeanwhile(fate, lambda: here.delete(NAME, "old"))
     try:
         bench.party(gate).topics.split(NAME, 0)
     except Crashed:
-        bench.party().topics.finish_seals()  # as whoever meets the seal does
+        bench.party().topics.finish_seals()  # as any process that finds the seal does
     assert gate.writes > 1
     assert here.list() == []
     left = [path for path in bench.kept("/cursors/") if stored(bench, *paths.cursor_of(path)).deleted_ms is None]
@@ -467,7 +473,7 @@ def test_a_deleted_subscription_leaves_no_cursor_on_a_child(fate: Fate) -> None:
 
 
 def test_children_without_a_reply_end_in_an_error() -> None:
-    """A store that answers no write of a cursor, ever, and does none of them: the split says so, and the next one is whole."""
+    """The store loses every write of a cursor, so the split raises an error. A later process finishes the split."""
     bench, _, _, _ = subscribed()
 
     def gate(kind: str, what: str) -> Fate:
@@ -482,7 +488,7 @@ def test_children_without_a_reply_end_in_an_error() -> None:
 
 
 def test_acks_count_once_over_a_split() -> None:
-    """Rows are staged for a segment that is split before the commit: the acks of the same transaction count once."""
+    """The segment of the staged rows is split before the commit. The commit reroutes the rows, and its acks count once."""
     bench, first, second, number = subscribed()
     party = bench.party()
     party.coordinator.rewrite = lambda part, segment, key, to: [(target.segment, part) for target in to]
@@ -533,7 +539,7 @@ def test_fenced_acks_are_dropped() -> None:
 @pytest.mark.parametrize("fate", [f for f in FAULTS if f is not Fate.CRASH_BEFORE and f is not Fate.CRASH_AFTER])
 @pytest.mark.parametrize("at", [0, 3])
 def test_a_created_subscription_exists_whole_once_its_creator_is_answered(fate: Fate, at: int) -> None:
-    """Whatever became of the request: what is made is made whole, at the number that was asked for."""
+    """A lost request or reply delays the creation, but the cursors start at the given number in every segment."""
 
     def run(gate: At) -> None:
         bench, _, _, _ = subscribed("other")
@@ -547,12 +553,14 @@ def test_a_created_subscription_exists_whole_once_its_creator_is_answered(fate: 
 
 
 def test_a_subscription_recreated_while_a_segment_splits_is_whole() -> None:
-    """It is deleted at one step of the split and made again at a later one: the split takes back only what nobody made since."""
+    """The subscription is deleted at one step of the split and created again at a later one. The split deletes no cursor of the new
+    subscription.
+    """
 
     def run(first: int, later: int) -> int:
-        """How many steps the split had."""
+        """Return the number of steps of the split."""
         bench, _, _, _ = subscribed("old")
-        bench.history.moving = lambda: (0,)  # who makes it again makes it there
+        bench.history.moving = lambda: (0,)  # the second creation starts there
         here = subscriptions(bench.party())
         happens = {first: lambda: here.delete(NAME, "old"), later: lambda: here.create(NAME, "old", at=0)}
         steps = count()

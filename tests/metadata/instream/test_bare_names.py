@@ -47,7 +47,9 @@ def later(bench: Bench) -> None:
 
 
 def bury(bench: Bench, count: int) -> list[PersistentName]:
-    """So many names that were used and deleted, every other one after a migration; swept until nothing of them is left."""
+    """Create, use and delete `count` topics, every second one after a migration. Sweep until only the SEALs of the migrated topics
+    are left.
+    """
     party = bench.instream()
     buried = names(count)
     for i, name in enumerate(buried):
@@ -69,7 +71,7 @@ def bury(bench: Bench, count: int) -> list[PersistentName]:
 
 
 def requests(bench: Bench) -> Counter[str]:
-    """What an idle sweep asks of the store."""
+    """Count the requests of an idle sweep to the store, by kind."""
     asked = Counter[str]()
 
     def noted(kind: str, what: str) -> Fate:
@@ -90,7 +92,7 @@ def test_an_idle_sweep_asks_no_more_after_many_names_have_died() -> None:
 
 
 def deleting(bench: Bench, name: PersistentName) -> None:
-    """The topic is deleted, and swept until nothing is left of it."""
+    """Delete the topic, and sweep until only its name is left."""
     bench.instream().sealing.delete(name)
     for _ in range(3):
         later(bench)
@@ -113,17 +115,19 @@ def test_an_append_after_a_missed_deletion_is_refused_and_removed() -> None:
 
 
 def asleep_before_its_append(bench: Bench, meanwhile: Callable[[], None]) -> tuple[InStream, str]:
-    """A party, and a transaction of it whose data stands above what happened between its look at the topic and its append."""
+    """Call `meanwhile` between a transaction's read of the topic record and its append. Return the process and the transaction,
+    whose data is appended above the changes.
+    """
     party = bench.instream(gate := At(10**9, meanwhile=meanwhile, kinds=("write",)))
     txn = party.coordinator.begin(topics=[T])
-    gate.k = gate.steps + 1  # after the system property
+    gate.k = gate.steps + 1  # the step after setting the system property
     party.coordinator.append(txn, {T: [bench.part("late")]})
     assert gate.hit
     return party, txn
 
 
 def test_a_transaction_after_a_missed_deletion_cannot_commit_and_its_data_is_removed() -> None:
-    """So long that it was timed out and forgotten."""
+    """The transaction is suspended so long that it times out and its record expires."""
     bench = Bench(topics=[T])
     bury(bench, 2 * LOOKED_AT)
     kept = len(bench.kept(LOGS))
@@ -135,7 +139,7 @@ def test_a_transaction_after_a_missed_deletion_cannot_commit_and_its_data_is_rem
 
 
 def test_a_transaction_that_is_open_still_cannot_commit_above_a_deletion() -> None:
-    """Neither its age nor a sweep decides here: the deletion does, before anything says that it commits."""
+    """The transaction is within its deadline. The commit finds the deletion, and aborts before COMMITTING is logged."""
     bench = Bench(topics=[T])
     kept = len(bench.kept(LOGS))
     party, txn = asleep_before_its_append(bench, lambda: bench.instream().sealing.delete(T))
@@ -147,7 +151,7 @@ def test_a_transaction_that_is_open_still_cannot_commit_above_a_deletion() -> No
 
 
 def decisions(bench: Bench) -> list[TxnState | None]:
-    """What the transaction log holds of all transactions, word for word."""
+    """Return the states of all entries of the transaction log."""
     return [TxnEntry.of(record).state for key, record in bench.state.records.items() if key.path.startswith(TRANSACTIONS)]
 
 

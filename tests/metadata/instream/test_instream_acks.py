@@ -41,7 +41,7 @@ def made() -> tuple[Bench, InStream]:
 
 
 def test_the_first_use_of_a_subscription_reads_its_record_once_to_find_its_log() -> None:
-    """And once more with the log, which tells whether that life is over."""
+    """A second read of the record comes with the log. It shows whether the subscription was deleted meanwhile."""
     bench, _ = made()
     read: list[str] = []
 
@@ -78,7 +78,7 @@ def test_the_first_of_two_conflicting_acks_in_the_order_of_the_log_wins() -> Non
         other.coordinator.acknowledge(two, [ack("3")])
     with pytest.raises(AckConflict, match="claims them"):
         other.coordinator.acks.acknowledge([up_to(*S, end_of(5))])
-    other.coordinator.acknowledge(two, [ack("3:0")])  # another entry of that ledger
+    other.coordinator.acknowledge(two, [ack("3:0")])  # another entry of the ledger
     other.coordinator.end(two, commit=True)
     party.coordinator.end(one, commit=False)
     assert acked(bench) == ["3:0"]
@@ -101,7 +101,7 @@ def test_a_pending_cumulative_ack_holds_every_row_that_it_covers() -> None:
         bench.instream().coordinator.acks.acknowledge([ack("2")])
     party.coordinator.end(txn, commit=True)
     assert acked(bench) == ["..4"]
-    party.coordinator.acks.advance([up_to(*S, end_of(3))])  # behind it already
+    party.coordinator.acks.advance([up_to(*S, end_of(3))])  # already below the mark-delete position
     party.coordinator.acks.advance([up_to(*S, end_of(6))])
     assert acked(bench) == ["..6"]
     party.coordinator.acks.seek({S: parse_all(["1"])})
@@ -185,7 +185,7 @@ FATES = [fate for fate in Fate if fate not in (Fate.GO, Fate.LATE)]
 
 @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.name)
 def test_every_step_of_a_commit_with_acks_fails_in_every_way(fate: Fate) -> None:
-    """What was committed stays, what was not is free again; nothing is acknowledged twice or half."""
+    """A committed transaction keeps its rows and acks. Any other transaction releases its acks. No row is acknowledged twice."""
     k = 0
     while True:
         bench, _ = made()

@@ -23,7 +23,7 @@ Damage = Callable[[SnapshotPointer], SnapshotPointer]
 
 @pytest.fixture
 def bench() -> Bench:
-    """Two aborted transactions, two committed ones, the first below a snapshot."""
+    """Two aborted and two committed transactions. The first commit lies below a snapshot."""
     bench = Bench(topics=PERSISTENT)
     hands = instream(bench.instream().cluster)
     for label in ("bad.1", "bad.2"):
@@ -38,7 +38,7 @@ def bench() -> Bench:
 
 @pytest.fixture
 def in_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Snapshots lie in files, as large ones do."""
+    """Snapshots of any size lie in files, as large ones do."""
     monkeypatch.setattr(snapshots, "INLINE_BYTES", 1)
 
 
@@ -55,7 +55,7 @@ def damaged(bench: Bench, how: Damage) -> None:
 
 
 def trimmed(bench: Bench) -> None:
-    """The oldest entry is gone: nobody can replay the topic without a snapshot."""
+    """Remove the oldest entry of the topic's log, so that the topic cannot be replayed without a snapshot."""
     party = bench.instream()
     party.sweeper.trimmer.trim_to(party.buffer.read(T), 1)
     bench.older()
@@ -63,7 +63,7 @@ def trimmed(bench: Bench) -> None:
 
 
 def newer(found: SnapshotPointer) -> SnapshotPointer:
-    """Of a log that was longer than this one: the store was put back to an older copy."""
+    """Return a snapshot of a longer log, as after the store was replaced by an older copy."""
     avro = base64.b64encode(snapshots.encode(T, (found.at + 1_000, 0), {})).decode()
     return found.model_copy(update={"at": found.at + 1_000, "avro": avro, "crc": None})
 
@@ -105,7 +105,7 @@ def test_a_snapshot_that_was_taken_out_of_the_record_is_made_anew(bench: Bench) 
 
 
 def flipped(data: bytes) -> Iterator[bytes]:
-    """Each with a bit of another byte turned over, of all places in a byte in turn."""
+    """Yield one copy for each byte, with one bit of this byte inverted. The place of the bit rotates."""
     for at in range(len(data)):
         yield data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :]
 
@@ -127,7 +127,7 @@ def test_not_one_bit_of_a_snapshot_goes_unnoticed(bench: Bench, part: str) -> No
 
 
 def test_not_one_bit_of_a_transaction_log_goes_unnoticed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What its compaction left says what is under way, and what each application has committed last."""
+    """The file of the compacted log holds the undecided transactions and the last committed version of each application."""
     monkeypatch.setattr(transaction_log, "INLINE_BYTES", 1)
     log = bench.instream().coordinator.log
     log.compact()

@@ -70,7 +70,7 @@ def test_a_snapshot_is_pulsars_record_of_max_read_position() -> None:
         found
         == {
             "topicName": str(T),
-            "maxReadPositionLedgerId": 4,  # data, marker, data, marker; then the transaction that is ongoing
+            "maxReadPositionLedgerId": 4,  # data, marker, data, marker, then an undecided transaction
             "maxReadPositionEntryId": 0,
             "aborts": [
                 {"txnIdMostBits": 1_000_000, "txnIdLeastBits": int(gone[8:]), "ledgerId": 4, "entryId": 0},
@@ -79,7 +79,7 @@ def test_a_snapshot_is_pulsars_record_of_max_read_position() -> None:
         }
     )
     opened = bench.instream().buffer.open(party.cluster.store.view(), T)
-    assert opened.replayed == 3  # what lies above maxReadPosition, and no more
+    assert opened.replayed == 3  # only the entries above maxReadPosition
     assert bench.labels(T) == ["app.1"]
     party.coordinator.end(open_txn, commit=True)
     assert bench.labels(T) == ["app.1", "open"]
@@ -107,7 +107,7 @@ def test_committers_take_snapshots_and_compact_by_themselves(monkeypatch: pytest
         party.coordinator.commit(bench.work(version, topics=[T]))
     pointer = layout(bench).snapshot
     assert pointer is not None
-    assert pointer.at >= 36  # not of each commit: of each five seconds
+    assert pointer.at >= 36  # one snapshot in five seconds, not one per commit
     assert len(bench.kept("/persistent/logs/persistent%3A%2F%2Fpulsar")) <= 12
     fresh = bench.instream()
     assert fresh.buffer.open(fresh.cluster.store.view(), T).replayed <= 4
@@ -133,7 +133,7 @@ def test_a_large_snapshot_is_stored_in_a_file_that_the_orphan_sweep_keeps() -> N
     assert len(opened.state.aborted) == 12
     bench.disk.files[pointer.files()[0]] = (b"\x00", 0)
     damaged = bench.instream().buffer.open(party.cluster.store.view(), T)
-    assert (damaged.replayed, len(damaged.state.aborted)) == (24, 12)  # all of the log is there to tell it
+    assert (damaged.replayed, len(damaged.state.aborted)) == (24, 12)  # a full replay of the complete log
 
 
 # --- trimming ----------------------------------------------------------------------------------------------------------
@@ -154,9 +154,9 @@ def test_trimming_removes_rows_and_their_state() -> None:
     report = party.sweeper.sweep()
     assert report.trimmed == 1
     after = layout(bench)
-    assert after.trimmed_log == 5  # the last visible ledger that was old; what lies above is a marker, a zombie and the new one
+    assert after.trimmed_log == 5  # the last visible ledger past its retention; above it: a marker, a zombie's data, the new ledger
     assert bench.labels(T) == bench.labels(T, party) == ["new"]
-    assert [ledger.id for ledger in planned.ledgers()] == [1, 5]  # who planned before still has them, for the grace period
+    assert [ledger.id for ledger in planned.ledgers()] == [1, 5]  # an earlier plan still finds its files during the grace period
     zombie.coordinator.append(gone, {T: [bench.part("late zombie")]})
     assert bench.labels(T) == bench.labels(T, zombie) == ["new"]
     set_for_topic(party.cluster, T, {"retention_ms": None})
@@ -205,7 +205,9 @@ def test_rows_trimmed_before_the_first_transaction_are_not_missed() -> None:
 
 
 def test_data_of_an_unregistered_transaction_is_aborted_by_a_sweep_or_a_reader() -> None:
-    """A4: the sweep, or a reader, gives it an abort marker once its transaction is final, or unknown."""
+    """A4: the transaction did not register the topic, so its end wrote no marker there. A sweep or a reader writes an abort marker,
+    once the transaction is final or unknown.
+    """
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     txn = party.coordinator.begin()
@@ -215,7 +217,7 @@ def test_data_of_an_unregistered_transaction_is_aborted_by_a_sweep_or_a_reader()
     assert bench.labels(T) == []
     bench.late()
     assert bench.labels(T) == ["plain"]
-    with pytest.raises(TransactionNotFound):  # an id that was never given out may be given to somebody yet
+    with pytest.raises(TransactionNotFound):  # an id that is not yet allocated may still be allocated
         party.coordinator.append("1000000_99999", {T: [bench.part("unknown")]})
     bench.older()
     party.sweeper.sweep()
@@ -227,7 +229,7 @@ def test_data_of_an_unregistered_transaction_is_aborted_by_a_sweep_or_a_reader()
 
 
 def test_memory_and_log_do_not_grow_with_history() -> None:
-    """A13"""
+    """A13: the state of a process and the log have a bounded size after any number of commits."""
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     for version in range(20):
@@ -301,7 +303,7 @@ def test_upgrade_3_a_boolean_of_a_user_counts_as_the_systems() -> None:
 
 
 def test_the_property_is_set_before_the_first_transactional_entry() -> None:
-    """Whatever is read between: a reader that finds it false after the list has listed no transactional message."""
+    """So a reader that lists the log and then finds the property false has listed no transactional message."""
     bench = Bench(topics=PERSISTENT)
     seen: list[str] = []
 
@@ -359,7 +361,7 @@ def test_providers_select_by_domain_and_by_namespace() -> None:
     }
     providers.set_namespace("public", "default", Model.METADATA)
     providers.set_namespace("public", "default", Model.METADATA)
-    assert providers.select([T])[T].model is Model.IN_STREAM  # it exists: until it is migrated
+    assert providers.select([T])[T].model is Model.IN_STREAM  # it exists, so it stays persistent until it is migrated
     assert providers.select([new])[new] == providers.select([TopicName(*new)])[TopicName(*new)]
     bench.instream().topics.change(T, lambda now: now.model_copy(update={"migrated_to": str(other)}))
     assert providers.select([T])[T].name == str(other)
@@ -416,7 +418,7 @@ def test_a_sweep_of_both_models_reports_all_of_its_failures() -> None:
     older = InStreamReport(failed={str(T): CorruptSnapshot("One is damaged.")})
     with pytest.raises(SweepIncomplete) as newer:
         complain({"segment://public/default/t/0000-ffff-0": CorruptPart("Two is damaged.")})
-    InStreamReport().complain(newer.value)  # it has nothing to say
+    InStreamReport().complain(newer.value)  # a report without failures raises nothing
     with pytest.raises(SweepIncomplete, match=r"One is damaged.*Two is damaged") as both:
         older.complain(newer.value)
     assert [str(cause) for cause in both.value.causes] == ["One is damaged.", "Two is damaged."]
@@ -431,11 +433,11 @@ def test_each_transaction_model_keeps_its_own_schema() -> None:
     _, second = topics.schemas.evolve(T, StructType().add("a", LongType()).add("b", LongType()))
     assert (first, second) == (0, 1)
     assert topics.schemas.get(T, second).columns.fieldNames() == ["a", "b"]
-    assert layout(bench).properties[CONTAINS_TXN] == "false"  # what the older records' code rewrites survives
+    assert layout(bench).properties[CONTAINS_TXN] == "false"  # the property survives a rewrite of the record by the schema code
 
 
 def test_on_sqlite_with_real_parts(tmp_path: Path) -> None:
-    """The same on a store and a storage of real files, in two processes' worth of clients."""
+    """Two clients over one SQLite store and real Parquet files."""
     import pyarrow as pa
 
     from ledgers.parts import PartWriter, read_part
@@ -463,7 +465,7 @@ def test_on_sqlite_with_real_parts(tmp_path: Path) -> None:
 
 
 def test_an_entry_is_read_like_a_registration() -> None:
-    """What writes and reads manifests is shared."""
+    """The code for manifests is shared by both models."""
     bench = Bench(topics=PERSISTENT)
     bench.instream().coordinator.append(None, {T: [bench.part("p")]})
     ((_, entry),) = bench.instream().buffer.entries(T, [1])
@@ -474,7 +476,9 @@ def test_an_entry_is_read_like_a_registration() -> None:
 
 @pytest.mark.parametrize("count", [1, 16])
 def test_a_commit_takes_the_same_round_trips_for_any_number_of_topics(count: int) -> None:
-    """The log in 2 (opening); NEW and the log; records and data; records; COMMITTING and the log; markers, records, COMMITTED."""
+    """The round trips of a commit: two reads of the log (opening); NEW and the log; records and data; records; COMMITTING and the
+    log; markers, records and COMMITTED.
+    """
     names = [PersistentName("public", "default", f"t{i}") for i in range(count)]
     bench = Bench(topics=names)
     steps: list[str] = []

@@ -28,14 +28,14 @@ SEEDS = 120
 
 @dataclass
 class Life:
-    """One random life. `shown`: what the longest committed read of each topic has returned, with positions."""
+    """One random run. `shown`: what the longest committed read of each topic has returned, with positions."""
 
     random: random.Random
     faults: float
     nesting: int = 0
     version: int = 0
     committed: dict[str, bool] = field(default_factory=dict)
-    """Labels of writes; whether their commit said that it succeeded."""
+    """Labels of writes; True: their commit returned success."""
     refused: set[str] = field(default_factory=set)
     shown: dict[PersistentName, list[tuple[int, str]]] = field(default_factory=lambda: {T: [], U: []})
     acked: dict[str, bool] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Life:
             self.nesting -= 1
 
     def by(self) -> InStream:
-        """A process that has lived for a while, if nobody is in the middle of it, or a new one."""
+        """Return a process that has run for a while and is not in the middle of another call, or a new process."""
         return self.kept[self.nesting - 1] if self.nesting <= len(self.kept) and self.random.random() < 0.6 else self.process()
 
     def commit(self) -> None:
@@ -90,7 +90,7 @@ class Life:
             return
 
     def abort(self) -> None:
-        """A transaction step by step that is aborted, perhaps by somebody else, while its owner goes on."""
+        """Abort a transaction of several appends. Another process may abort it while its owner continues to append."""
         name = f"no.{self.bench.unique()}"
         self.refused.add(name)
         owner = self.by()
@@ -168,7 +168,7 @@ class Life:
         for late in self.delayed:
             late()
         bench = self.bench
-        bench.sweep_everything()  # a stray message is of no transaction, which the checker would complain of
+        bench.sweep_everything()  # the checker rejects a message of an unknown transaction
         for name in (T, U):
             self.look(name, bench.instream())
             for party in self.kept:

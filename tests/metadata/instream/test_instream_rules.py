@@ -102,7 +102,7 @@ def test_an_aborted_transaction_is_kept_until_its_marker_is_trimmed() -> None:
 
 
 def test_zombie_data_stays_void_when_its_transaction_expires() -> None:
-    """Below the low-water mark nothing is remembered of a transaction but that it has ended."""
+    """A marker's low-water mark drops older transactions from the state. Their later data is void all the same."""
     entries = [
         data("1000000_1", "a"),
         marker(EntryKind.COMMIT, "1000000_1"),

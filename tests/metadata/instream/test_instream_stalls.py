@@ -40,13 +40,15 @@ def test_a_transaction_that_stalls_makes_no_log_grow() -> None:
 
 
 def test_a_transaction_aborted_for_a_seal_is_not_reported_unfinished() -> None:
-    """T was sealed below its data, U above it: it is aborted for T, and stalls in U. That nothing was committed is what counts."""
+    """The transaction has data above the seal of T, so it is aborted. Its abort stalls in U, which was terminated. The error
+    reports the seal.
+    """
     bench = Bench(topics=PERSISTENT)
     hands = instream(bench.instream().cluster)
     txn = hands.coordinator.begin(topics=[T, U])
     hands.coordinator.append(txn, {U: [bench.part("b")]})
     hands.sealing.terminate(U)
-    # A zombie: it had looked at the record of T before the seal.
+    # A zombie appends to T: it read the record of T before the seal.
     entry = hands.coordinator._data(T, txn, [bench.part("a")], 0)
     hands.topics.expect_transactions([T])
     hands.sealing.terminate(T)
@@ -57,7 +59,7 @@ def test_a_transaction_aborted_for_a_seal_is_not_reported_unfinished() -> None:
 
 
 def test_an_application_with_a_stalled_transaction_can_write_other_topics() -> None:
-    """Version 1 was aborted at its deadline, and stalls in U, which was terminated under it. Version 2 has nothing to do with U."""
+    """The abort of version 1 stalls in the terminated topic U. Later versions write only to T."""
     bench = Bench(topics=PERSISTENT)
     owner = instream(bench.instream().cluster)
     claim = bench.work(1).claim
@@ -73,7 +75,7 @@ def test_an_application_with_a_stalled_transaction_can_write_other_topics() -> N
 
 
 def test_the_doctor_counts_open_transactions_only() -> None:
-    """What stalls has been decided: no sweep can end it, and it is not OPEN."""
+    """A stalled transaction is decided, so it is not OPEN, although no sweep can finish it."""
     bench = Bench(topics=PERSISTENT)
     hands = instream(bench.instream().cluster)
     stalled = hands.coordinator.begin(topics=[T])

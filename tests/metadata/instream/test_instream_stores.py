@@ -74,7 +74,7 @@ def test_writers_a_sweeper_and_a_reader_at_once(url: str, tmp_path: Path) -> Non
                 if version == 3:
                     gone = mine.coordinator.begin(topics=[T])
                     mine.coordinator.append(gone, {T: [Part("aborted", 1, 4, 0, (1,), 0)]})
-                    # Aborting, finished and forgotten before we had read it: how it ended the log alone cannot say any more.
+                    # The abort may be finished and its entries dropped before this process reads the log.
                     with suppress(TransactionNotFound):
                         mine.coordinator.end(gone, commit=False)
             return VERSIONS
@@ -127,7 +127,9 @@ def test_writers_a_sweeper_and_a_reader_at_once(url: str, tmp_path: Path) -> Non
 
 
 def test_programs_of_two_sessions(url: str, tmp_path: Path) -> None:
-    """A consumer in one session is woken by what another one writes; their acks meet; a transaction takes rows on."""
+    """A consumer is woken by the writes of another session. The acks of both sessions conflict. A transaction copies rows to
+    another topic.
+    """
     ledgers = None if url.startswith("file:") else f"file://{tmp_path}/ledgers"
     with connect(url, ledgers=ledgers) as mine, connect(url, ledgers=ledgers) as other:
         for name in (str(T), str(U)):

@@ -32,7 +32,7 @@ def test_rows_of_a_transaction_are_visible_after_its_commit() -> None:
     owner.coordinator.end(txn, commit=True)
     assert bench.labels(T) == ["a", "c"]
     assert bench.labels(U) == ["b"]
-    owner.coordinator.end(txn, commit=True)  # again the same way
+    owner.coordinator.end(txn, commit=True)  # the same decision again is accepted
     with pytest.raises(TxnConflict):
         owner.coordinator.end(txn, commit=False)
     assert bench.labels(T) == ["a", "c"]
@@ -50,7 +50,7 @@ def test_max_read_position_is_before_the_first_ongoing_transaction_and_aborted_r
     party.coordinator.end(second, commit=True)
     assert bench.labels(T) == ["p0"]
     party.coordinator.end(first, commit=False)
-    assert bench.labels(T) == bench.labels(T, party) == ["p0", "b", "p1"]  # p1: plain messages move it, too (A9)
+    assert bench.labels(T) == bench.labels(T, party) == ["p0", "b", "p1"]  # p1: plain messages also move maxReadPosition (A9)
     reading = party.buffer.read(T)
     assert reading.is_txn_aborted(first)
     assert reading.max_read_position() == (reading.cut - 2, 0)  # the two markers carry no rows
@@ -90,7 +90,7 @@ def test_a_write_set_commits_at_most_once() -> None:
     assert not done.skipped
     assert party.coordinator.commit(bench.work(1)).skipped
     assert bench.instream().coordinator.commit(bench.work(1)).skipped
-    party.coordinator.commit(bench.work(2, topics=()))  # an empty batch moves the version, too (A34)
+    party.coordinator.commit(bench.work(2, topics=()))  # an empty batch also advances the version (A34)
     with pytest.raises(VersionConflict):
         party.coordinator.commit(bench.work(1))
     party.coordinator.commit(bench.work(3, topics=[T]))

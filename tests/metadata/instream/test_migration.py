@@ -56,7 +56,7 @@ def read(bench: Bench, name: str = str(Y)) -> Reading:
 
 
 def rows(bench: Bench, after: int = 0, through: int | None = None) -> list[str]:
-    """The labels of what the new topic shows, parents before children, the children's by their numbers."""
+    """Return the labels of the new topic's visible parts, ordered by log number."""
     reading = read(bench)
     top = reading.cut if through is None else through
     found = [
@@ -69,19 +69,19 @@ def rows(bench: Bench, after: int = 0, through: int | None = None) -> list[str]:
 
 
 def work(bench: Bench, version: int, topic: str = str(T), app: str = "app") -> WriteSet:
-    """As Spark's sink makes it: the application is that of its topic."""
+    """Return a write set like the Spark sink's: the application belongs to the topic."""
     return replace(bench.work(version, app=app, topics=[T]), app_topic=topic)
 
 
 def onto(bench: Bench, party: InStream, version: int) -> WriteSet:
-    """The same by a query that was told to write to the new topic."""
+    """Return the same write set for the successor topic."""
     segment = Topics(party.cluster).get(Y).segments()[-1]
     made = work(bench, version, str(Y))
     return replace(made, parts={segment: made.parts[str(T)]}, keys={str(Y): None})
 
 
 def prepared() -> Bench:
-    """Committed, plain, acknowledged, aborted; and one that died with its data appended."""
+    """A topic with a committed, a plain, an acknowledged and an aborted row, and the data of a transaction whose owner crashed."""
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     party.coordinator.acks.create(str(T), "s")
@@ -97,7 +97,7 @@ def prepared() -> Bench:
 
 
 def check_done(bench: Bench, expected: list[str], why: str) -> None:
-    """The topic goes on, whole; its writers and subscriptions with it."""
+    """Check that the successor has all rows, the applications' versions and the acks of the subscription."""
     party = bench.instream()
     assert rows(bench) == expected, why
     assert party.coordinator.commit(work(bench, 2)).skipped, why
@@ -118,8 +118,8 @@ def test_a_migration_interrupted_at_every_step_is_finished_by_a_repetition(fate:
         with suppress(Crashed, TxnSegmentError):
             migrate(bench.instream(gate))
         with suppress(TopicNotFound):
-            assert rows(bench) == ["app.1", "plain"], gate.hit  # all of it or no topic: also by whoever reads first
-        bench.instream().coordinator.commit(work(bench, 2))  # its writers carry on, wherever they are by now
+            assert rows(bench) == ["app.1", "plain"], gate.hit  # either no topic, or all rows, also for the first reader
+        bench.instream().coordinator.commit(work(bench, 2))  # a writer under the old name commits, before and after the migration
         migrate(bench.instream())
         check_done(bench, ["app.1", "plain", "app.2"], gate.hit)
         return gate
@@ -128,7 +128,7 @@ def test_a_migration_interrupted_at_every_step_is_finished_by_a_repetition(fate:
 
 
 def test_an_empty_version_is_committed_once_across_a_migration_at_any_step() -> None:
-    """It writes nothing that a seal could make void: the simulator found it committed in the old log, and again in the new one."""
+    """An empty version has no data that a seal could make void. It must not be committed in both logs."""
 
     def run(k: int) -> At:
         bench, others = Bench(topics=PERSISTENT), list[bool]()
@@ -143,7 +143,7 @@ def test_an_empty_version_is_committed_once_across_a_migration_at_any_step() -> 
         empty = replace(work(bench, 2), parts={})
         try:
             done = bench.instream(gate).coordinator.commit(empty)
-        except TxnConflict:  # the migration has ended it
+        except TxnConflict:  # aborted by the migration
             done = bench.instream().coordinator.commit(empty)
         assert not others or done.skipped != others[0], (k, done)
         return gate
@@ -153,7 +153,7 @@ def test_an_empty_version_is_committed_once_across_a_migration_at_any_step() -> 
 
 @pytest.mark.parametrize("why", ["migrate", "terminate"])
 def test_a_seal_is_never_trimmed(why: str) -> None:
-    """Else the topic that never saw a transaction would take writes again, and the next SEAL would be another one."""
+    """Without the seal, a topic that had no transactions would accept writes again, and the next SEAL would have another number."""
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     party.coordinator.append(None, {T: [bench.part("before")]})
@@ -171,7 +171,7 @@ def test_a_seal_is_never_trimmed(why: str) -> None:
 
 
 def test_a_trim_stops_at_the_first_undecided_transaction_also_below_a_seal() -> None:
-    """What was ongoing when a topic was terminated never ends there."""
+    """A transaction that is undecided when its topic is terminated never ends in this topic."""
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     party.coordinator.commit(work(bench, 1))
@@ -207,14 +207,14 @@ def test_a_migration_is_safe_with_other_work_at_every_step(what: str) -> None:
 
 
 def test_a_commit_is_interrupted_by_a_migration_at_every_step() -> None:
-    """Exactly once, also for the version that is under way."""
+    """The interrupted version is committed exactly once."""
 
     def run(k: int) -> At:
         bench = prepared()
         gate = At(k, meanwhile=lambda: migrate(bench.instream()))
         try:
             bench.instream(gate).coordinator.commit(work(bench, 2))
-        except TxnConflict:  # the migration was told to abort what is open
+        except TxnConflict:  # `force` makes the migration abort open transactions
             bench.instream().coordinator.commit(work(bench, 2))
         migrate(bench.instream())
         check_done(bench, ["app.1", "plain", "app.2"], gate.hit)
@@ -270,7 +270,7 @@ def test_a_migration_never_takes_over_a_topic_made_meanwhile() -> None:
 
 
 def foreign() -> Bench:
-    """`y`, to which the topic was to be migrated, was made by somebody else when its record said so."""
+    """A bench on which another process creates the topic `y` after the record names it as the successor."""
     bench = prepared()
 
     def taken(kind: str, what: str) -> Fate:
@@ -297,7 +297,7 @@ def test_a_topic_never_redirects_to_an_unrelated_topic_made_meanwhile() -> None:
 
 
 def test_the_successor_of_a_topic_is_looked_up_once() -> None:
-    """By every planning of every query of it."""
+    """Each planning of a query asks for the successor. Only the record of the topic, and then that of the successor, is read."""
     bench = prepared()
     counted: list[str] = []
 
@@ -366,7 +366,9 @@ def test_refused_migrations_leave_nothing_behind() -> None:
 
 
 def test_positions_and_limits() -> None:
-    """Ledgers keep their ids; in the log they stand below the seal, one by one, so that limits and offsets cut between them."""
+    """Migrated ledgers keep their ids. In the log each one has a number of its own below the seal, so that limits and offsets can
+    fall between them.
+    """
     bench = prepared()
     old = [(found.id, found.txn) for found in bench.instream().buffer.read(T).ledgers()]
     topics = Topics(bench.instream().cluster)
@@ -408,7 +410,7 @@ def test_the_last_row_below_a_cut_is_searched_from_the_cut_down() -> None:
         party.coordinator.append(None, {T: [bench.part(str(number))]})
     party.coordinator.commit(bench.work(1, topics=[T]))
     migrate(party)
-    party.sweeper.sweep()  # takes the snapshot: who opens the topic replays nothing below it
+    party.sweeper.sweep()  # writes a snapshot: a later replay starts above it
     buffer = transaction_buffer(bench.instream().cluster)
     (legacy, *_) = buffer.read(LogSelection((str(Y),))).segments
     assert isinstance(legacy, LegacySegment)

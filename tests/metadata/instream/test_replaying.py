@@ -21,14 +21,14 @@ PATIENCE = 60.0
 
 @dataclass
 class Folded:
-    """The numbers of the entries that were folded, as often as they were."""
+    """The numbers of the folded entries, once for each fold."""
 
     at: int = 0
     numbers: list[int] = field(default_factory=list)
 
 
 class Lock:
-    """It tells of those who have to wait for it."""
+    """A lock that sets `told` when a thread has to wait for it."""
 
     def __init__(self, told: threading.Event) -> None:
         self._lock, self._told = threading.RLock(), told
@@ -53,7 +53,7 @@ def test_a_reader_during_another_threads_fold_waits_and_does_not_fold_again() ->
 
     def fold(state: Folded, number: int, entry: Identified) -> None:
         if threading.get_ident() != ours:
-            came.set()  # it did not wait
+            came.set()  # this thread folds without waiting
         elif not others:
             others.append(pool.submit(replay.now))
             assert came.wait(PATIENCE)

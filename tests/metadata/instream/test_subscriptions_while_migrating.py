@@ -33,7 +33,7 @@ T, _ = PERSISTENT
 
 
 def prepared() -> Bench:
-    """Three rows, of which the subscription `s` has the first; and `none`, which was deleted."""
+    """A topic of three rows. The subscription `s` has acknowledged the first row. The subscription `none` was deleted."""
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     for text in ("a", "b", "c"):
@@ -50,7 +50,7 @@ def beyond(party: InStream) -> Subscriptions:
 
 
 def subscriptions(party: InStream) -> InStreamSubscriptions:
-    """As a process has them that took the topic for one of the older model: it was, when it looked."""
+    """The subscriptions of a process that read the topic's record before the migration."""
     mine = party.coordinator
     return InStreamSubscriptions(party.topics, mine.acks, lambda: mine.onward.migrator, beyond(party))
 
@@ -60,7 +60,9 @@ def acks(party: InStream) -> OnwardAcks:
 
 
 def found(bench: Bench, name: str) -> list[str] | None:
-    """What a subscription of the new topic has done of the old one, and of nothing else; None: there is no such subscription."""
+    """Return the rows of the persistent topic that a subscription of the successor has acknowledged, or None without such a
+    subscription. Check that it has acknowledged no other row.
+    """
     party = bench.instream()
     mine = beyond(party)
     if (Y, name) not in mine.list(Y):
@@ -79,7 +81,7 @@ def found(bench: Bench, name: str) -> list[str] | None:
 
 @dataclass(frozen=True)
 class Deed:
-    """What somebody does, and what is true after it: of `s`, or of `name`."""
+    """A call, and the rows that `s` (or `name`) has acknowledged after it."""
 
     do: Callable[[Bench, InStream], object]
     after: list[str] | None
@@ -92,13 +94,13 @@ def make_again(bench: Bench, party: InStream) -> None:
 
 
 def within(bench: Bench, party: InStream) -> None:
-    """As a program does it: the same version again until it is told."""
+    """Commit the same version with an ack until it succeeds, as a program does."""
     mine = replace(bench.work(1, topics=[]), acks=[Ack(str(T), "s", parse_all(["2"]))], app_topic=str(T))
     for _ in range(2):
         try:
             party.coordinator.commit(mine)
             break
-        except TxnConflict:  # the migration ends what is open
+        except TxnConflict:  # the migration aborts the open transaction
             continue
     else:
         raise AssertionError("it never commits")
@@ -151,7 +153,7 @@ def test_a_migration_at_each_step_of_a_subscription_call_keeps_its_effect(what: 
 
 @pytest.mark.parametrize("what", ["create", "revive"])
 def test_a_subscription_whose_creator_dies_after_the_migration_is_whole_or_absent(what: str) -> None:
-    """It is there as it was to be, or not at all: also for who has met it on the old topic."""
+    """The creator crashes at each step. An ack under the old name then meets the complete subscription, or none."""
     deed = DEEDS[what]
 
     def run(k: int) -> At:
@@ -210,7 +212,7 @@ def test_a_refused_call_on_a_migrated_topic_names_the_successor() -> None:
         acks(party).advance([up_to(str(T), "s", end_of(3))])
         with suppress(TxnSegmentError):
             acks(party).acknowledge([Ack(str(T), "s", parse_all(["3"]))])
-    assert bench.kept("/persistent/acks") == before  # what is void does not pile up
+    assert bench.kept("/persistent/acks") == before  # void acks leave no records
 
 
 @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.name)
@@ -223,7 +225,7 @@ def test_a_subscription_call_failing_during_a_migration_can_be_repeated(what: st
         gate = At(k, fate, lambda: migrate(bench.instream()), kinds=("write",))
         with suppress(Crashed, TxnSegmentError):
             deed.do(bench, bench.instream(gate))
-        with suppress(SubscriptionExists, SubscriptionNotFound):  # it was done, though nobody was told
+        with suppress(SubscriptionExists, SubscriptionNotFound):  # the first call succeeded without a reply
             deed.do(bench, bench.instream())
         migrate(bench.instream())
         assert found(bench, deed.name) == deed.after, gate.hit

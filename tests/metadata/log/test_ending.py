@@ -28,7 +28,7 @@ def since(before: dict[str, float]) -> dict[str, float]:
 
 
 def dead_before_deciding(bench: Bench) -> Record:
-    """The header of an owner that registered, wrote its ops and died."""
+    """Return the header of a transaction whose owner crashed after writing the op records."""
     with pytest.raises(Crashed):
         bench.party(At(4, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1))
     ((txn, state),) = bench.headers().items()
@@ -99,7 +99,7 @@ def test_an_unanswering_cluster_delays_no_other_cluster(tmp_path: Path) -> None:
 
         waiting = threading.Thread(target=opens)
         waiting.start()
-        connection, _ = silent.accept()  # it waits for an answer now
+        connection, _ = silent.accept()  # the connecting thread now waits for an answer
         other = shared_client(f"file://{tmp_path}/c")
         assert waiting.is_alive()
         assert shared_client(f"file://{tmp_path}/c") is other

@@ -15,7 +15,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class Clock:
-    """Stands still."""
+    """A clock that stands still."""
 
     def now_ms(self) -> int:
         return NOW_MS
@@ -28,7 +28,7 @@ class Clock:
 
 
 def stopping(state: MemoryState, at: str) -> MetadataStore:
-    """A session whose user stands still once, before the first step of this kind."""
+    """A session whose thread is suspended once, before its first step of the kind `at`."""
     hub, kinds = getcurrent(), [at]
 
     def gate(kind: str, what: str) -> Fate:
@@ -53,7 +53,9 @@ def _listing(log: LiveLog, store: MetadataStore) -> greenlet:
 
 
 def test_an_older_listing_takes_nothing_out_of_a_newer_one() -> None:
-    """One thread lists 1, another 1 and 2, a third 1 to 3; then the first goes on, then the third. Found in review."""
+    """Three threads list the log while it grows: the first lists one entry, the second two, the third three. The first and the
+    third resume after the second has finished.
+    """
     state, log = MemoryState(), LiveLog()
     append(state)
     log.list(GatedStore(state, Clock()).view())

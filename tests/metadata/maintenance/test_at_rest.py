@@ -40,7 +40,7 @@ def test_a_sqlite_store_at_rest_stays_within_its_bounds(tmp_path: Path) -> None:
     rows = {t: connection.execute(f"SELECT COUNT(*) FROM {t}").fetchone()[0] for t in ("entries", "sessions", "sequences")}
     connection.close()
     segments = 2 * SEGMENTS + 2 * GONE + 2 * ONWARD * GONE
-    logs = 1 + 2 * 3 * GONE  # the coordinator's, those of persistent topics, and of their subscriptions
+    logs = 1 + 2 * 3 * GONE  # one of the coordinator; one of each persistent topic and of each of its subscriptions
     assert rows["entries"] == rows["sessions"] == 0
     assert rows["sequences"] <= 1 + 2 * segments + logs, "the log, and the events of each segment and cursor that there ever was"
     assert not any(file.stat().st_size for file in folder.glob("*-wal"))

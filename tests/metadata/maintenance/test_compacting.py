@@ -24,7 +24,7 @@ def filled(versions: int = 3) -> Bench:
     for version in range(1, versions + 1):
         bench.party().coordinator.commit(bench.work(version))
         bench.party().sweeper.sweep()
-    bench.party().coordinator.commit(bench.work(versions + 1, topics=(U,)))  # the newest registration stays, and keeps its parts
+    bench.party().coordinator.commit(bench.work(versions + 1, topics=(U,)))  # the newest registration is never folded
     bench.party().sweeper.sweep()
     return bench
 
@@ -41,7 +41,7 @@ def rows(bench: Bench) -> list[Row]:
 
 
 def files(bench: Bench) -> set[str]:
-    """What holds rows that a reader sees now."""
+    """Return the files of all visible rows."""
     reading = bench.party().buffer.read(LogSelection((T, U)))
     return {p.path for s in reading.segments for found in s.ledgers(0, reading.cut) for p in found.parts}
 
@@ -60,7 +60,7 @@ def test_compaction_keeps_rows_and_only_the_orphan_sweep_deletes_old_files() -> 
     delete_orphans(bench.party().cluster)
     assert old <= bench.disk.files.keys()
     bench.clock.now += 2
-    for _ in range(2):  # the first takes the snapshot that listed them, the second sees that it is gone
+    for _ in range(2):  # the first sweep deletes the snapshot that lists the files, the second the files
         delete_orphans(bench.party().cluster)
         bench.clock.now += bench.settings.orphan_age_ms + 1
     kept = {path for path in bench.disk.files if path.endswith(".parquet")}
@@ -141,7 +141,9 @@ def test_a_compaction_with_other_work_at_every_step_loses_no_row(other: str) -> 
 
 
 def test_a_compaction_at_every_step_of_an_orphan_sweep_takes_no_file_from_a_reader() -> None:
-    """The sweep lists files, then what protects them: a note that comes in between must count."""
+    """The compaction may note its replaced files after the sweep has listed the files and before it reads the notes. The note must
+    protect them.
+    """
     k = 0
     while True:
         bench = filled(2)

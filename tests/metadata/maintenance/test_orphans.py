@@ -17,7 +17,7 @@ def _parts(bench: Bench) -> set[str]:
 
 
 def _history(bench: Bench) -> set[str]:
-    """Two committed versions with a fold after each, so that one snapshot of each segment is superseded; the parts they need."""
+    """Commit two versions with a fold after each, so that one snapshot of each segment is superseded. Return the parts."""
     for version in (1, 2):
         bench.party().coordinator.commit(bench.work(version))
         bench.party().sweeper.sweep()
@@ -44,7 +44,7 @@ def test_orphans_go_at_the_orphan_age_and_superseded_snapshots_after_the_grace_p
 
 
 def test_the_grace_period_counts_from_when_a_file_was_superseded() -> None:
-    """A snapshot that is published but not yet named is unprotected for a moment: that moment must not count."""
+    """An orphan sweep may see a new snapshot before a record names it. The grace period must not start then."""
     k = 0
     while True:
         bench = Bench()
@@ -55,7 +55,7 @@ def test_the_grace_period_counts_from_when_a_file_was_superseded() -> None:
         bench.party().coordinator.commit(bench.work(2))
         named = _snapshots(bench)
         assert len(named) == 3
-        bench.party().sweeper.sweep()  # supersedes them only now
+        bench.party().sweeper.sweep()  # this fold supersedes the snapshots
         delete_orphans(bench.party().cluster)
         assert named <= _snapshots(bench), gate.hit
         if not gate.hit:
@@ -107,7 +107,7 @@ def test_an_orphan_sweep_that_dies_at_every_step_deletes_no_live_file(fate: Fate
 
 @pytest.mark.parametrize("before_deciding", [False, True])
 def test_a_driver_suspended_beyond_the_orphan_age_cannot_commit_deleted_parts(before_deciding: bool) -> None:
-    """It has opened, then sleeps: the sweep ends its transaction before it takes its parts."""
+    """The driver is suspended after opening. The orphan sweep aborts its transaction before it deletes the parts."""
     bench = Bench()
     work: WriteSet = bench.work(1)
 
@@ -123,7 +123,9 @@ def test_a_driver_suspended_beyond_the_orphan_age_cannot_commit_deleted_parts(be
 
 
 def test_a_slow_orphan_sweep_spares_parts_committed_meanwhile() -> None:
-    """The sweep has listed the files, sleeps for the orphan age, and wakes while a driver that opened long ago is deciding."""
+    """The sweep lists the files and is then suspended for the orphan age. It resumes while a driver that opened earlier is
+    deciding.
+    """
     for k in range(40):
         bench = Bench()
         work = bench.work(1)
@@ -154,7 +156,9 @@ def test_parts_staged_too_long_ago_are_refused() -> None:
 
 
 def test_two_orphan_notes_merge_to_their_common_files_and_later_times() -> None:
-    """Two sweeps at once each wrote one: what one of them saw protected in between begins its grace period anew."""
+    """Two concurrent sweeps wrote one note each. A file that only one note lists was protected when the other was written: its
+    grace period starts again.
+    """
     storage, now_ms = (cluster := Bench().party().cluster).storage, 1_000
     storage.publish("sweep/unprotected-1.json", b'{"a.avro": 500, "b.avro": 600}')
     storage.publish("sweep/unprotected-2.json", b'{"a.avro": 700}')

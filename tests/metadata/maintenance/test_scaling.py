@@ -49,7 +49,7 @@ def decided(active: Sequence[SegmentInfo], *rows: int, rule: Rule = RULE) -> lis
 
 
 def test_segments_above_the_limit_split_the_fullest_first() -> None:
-    """100 rows a second over 10 seconds are 1,000."""
+    """The limit is 1,000 rows: 100 rows per second over 10 seconds."""
     assert decided(even(4), 900, 2_000, 1_001, 1_000) == [(1,), (2,)]
     assert decided(even(4), 9_000, 9_001, 9_002, 9_003, rule=dataclasses.replace(RULE, most=6)) == [(3,), (2,)]
     assert decided(even(4), 9_000, 9_000, 9_000, 9_000, rule=dataclasses.replace(RULE, most=4)) == []
@@ -100,7 +100,7 @@ def test_without_a_rate_limit_no_segment_is_scaled() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_scaling_converges_under_an_even_load(seed: int) -> None:
-    """Whatever the load: after some passes nothing more happens; the layout tiles, within the fewest and the most."""
+    """After some passes the layout does not change. Its segments tile the ring, and their number is within the limits."""
     rng = random.Random(seed)
     rule = dataclasses.replace(RULE, fewest=rng.choice((1, 2, 3)), most=rng.choice((4, 8, 30)))
     total = rng.choice((0, 500, 3_000, 20_000, 100_000))
@@ -130,7 +130,7 @@ def _done(active: list[SegmentInfo], change: Change, taken: int) -> tuple[int, l
 
 
 def publish(bench: Bench, rows: int, *, folded: bool = False) -> None:
-    """So many rows into each active segment of T, now."""
+    """Register `rows` rows in each active segment of T, published now."""
     party = bench.party()
     for info in party.topics.get(NAME).active():
         path = f"parts/{bench.unique()}.parquet"
@@ -161,17 +161,17 @@ def loaded(**policies: int) -> Bench:
 
 @pytest.mark.parametrize("folded", [False, True])
 def test_a_topic_under_load_is_split_and_an_idle_one_merged_again(folded: bool) -> None:
-    """By the registrations alone, whether they are in the log or in the snapshots."""
+    """The load is measured from the registrations, in the log or in the index snapshots."""
     bench = loaded()
     publish(bench, 1_001, folded=folded)
     one = scaler(bench)
     assert one.scale().splits == 2
     assert active(bench) == [2, 3, 4, 5]
-    assert one.scale().splits == 0  # they are young
+    assert one.scale().splits == 0  # the new segments are too young
     bench.clock.now += 5_000
     publish(bench, 300, folded=folded)
     bench.clock.now += 5_000
-    assert vars(one.scale()) == {"splits": 0, "merges": 0, "failed": {}}  # 60% together
+    assert vars(one.scale()) == {"splits": 0, "merges": 0, "failed": {}}  # together they have 60 % of the limit
     bench.clock.now += 5_001
     assert one.scale().merges == 2
     bench.clock.now += 10_000
@@ -209,7 +209,9 @@ def test_only_the_current_leader_scales() -> None:
 
 
 def test_two_processes_that_both_believe_to_lead_do_no_harm() -> None:
-    """The first one's session ends while it looks, and it sleeps; what it then does from a layout that is gone is refused."""
+    """The first leader is suspended and loses its session. Its later split of a replaced layout is refused or repeats the same
+    split.
+    """
     bench = loaded(max_segments=3)
     publish(bench, 5_000)
     second, slept = scaler(bench), list[bool]()
@@ -224,7 +226,7 @@ def test_two_processes_that_both_believe_to_lead_do_no_harm() -> None:
     first = scaler(bench, gate)
     done = first.scale()
     assert slept
-    assert (done.splits, len(done.failed)) in {(1, 0), (0, 1)}  # the same split, which both have, or it was refused
+    assert (done.splits, len(done.failed)) in {(1, 0), (0, 1)}  # both report the same split, or the split of the first was refused
     assert len(active(bench)) == 3
     bench.finish()
 
@@ -255,7 +257,7 @@ def test_a_leader_that_dies_at_any_step_leaves_a_layout_that_the_next_can_scale(
         except Crashed:
             bench.state.end_session(first.cluster.store.session)  # type: ignore[attr-defined]
         second = scaler(bench)
-        second.scale()  # what was broken off is finished; it was decided by a layout that is gone by then
+        second.scale()  # finishes the interrupted split, which was planned from a replaced layout
         second.scale()
         assert len(active(bench)) == 4
         bench.finish()

@@ -24,7 +24,7 @@ def flipped(bench: Bench, path: str) -> None:
 
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.LOSE_REQUEST, Fate.LOSE_REPLY])
 def test_a_sweeper_that_stops_anywhere_leaves_no_events(fate: Fate) -> None:
-    """8.14: what it left is swept by the next one, also in segments that nobody writes to any more."""
+    """8.14: the next sweep removes the events that an interrupted sweep left, also those of idle segments."""
 
     def run(gate: At) -> None:
         bench = Bench()
@@ -63,7 +63,7 @@ def test_one_unreadable_snapshot_blocks_its_segment_only(how: str, gone: bool) -
     assert not bench.headers(), "forgetting stopped"
     assert len(bench.kept("/log/")) == 1, "the rows of the other topic are folded, and its registration dropped"
     with pytest.raises(CorruptSnapshot):
-        delete_orphans(bench.party().cluster)  # what the snapshot protects is unknown: no file is deleted
+        delete_orphans(bench.party().cluster)  # the damaged snapshot may protect any file, so no file is deleted
     bench.disk.files[damaged[0]] = was
     bench.finish()
 
@@ -89,7 +89,7 @@ def test_ops_stay_until_their_registration_is_known_to_be_settled(fate: Fate) ->
 
 @pytest.mark.parametrize("fate", [Fate.LOSE_REQUEST, Fate.LOSE_REPLY])
 def test_a_sweep_reads_the_header_again_after_a_lost_reply_to_its_abort(fate: Fate) -> None:
-    """Past its deadline means aborted within one sweep (invariant 10), also when the first request never arrived (seed 1292)."""
+    """Invariant 10: a transaction past its deadline is aborted within one sweep, also if the first request was lost (seed 1292)."""
     bench = Bench()
 
     def dies(kind: str, what: str) -> Fate:
@@ -118,7 +118,7 @@ def _schema(*names: str) -> StructType:
 
 
 def _cycle(bench: Bench, version: int) -> None:
-    """A topic is made, its schema grows, it is written to, folded and deleted."""
+    """Create a topic, evolve its schema, write to it, fold it and delete it."""
     name = topic_name("topic://public/default/v")
     topics = bench.party().topics
     topics.create(name, schema=_schema("a"))
@@ -130,7 +130,7 @@ def _cycle(bench: Bench, version: int) -> None:
 
 
 def test_deleted_topics_leave_a_tombstone_and_no_more() -> None:
-    """Invariant 14: watermarks and schemas of cycles of creating and deleting go after the grace period, and not before."""
+    """Invariant 14: the watermarks and schemas of deleted topics are deleted after the grace period, and not before."""
     bench = Bench()
     for version in range(1, 6):
         _cycle(bench, version)
@@ -160,7 +160,7 @@ def test_deleted_topics_leave_a_tombstone_and_no_more() -> None:
 
 
 def test_a_segment_folded_during_tombstone_collection_keeps_its_watermark() -> None:
-    """At each step of a sweep somebody makes a topic, writes and folds: what it left is named by a layout."""
+    """At each step of a sweep another process creates a topic, writes and folds. Its layout names the new watermark."""
     name = topic_name("topic://public/default/w")
     k = 0
     while True:
@@ -181,7 +181,7 @@ def test_a_segment_folded_during_tombstone_collection_keeps_its_watermark() -> N
 
 
 def test_a_cluster_with_committers_only_stays_bounded() -> None:
-    """Nobody runs the sweeper: records and files are bounded all the same (invariant 14), also those that nothing names."""
+    """Invariant 14: without a sweeper process the number of records and of unneeded files is bounded."""
     settings = Settings(
         fold_after_registrations=4,
         fold_after_ms=10_000,
@@ -198,7 +198,7 @@ def test_a_cluster_with_committers_only_stays_bounded() -> None:
     most: list[tuple[int, int]] = []
     for version in range(1, 401):
         bench.clock.now += 5_000
-        bench.work(version, attempt=f"failed{version}")  # an attempt that did not count leaves its parts
+        bench.work(version, attempt=f"failed{version}")  # a failed attempt leaves its parts
         parties[version % 2].coordinator.commit(bench.work(version))
         parties[version % 2].sweeper.share()  # as `metadata.client.client` does after each commit
         records = len(bench.state.records)
@@ -206,21 +206,21 @@ def test_a_cluster_with_committers_only_stays_bounded() -> None:
         most.append((records, unneeded))
     early, late = most[:200], most[200:]
     assert max(r for r, _ in late) <= max(r for r, _ in early)
-    assert max(u for _, u in late) <= max(u for _, u in early) + 10  # index snapshots grow a tier now and then
+    assert max(u for _, u in late) <= max(u for _, u in early) + 10  # an index snapshot has a new tier now and then
     bench.finish()
 
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_store_clock_set_back_blocks_no_committer(dies: bool) -> None:
-    """The store's clock went an hour ahead and was set right again (a new leader): what a turn noted then lies in the future.
-    Committers sweep, forget and look for orphans all the same, and what is at rest stays bounded.
+    """The store's clock was an hour ahead and is corrected, as by a new leader. The recorded time of the last turn then lies in the
+    future. Committers still sweep and look for orphans, and the number of records stays bounded.
     """
     bench = Bench(Settings(fold_after_registrations=2, fold_after_ms=1_000, header_retention_ms=1_000, orphan_sweep_ms=2_000))
     hour = 3_600_000
     bench.clock.now += hour
 
     def gate(kind: str, what: str) -> Fate:
-        return Fate.CRASH_BEFORE if dies and kind == "index" else Fate.GO  # just after the turn was taken
+        return Fate.CRASH_BEFORE if dies and kind == "index" else Fate.GO  # just after it records its turn
 
     with suppress(Crashed):
         bench.party(gate).sweeper.share()

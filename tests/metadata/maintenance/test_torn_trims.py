@@ -29,7 +29,7 @@ def reading(bench: Bench, *names: str) -> Reading:
 
 
 def from_earliest(bench: Bench, *names: str) -> Counter[int]:
-    """How many segments show rows of each number to a batch from `earliest`."""
+    """Count, for each log number, the segments whose rows a batch from `earliest` returns."""
     found = reading(bench, *names)
     known = known_trims(found, Earliest())
     check_trims(LogRange(found, 0, found.cut), known)
@@ -44,7 +44,9 @@ def numbers(bench: Bench) -> list[int]:
 
 
 def acked_in_one_segment(bench: Bench, held: int = 0) -> list[int]:
-    """A subscription that has acknowledged the first number of the segment `held`, and all rows of the other one."""
+    """Create a subscription that has acknowledged the first number of the segment `held`, and all rows of the other. Return the
+    numbers.
+    """
     found = numbers(bench)
     subscriptions(bench).create(topic_name(T), "s", at=0)
     for place, segment in enumerate(segments(bench)):
@@ -64,7 +66,7 @@ def test_a_row_that_a_subscription_needs_in_one_segment_holds_back_all_segments(
 
 
 def test_a_fully_acknowledged_segment_holds_no_trim_back() -> None:
-    """Its cursor stands still where its last row lies; the other segments go on."""
+    """The cursor of the sealed segment stays at its last row. The cursors of the other segments advance."""
     bench = filled(2)
     found = numbers(bench)
     subscriptions(bench).create(topic_name(T), "s", at=found[-1])
@@ -102,7 +104,7 @@ def test_earliest_shows_whole_transactions_during_a_trim(fate: Fate) -> None:
 
 
 def half_trimmed() -> tuple[Bench, list[int]]:
-    """Of two segments one was trimmed up to the second of four numbers, and the trimmer died."""
+    """A bench on which a trimmer crashed after one of two segments. This segment was trimmed up to the second of four numbers."""
     k = 0
     while True:
         bench = filled()
@@ -116,7 +118,7 @@ def half_trimmed() -> tuple[Bench, list[int]]:
 
 
 def test_finishing_a_trim_spares_rows_due_to_a_stream_from_earliest() -> None:
-    """The stream began while the trim was half done: what it had not begun with is no loss for it."""
+    """The stream started while only one segment was trimmed. Rows that were already hidden at its start are no loss to it."""
     bench, found = half_trimmed()
     known = known_trims(reading(bench), Earliest())
     trim(bench.party())
@@ -164,7 +166,7 @@ def test_a_subscription_made_while_a_trim_is_half_done_begins_at_the_first_whole
 
 
 def unevenly(bench: Bench, segment: str, to: int) -> None:
-    """Take the rows of one segment away, as trims did before one number held for all segments."""
+    """Trim one segment alone, as trims did before they used one number for all segments."""
     party = bench.party()
     Trimmer(party.cluster, party.buffer)._trim_segment(segment, to, Trimmed())
 
@@ -203,7 +205,7 @@ def test_a_recreated_topic_has_no_earlier_subscription() -> None:
 
 
 def test_two_topics_are_trimmed_independently() -> None:
-    """What a transaction wrote into several topics goes with the retention of each: protocol.md says so."""
+    """A transaction may write to several topics. Its rows in each topic follow the retention of this topic (protocol.md)."""
     bench = Bench()
     for version in (1, 2):
         bench.party().coordinator.commit(bench.work(version, topics=(T, U)))

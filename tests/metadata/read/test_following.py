@@ -14,7 +14,7 @@ from tests.support.bench import At, Bench, T, each_step
 
 
 def at_once() -> Watches:
-    """Every wake-up comes, and while the write that causes it is under way."""
+    """Watches that wake during the write that triggers them."""
     return Watches(delays=lambda: (0,), later=lambda wake, _: wake())
 
 
@@ -24,7 +24,7 @@ def following(party: Client) -> Following[Reading]:
 
 @pytest.mark.parametrize("split", [False, True], ids=["first reading", "first reading of new segments"])
 def test_a_commit_between_a_reading_and_its_watches_wakes_the_reader(split: bool) -> None:
-    """An open transaction is met by a reading, and decided before the watches are set that its events would wake."""
+    """The transaction is committed after the reading and before the watches are set."""
 
     def run(gate: At) -> None:
         bench, wakes = Bench(), at_once()
@@ -49,7 +49,7 @@ def test_a_commit_between_a_reading_and_its_watches_wakes_the_reader(split: bool
 
 
 def test_a_sealed_segment_is_watched_only_while_it_may_hold_open_transactions() -> None:
-    """A topic that was split and merged for years has more of those than any other."""
+    """A topic that was split and merged many times has mostly sealed segments."""
     bench, wakes = Bench(), at_once()
     party = bench.party(wakes=wakes)
     reader = following(party)

@@ -10,8 +10,9 @@ from tests.support.bench import Bench, T
 
 
 def test_max_read_position_never_goes_back_over_a_void_ledger() -> None:
-    """Invariant 6 (simulator, seed 101036 of 466bd05): it was the watermark's position, over a VOID ledger too, but the last
-    visible one for a reader whose segment is folded beyond its cut between the log and the watermarks.
+    """Invariant 6 (simulator, seed 101036 of 466bd05): maxReadPosition was the watermark's position, which may be that of a VOID
+    ledger. For a reader whose segment was folded beyond its cut, between its reads of the log and of the watermarks, it was the
+    lower position of the last visible ledger.
     """
     bench = Bench()
     party, reader = bench.party(), bench.party()

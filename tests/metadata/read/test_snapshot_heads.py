@@ -11,7 +11,7 @@ from metadata.read.snapshot_heads import SnapshotHeads
 
 
 def chain(storage: LedgerStorage, number: int, folds: int) -> list[str]:
-    """The heads that a segment had, one after the other."""
+    """Write `folds` snapshots of a segment, one after the other. Return their paths."""
     segment = f"segment://public/default/t/{number:04x}-{number:04x}-{number}"
     heads: list[str] = []
     for fold in range(folds):

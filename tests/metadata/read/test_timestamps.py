@@ -28,7 +28,9 @@ from tests.support.bench import At, Bench, T, U
 
 
 def test_the_publish_time_of_a_trimmed_row_is_the_latest_over_all_segments() -> None:
-    """The clock was ahead when 1 was published, in the first segment alone. 3 stays in its range when 1 and 2 are trimmed there."""
+    """The first segment records a later publish time, since the clock was ahead. After a trim, row 3 must stay in the same range of
+    timestamps.
+    """
 
     def seen(*segments: list[tuple[int, int]]) -> list[tuple[int, int]]:
         views = [SimpleNamespace(published=lambda after, through, found=found: found) for found in segments]
@@ -78,7 +80,7 @@ def test_a_timestamp_closes_beyond_the_clock_allowance() -> None:
 
 
 def batch(mine: Client, *, end: int | None = None, start: int | None = None, topics: str = T, timeout: int | None = 0) -> set[int]:
-    """The registrations that a batch reads. A timeout of 0: it does not wait."""
+    """Return the registrations that a batch reads. With a timeout of 0 the batch does not wait."""
     given = {"serviceUrl": "memory://t", "topics": topics}
     given |= {} if end is None else {"endingTimestamp": str(end)}
     given |= {} if start is None else {"startingTimestamp": str(start)}
@@ -88,7 +90,7 @@ def batch(mine: Client, *, end: int | None = None, start: int | None = None, top
 
 
 def test_a_transaction_that_was_published_before_the_end_is_waited_for() -> None:
-    """Issue 13, item 4: OPEN when the batch ran, its row was neither in [..T] nor in [T+1..]."""
+    """Issue 13, item 4: the row of an OPEN transaction was in neither of two adjoining batches, up to T and from T+1."""
     bench, seen = Bench(), []
     reader = client(bench.party().cluster)
 
@@ -109,7 +111,7 @@ def test_a_transaction_that_was_published_before_the_end_is_waited_for() -> None
 
 
 def _before(what: str, meanwhile: Callable[[], object], count: int = 1) -> Callable[[str, str], Fate]:
-    """A gate that does something before the count-th store call of this name."""
+    """A gate that calls `meanwhile` before the count-th store call whose name starts with `what`."""
     left = [count]
 
     def gate(kind: str, name: str) -> Fate:
@@ -128,7 +130,7 @@ HEADER = "write Put /txn/id/"
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_batch_in_the_middle_of_a_commit_is_final_or_an_error(dies: bool) -> None:
-    """A reader at each of its store calls, up to each of some times; its writer's clock goes on meanwhile."""
+    """At each store call of the commit a batch reads up to several timestamps. The clock advances meanwhile."""
     answered = refused = 0
     for k in range(100):
         bench, seen = Bench(), {}
@@ -166,8 +168,8 @@ def test_a_batch_in_the_middle_of_a_commit_is_final_or_an_error(dies: bool) -> N
 
 @pytest.mark.parametrize("done", [0, 1, 2])
 def test_a_batch_beside_a_running_transaction_is_final_or_an_error(done: int) -> None:
-    """`done`: how many of its steps (open, take a publish time, register, decide) come before the batch; the others at one of the
-    reader's store calls.
+    """`done`: how many steps of the transaction (open, take a publish time, register, decide) precede the batch. The others run at
+    one store call of the reader.
     """
     answered = 0
     for k in range(100):
@@ -273,7 +275,7 @@ def test_uncommitted_batches_promise_nothing_and_do_not_wait() -> None:
 
 
 def test_a_publish_time_is_never_before_its_transaction_was_opened() -> None:
-    """A clock that was set back in between."""
+    """The clock is set back after the opening."""
     bench = Bench()
     opened = bench.clock.now
 
@@ -307,7 +309,7 @@ def _register(writer: Client, txn_id: str, publish_ms: int, topic: str = T) -> i
 
 @dataclass
 class Writer:
-    """Opens, takes its publish time, registers and decides, each in a step of its own; its clock is off by `skew` ms."""
+    """A writer that opens, takes its publish time, registers and decides, one step per call. Its clock is off by `skew` ms."""
 
     bench: Bench
     mine: Client
@@ -330,7 +332,7 @@ class Writer:
                 decision, commit = (State.ABORTED, None) if self.aborts else (State.COMMITTED, number)
                 try:
                     ending.end(self.mine.cluster.store, record, decision, now_ms=now, commit=commit)  # type: ignore[arg-type]
-                except (TxnConflict, BadVersion):  # a reader or its timeout was faster
+                except (TxnConflict, BadVersion):  # a reader or the deadline ended the transaction first
                     assert self.bench.headers()
                 self.state = []
 
@@ -356,7 +358,7 @@ def test_adjoining_batches_over_any_schedule_give_each_row_once(
     seen: dict[tuple[str, int], set[int]] = {}
 
     def read(topics: str, end: int) -> None:
-        bench.clock.now += skew  # by the reader's clock
+        bench.clock.now += skew  # the reader's clock
         try:
             found = batch(reader, end=end, topics=topics)
         except OffsetOutOfRange:

@@ -32,7 +32,7 @@ from metadata.rules.acks import Ack, acknowledged, done, first_left, resolved, s
 
 S = "segment://public/default/t/0000-ffff-0"
 
-# A world of 4 ledgers of 3 entries of 3 rows; ranges may end anywhere, also where a fourth entry or row would be.
+# Each of 4 ledgers has 3 entries of 3 rows. Ranges may end at any place, also one beyond the last row or entry.
 WORLD = [Row(ledger, entry, index) for ledger in range(4) for entry in range(3) for index in range(3)]
 EDGES = st.builds(Row, st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
 SPANS = st.tuples(EDGES, EDGES).map(lambda pair: (min(pair), max(pair))).filter(lambda pair: pair[0] < pair[1])
@@ -137,7 +137,9 @@ ACKS = st.one_of(
     st.lists(st.tuples(ACKS, st.sampled_from([None, "0_1", "0_2", "0_10"]), st.sampled_from(["", "commit", "abort"])), max_size=12)
 )
 def test_one_of_two_conflicting_acks_wins_and_the_other_leaves_no_record(steps: list[tuple[Ack, str | None, str]]) -> None:
-    """Against sets of whole boundaries: every row is free, acked, or claimed by one; conflicts are exactly those of section 7."""
+    """The model is sets of rows: each row is free, acked, or claimed by one transaction. Acks conflict exactly as section 7 of
+    protocol.md says.
+    """
     cursor = Cursor()
     acked: Rows = ()
     claims: dict[str, Rows] = {}
@@ -151,17 +153,17 @@ def test_one_of_two_conflicting_acks_wins_and_the_other_leaves_no_record(steps: 
         else:
             cursor = acknowledged(cursor, ack, txn)
             if txn is None:
-                # (A plain ack goes through only where nobody else claims anything of it.)
+                # A plain ack succeeds only on rows that no transaction claims.
                 acked = union(acked, wanted)
             else:
                 claims[txn] = union(claims.get(txn, ()), wanted)
-                assert acknowledged(cursor, ack, txn) == cursor  # again: nothing changes
+                assert acknowledged(cursor, ack, txn) == cursor  # a repetition changes nothing
         if txn is not None and then and txn in claims:
             held = claims.pop(txn)
             if then == "commit":
                 acked = union(acked, held)
             cursor = settled(cursor, txn, committed=then == "commit")
-            assert settled(cursor, txn, committed=True) == cursor  # applied once
+            assert settled(cursor, txn, committed=True) == cursor  # a second settling changes nothing
         assert done(cursor) == acked
         assert cursor.claims == claims
         for one, held in claims.items():

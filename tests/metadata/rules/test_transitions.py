@@ -74,7 +74,7 @@ def test_terminal_is_terminal(was: State, was_commit: int | None, want: State, c
 
 
 def test_deadlines_are_in_milliseconds_with_the_allowance() -> None:
-    """A12: 1000 s + 30 s; the deadline itself and the allowance are still in time."""
+    """A12: created at 1000 s, timeout 30 s. A transaction expires only after the deadline and the allowance."""
     assert header().deadline_ms == 1_030_000
     assert not transitions.expired(header(), 1_030_000 + 5_000, 5_000)
     assert transitions.expired(header(), 1_030_000 + 5_001, 5_000)
@@ -99,12 +99,12 @@ def app(last: int, current: int | None = None, by: str | None = "q") -> Applicat
     [
         (app(-1), STREAM, Gone.UNREAD, Opening.OPEN, -1),
         (app(6), STREAM, Gone.UNREAD, Opening.OPEN, 6),
-        (app(6, 6), STREAM, Gone.UNREAD, Opening.OPEN, 6),  # current is decided: nobody need be read
+        (app(6, 6), STREAM, Gone.UNREAD, Opening.OPEN, 6),  # no undecided attempt: no header is read
         (app(7), STREAM, Gone.UNREAD, Opening.SKIP, 7),
         (app(7, 7), STREAM, Gone.UNREAD, Opening.SKIP, 7),
         (app(7, by="other"), BATCH, Gone.UNREAD, Opening.SKIP, 7),  # a batch with an equal txnVersion
         (app(7), FOREACH, Gone.UNREAD, Opening.SKIP, 7),
-        (app(7, by=None), FOREACH, Gone.UNREAD, Opening.SKIP, 7),  # its record is of a version that did not write the query
+        (app(7, by=None), FOREACH, Gone.UNREAD, Opening.SKIP, 7),  # an older version wrote the record, without the query
         (app(6, by="other"), FOREACH, Gone.UNREAD, Opening.OPEN, 6),
         (app(5, 7, by="other"), FOREACH, header(State.COMMITTED, commit=3), Opening.SKIP, 7),
         (app(6, 7), STREAM, Gone.UNREAD, Opening.READ_PREDECESSOR, 6),
@@ -114,7 +114,7 @@ def app(last: int, current: int | None = None, by: str | None = "q") -> Applicat
         (app(5, 6), STREAM, header(State.COMMITTED, commit=3), Opening.OPEN, 6),
         (app(6, 7), STREAM, header(State.ABORTED), Opening.OPEN, 6),
         (app(6, 9), STREAM, header(State.ABORTED), Opening.OPEN, 6),
-        (app(6, 7), STREAM, Gone.GONE, Opening.OPEN, 6),  # the CAS of step 4 fails if it was committed and forgotten
+        (app(6, 7), STREAM, Gone.GONE, Opening.OPEN, 6),  # if it was committed and expired, the CAS of step 4 fails
     ],
 )
 def test_opening_follows_its_table(record: Application, claim: Claim, predecessor: Header | Gone, what: Opening, last: int) -> None:
@@ -132,13 +132,12 @@ def test_opening_follows_its_table(record: Application, claim: Claim, predecesso
         (app(8), FOREACH, Gone.UNREAD),
         (app(7, by=None), STREAM, Gone.UNREAD),
         (app(6, 8), STREAM, header(State.COMMITTED, commit=3)),
-        (app(7, 8), STREAM, header(State.COMMITTED, commit=3)),  # 8 is committed, if not raised yet
+        (app(7, 8), STREAM, header(State.COMMITTED, commit=3)),  # 8 is committed, though not yet recorded
     ],
 )
 def test_a_conflicting_version_is_an_error_and_is_not_skipped(
     record: Application, claim: Claim, predecessor: Header | Gone
 ) -> None:
-    """A20."""
     with pytest.raises(VersionConflict):
         transitions.opening(record, claim, predecessor)
 
@@ -164,7 +163,6 @@ def test_raising_the_last_version_records_its_query() -> None:
     ],
 )
 def test_a_late_abort_ends_only_its_own_attempt(found: Header, may: bool) -> None:
-    """A36."""
     assert transitions.may_abort(found, STREAM) == may
 
 
@@ -225,10 +223,10 @@ def test_a_seal_counts_by_the_layout_or_by_its_epoch() -> None:
     first, second = seal(SEGMENT), seal(SEGMENT)
     log = {4: first, 6: second}
     assert transitions.seal_counts(4, first, layout(0), log)
-    assert not transitions.seal_counts(6, second, layout(0), log)  # A35: two seals made from one layout, the lower counts
+    assert not transitions.seal_counts(6, second, layout(0), log)  # A35: of two seals of one layout only the lower counts
     assert transitions.seal_counts(4, first, layout(1, sealed=4), log)
     assert not transitions.seal_counts(6, second, layout(1, sealed=4), log)
-    assert not transitions.seal_counts(4, first, layout(3, ids=(7,)), log)  # the topic was made again
+    assert not transitions.seal_counts(4, first, layout(3, ids=(7,)), log)  # the topic was created again
     assert not transitions.seal_counts(4, first, None, log)
     other = seal("segment://p/d/u/0000-ffff-0", topic="topic://p/d/u")
     assert transitions.seal_counts(6, second, layout(0), {4: other, 6: second})
@@ -251,7 +249,7 @@ def test_where_a_segment_ends() -> None:
     assert transitions.sealed_at(0, SEGMENT, layout(0), {}) is None
     assert transitions.sealed_at(0, SEGMENT, layout(0), {4: entry}) == 4
     assert transitions.sealed_at(0, SEGMENT, layout(1, sealed=4), {}) == 4
-    assert transitions.sealed_at(0, SEGMENT, layout(5), {4: entry}) is None  # void: made from an older layout
+    assert transitions.sealed_at(0, SEGMENT, layout(5), {4: entry}) is None  # void: planned from an older layout
     assert transitions.sealed_at(0, SEGMENT, layout(0), {4: seal("segment://p/d/t/0000-ffff-01")}) is None
 
 
@@ -281,7 +279,7 @@ WEIGHTS = [Weight(3, 10, 100), Weight(5, 10, 100), Weight(8, 10, 100)]
         (30, None, [], 9),
         (29, None, [], 5),
         (10, None, [], 3),
-        (1, None, [], 3),  # never fewer than one whole transaction
+        (1, None, [], 3),  # at least one whole transaction
         (None, 250, [], 5),
         (15, 1_000, [], 3),
         (None, None, [4], 4),
@@ -333,7 +331,7 @@ def test_ending_timestamp(ms: int, end: tuple[int, bool]) -> None:
 
 @given(st.lists(st.integers(0, 30), max_size=15), st.integers(0, 30))
 def test_an_end_is_the_start_of_the_next_millisecond(times: list[int], ms: int) -> None:
-    """What lies up to `ms` and what lies from `ms + 1` on is everything, once."""
+    """The ranges up to `ms` and from `ms + 1` cover every row exactly once."""
     published = list(enumerate(times, start=1))
     assert timestamps.end(published, ms, 20)[0] == timestamps.start(published, ms + 1, 20)
 
@@ -372,8 +370,8 @@ def test_folding_that_moves_nothing() -> None:
         (3, registration("a", "b", state=C), {"a": 3, "b": 4}, True, True),
         (3, registration("a", "b", state=C), {"a": 3, "b": 2}, True, False),
         (3, registration("a", "b", state=C), {"a": 3, "b": None}, True, True),
-        (9, registration("a", state=C), {"a": 9}, True, False),  # the newest stays
-        (3, registration("a"), {"a": None}, True, False),  # undecided: stays also when its segment is gone
+        (9, registration("a", state=C), {"a": 9}, True, False),  # the newest registration is not folded
+        (3, registration("a"), {"a": None}, True, False),  # undecided: not folded, even if its segment is gone
         (3, registration("a", txn=None), {"a": 3}, True, True),
         (3, seal("a"), {"a": 3}, False, False),
         (3, seal("a"), {"a": 3}, True, True),
@@ -399,7 +397,7 @@ def test_folding_in_any_number_of_steps_gives_the_same(states: list[Settled | No
 
 
 def test_a_deletion_takes_every_segment_and_is_forgotten_after_the_grace_period() -> None:
-    after = transitions.sealed_layout(layout(0, ids=(0, 1)), 4, seal(SEGMENT), now_ms=100)  # 1 was a parent, sealed before
+    after = transitions.sealed_layout(layout(0, ids=(0, 1)), 4, seal(SEGMENT), now_ms=100)  # 1 was sealed by a split
     assert [i.deleted_at_log for i in after.segments.values()] == [4, 4]
     assert after.kept() == []
     assert transitions.without_gone(after, now_ms=110, grace_ms=10) is after
@@ -414,7 +412,7 @@ def test_seals_that_this_version_can_show() -> None:
     assert transitions.finishable(seal(SEGMENT))
     assert transitions.finishable(seal(SEGMENT).model_copy(update={"why": "split", "children": (1, 2)}))
     assert not transitions.finishable(seal(SEGMENT).model_copy(update={"why": "split", "children": (1,)}))
-    assert not transitions.finishable(seal(SEGMENT).model_copy(update={"why": "merge", "children": (1,)}))  # of one parent
+    assert not transitions.finishable(seal(SEGMENT).model_copy(update={"why": "merge", "children": (1,)}))  # a merge of one parent
     assert not transitions.finishable(seal(SEGMENT).model_copy(update={"why": "rebucket", "children": (1,)}))
 
 

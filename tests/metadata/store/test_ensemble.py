@@ -32,7 +32,7 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnse
 
 
 def test_a_view_on_any_server_shows_the_last_acknowledged_write(ensemble: ZooKeeperEnsemble) -> None:
-    """With ZooKeeper's own `sync` in place of the write that makes a view fresh, readers on the leader fail this now and then."""
+    """A view makes itself fresh by a write. With ZooKeeper's `sync` instead, readers on the leader sometimes fail this test."""
     stores = [ZooKeeperStore(server.hosts, "/fresh") for server in ensemble.servers]
     record = stores[0].put(A, b"0")
     for n in range(1, 600):
@@ -46,8 +46,8 @@ def test_a_view_on_any_server_shows_the_last_acknowledged_write(ensemble: ZooKee
 
 
 def test_a_view_on_a_lagging_server_shows_acknowledged_writes(ensemble: ZooKeeperEnsemble) -> None:
-    """A follower that was paused answers before it has heard of what the others acknowledged meanwhile. No view on it does: none
-    sees a record as it was, takes one for absent that is there, or misses the end of a log.
+    """A suspended follower resumes before it has received the other servers' writes. A view on it shows no old record, misses no
+    existing record, and misses no end of a log.
     """
     other = ensemble.leader()
     server = next(each for each in ensemble.servers if each is not other)
@@ -79,12 +79,12 @@ def test_a_view_on_a_lagging_server_shows_acknowledged_writes(ensemble: ZooKeepe
 
 
 def connection(store: ZooKeeperStore) -> tuple[int | None, object]:
-    """The session, and the one socket that it has had so long as nobody hung up."""
+    """The session id and the local address of the socket, which stay the same until a reconnect."""
     return store._session.id, store._session.client()._connection._socket.getsockname()
 
 
 def wait_until_sent(store: ZooKeeperStore, reads: dict[str, int], seconds: float = SLOW_SECONDS / 2) -> None:
-    """Until the server's connection holds so many reads of each kind, which it has not answered."""
+    """Wait until the connection has sent this many reads of each kind, not yet answered."""
     client, until = store._session.client(), time.monotonic() + seconds
     while not (sent := Counter(type(request).__name__ for request, _, _ in tuple(client._pending))) >= Counter(reads):
         assert time.monotonic() < until, f"only {sent} were sent"
@@ -111,7 +111,7 @@ def connected_to(ensemble: ZooKeeperEnsemble, store: ZooKeeperStore) -> ZooKeepe
 
 
 def put_until_known(store: ZooKeeperStore, record: object) -> object:
-    """As callers must: after a lost reply look first, then act on what is there."""
+    """Write until the outcome is known. After a lost reply, read the record, as callers must."""
     while True:
         try:
             return store.put(A, b"2", expect=record)  # type: ignore[arg-type]

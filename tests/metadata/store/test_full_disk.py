@@ -48,7 +48,7 @@ with connect(f"file://{folder}") as cluster:
 
 @pytest.mark.parametrize("more", [0, 2_000, 6_000])
 def test_a_full_disk_during_a_commit_is_an_error_that_names_it(tmp_path: Path, more: int) -> None:
-    """SQLite's log may not grow: not at all, by less than a page, by a page and a bit."""
+    """SQLite's log may not grow at all, or by less than a page, or by a little more than a page."""
     done = subprocess.run(
         [sys.executable, "-c", COMMIT_AT_THE_LIMIT, str(tmp_path), str(more)],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
@@ -69,7 +69,7 @@ def test_a_full_disk_during_a_commit_is_an_error_that_names_it(tmp_path: Path, m
 
 
 class Disk:
-    """A disk of which the folder of a store has so many bytes. SQLite's own files take the room that they really take."""
+    """A disk that gives the store's folder a limited number of bytes. SQLite's own files count with their real size."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.size = folder, 10**12
@@ -83,7 +83,7 @@ class Disk:
 
 @pytest.fixture
 def full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
-    """SQLite meets the disk where it would: at its shared index when a database is opened, and at its log when it writes."""
+    """A simulated disk. SQLite fails where a full disk makes it fail: at the shared index on opening, at the log on writing."""
     disk = Disk(tmp_path / "c")
 
     class Crowded(sqlite_database._Connection):
@@ -128,7 +128,7 @@ def test_a_cluster_on_a_full_disk_is_opened_and_swept(full: Disk) -> None:
     orphan.write_bytes(b"x")
     os.utime(orphan, (1, 1))
     full.fill()
-    with connect(url) as cluster, suppress(SweepIncomplete, Unavailable):  # what is reserved need not do for all of its steps
+    with connect(url) as cluster, suppress(SweepIncomplete, Unavailable):  # the reserve may be too small for all steps of the sweep
         cluster.sweep()
     assert not orphan.exists()
     assert part.exists()
@@ -148,19 +148,19 @@ def test_a_running_sweeper_still_deletes_once_the_disk_is_full(full: Disk, monke
         os.utime(orphan, (1, 1))
         full.fill()
         with monkeypatch.context() as patched:
-            patched.setattr(sqlite, "trouble_at", lambda path: None)  # the disk is not what is full
+            patched.setattr(sqlite, "trouble_at", lambda path: None)  # the check of the disk finds no fault
             with pytest.raises((SweepIncomplete, Unavailable), match="planted"):
                 cluster.sweep()
         assert orphan.exists()
         assert reserves(full.folder) == FILES
         with pytest.raises((SweepIncomplete, Unavailable), match="planted"):
-            cluster.sweep()  # its first steps found no room
+            cluster.sweep()  # its first steps find no room
         assert not orphan.exists()
         cluster.sweep()
 
 
 class FullVolume(LocalDisk):
-    """A volume that takes no bytes and no new folders, but new names in folders that are there."""
+    """A full volume: it takes no bytes and no new folders, but new names in existing folders."""
 
     def make_folder(self, path: Path, mode: int = 0o777) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -181,7 +181,7 @@ class Full(io.RawIOBase):
 
 
 def test_a_full_volume_of_ledgers_is_swept(tmp_path: Path) -> None:
-    """It is another one than the store's, which has room."""
+    """The store lies on another volume, which has room."""
     url = f"file://{tmp_path}/c"
     with connect(url, ledgers=f"file://{tmp_path}/ledgers") as cluster:
         cluster.topics.create("t", schema="n bigint")
@@ -201,7 +201,7 @@ def test_a_full_volume_of_ledgers_is_swept(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_without_a_reserve_is_an_error_that_names_it(full: Disk) -> None:
-    """Of a cluster that an older version has made."""
+    """A cluster of an older version has no reserve."""
     connect(f"file://{full.folder}").close()
     for file in full.folder.glob("metadata.reserve-*"):
         file.unlink()
@@ -221,7 +221,7 @@ def test_the_reserve_is_created_where_the_disk_has_room(tmp_path: Path, monkeypa
 
 
 def test_a_reserve_file_truncated_by_a_crash_is_recreated(tmp_path: Path) -> None:
-    """It would free no room."""
+    """An empty reserve file would free no room."""
     (tmp_path / "metadata.reserve-2").touch()
     reserve.Reserve(tmp_path).lay()
     assert [file.stat().st_size for file in tmp_path.iterdir()] == [BYTES] * FILES

@@ -43,13 +43,15 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @contextmanager
 def candidate(url: str, opener: Callable[[str], MetadataStore] = open_store) -> Iterator[Leadership]:
-    """With a session of its own."""
+    """A candidate for the lead, with its own session."""
     with opener(url) as store:
         yield Leadership(Cluster(url, store, LedgerStorage("file:///nothing/is/kept/here"), Settings()))
 
 
 def until_it_leads(other: Leadership, seconds: float = 60) -> bool:
-    """Asked again when the record may have changed, and a few times a second: a session that lapses wakes nobody."""
+    """Wait until the candidate leads; False: it does not within `seconds`. Besides the watch it polls, since a lapsing session
+    wakes no watch.
+    """
     woken, deadline = threading.Event(), time.monotonic() + seconds
     with ExitStack() as stack:
         watch = other.cluster.store.watch(paths.leader(), woken.set)
@@ -74,7 +76,7 @@ def test_one_candidate_leads_until_it_ends_or_resigns(url: str) -> None:
             assert Leader.of(record).token == first.token
         assert until_it_leads(second)
         assert not third.leads()
-        third.resign()  # it has nothing to resign
+        third.resign()  # it does not lead
         assert second.leads()
         second.resign()
         assert third.leads()

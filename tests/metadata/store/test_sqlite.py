@@ -25,7 +25,7 @@ A = Key("/a", "p")
 
 
 class HandClock:
-    """Stands still until it is moved; waiting is real."""
+    """A clock that the test sets by hand. Its sleep takes real time."""
 
     def __init__(self) -> None:
         self.ms = 1_800_000_000_000
@@ -121,10 +121,10 @@ def test_a_fork_gets_connections_of_its_own(tmp_path: Path) -> None:
 
 
 class TestCommitErrors:
-    """What is known when COMMIT itself fails."""
+    """The outcome that a write reports when COMMIT itself fails."""
 
     def commit(self, monkeypatch: pytest.MonkeyPatch, store: SqliteStore, code: int, *, after: bool) -> None:
-        """Make the next COMMIT of a write fail with this code, before or after it was carried out."""
+        """Make the next COMMIT of a write fail with this code, before or after it takes effect."""
 
         class Failing(sqlite_database._Connection):
             armed = True
@@ -168,7 +168,7 @@ class TestCommitErrors:
     def test_the_write_after_an_io_error_is_known_not_to_be_done_while_the_disk_fails(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Tried as before it would be unknown again, and its caller would look and try without end."""
+        """If the second write were unknown again, its caller would read and retry without end."""
         fails = [True]
 
         class Failing(sqlite_database._Connection):
@@ -191,7 +191,7 @@ class TestCommitErrors:
 
 
 def test_a_really_full_disk(tmp_path: Path) -> None:
-    """The file may not grow beyond the pages that it has: as SQLite sees it, the disk is full."""
+    """The file may not grow beyond its pages, which SQLite treats as a full disk."""
     with SqliteStore(str(tmp_path)) as store:
         store.database.connection().execute("PRAGMA max_page_count=1")
         with pytest.raises(Unavailable, match="full"):
@@ -205,7 +205,7 @@ class TestLeases:
     def test_records_of_a_lapsed_session_vanish_and_are_purged(self, tmp_path: Path) -> None:
         clock = HandClock()
         dead = SqliteStore(str(tmp_path), clock=clock, lease_ms=10_000)
-        dead._ended.set()  # its renewing thread ends at once, as in a process that was killed
+        dead._ended.set()  # the thread that renews the lease ends, as in a killed process
         view = dead.view()
         dead.put(A, b"me", ephemeral=True, indexes=(IndexEntry("i", "k"),))
         store = SqliteStore(str(tmp_path), clock=clock)
@@ -238,7 +238,7 @@ class TestLeases:
 
 
 def look(until: Callable[[], bool], patience: threading.Event) -> None:
-    """Poll a condition that another thread brings about; ten seconds at most."""
+    """Wait until the condition is true, at most ten seconds. Another thread makes it true."""
     for _ in range(1000):
         if until():
             return
@@ -320,7 +320,7 @@ class TestPlaces:
         thread.start()
         thread.join()
         store.close()
-        assert not list(tmp_path.glob("*-wal"))  # the last connection has put all into the file
+        assert not list(tmp_path.glob("*-wal"))  # the last connection checkpoints the WAL into the file
 
     def test_a_lost_race_reports_the_version_found(self, tmp_path: Path) -> None:
         with SqliteStore(str(tmp_path)) as store, pytest.raises(BadVersion, match="/a should have version 3 but does not exist"):
@@ -329,7 +329,7 @@ class TestPlaces:
 
 @pytest.mark.parametrize(("durable", "level"), [((True,), 2), ((False,), 1), ((False, True), 2)])
 def test_a_group_is_as_durable_as_its_most_durable_write(tmp_path: Path, durable: tuple[bool, ...], level: int) -> None:
-    """Registrations and decisions are synced (2 = FULL); what may be lost with all that follows it is not (1 = NORMAL)."""
+    """Registrations and decisions are synced to disk (2 = FULL). Other writes may be lost with all later ones (1 = NORMAL)."""
     with SqliteStore(tmp_path) as store:
         store.write(*(Put(Key(f"/{i}", "p"), b"x", durable=d) for i, d in enumerate(durable)))
         assert store.database.connection().execute("PRAGMA synchronous").fetchone() == (level,)
@@ -339,7 +339,7 @@ def test_a_group_is_as_durable_as_its_most_durable_write(tmp_path: Path, durable
 def test_an_interrupt_right_after_begin_leaves_no_transaction_open(
     after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C between BEGIN and the block: the thread's next write must not find itself within a transaction."""
+    """Ctrl-C arrives between BEGIN and the block. The thread's next write must not run inside an open transaction."""
     store = SqliteStore(str(tmp_path))
     other = SqliteStore(str(tmp_path), busy_seconds=0.1)
 
@@ -366,7 +366,7 @@ def test_an_interrupt_right_after_begin_leaves_no_transaction_open(
 
 
 def test_many_first_uses_at_once(tmp_path: Path) -> None:
-    """One opener looked at the file in three reads while another made it, and took it for another program's."""
+    """A concurrent opener must not take a half-made file for one of another program."""
     together = threading.Barrier(6)
 
     def use(folder: Path) -> None:
@@ -379,12 +379,12 @@ def test_many_first_uses_at_once(tmp_path: Path) -> None:
 
 
 class TestWatches:
-    """Others act between two steps of the thread that looks for changes."""
+    """Other threads write between two steps of the thread that looks for changes."""
 
     LOOK, COMPARE = "PRAGMA data_version", "SELECT version, value, indexes FROM records"
 
     def stepped(self, monkeypatch: pytest.MonkeyPatch, acts: dict[tuple[str, str], Callable[[], object]]) -> None:
-        """Each act is done once, `before` or `after` that thread runs the SQL that it is given for."""
+        """Call each act once, `before` or `after` the watching thread runs the act's SQL."""
 
         class Stepped(sqlite_database._Connection):
             def execute(self, sql: str, *arguments: object) -> sqlite3.Cursor:

@@ -63,7 +63,8 @@ def raw(hosts: str) -> Iterator[KazooClient]:
 
 
 def expire(store: ZooKeeperStore) -> None:
-    """End its session on the server, and wait until it knows: another connection takes the session over and closes it.
+    """End the session of the store on the server, and wait until the store knows. Another connection takes the session over and
+    closes it.
 
     Taking it over ends the store's own connection. The store connects again, and takes the session back if the close is late.
     """
@@ -164,7 +165,7 @@ class TestAway:
 
 
 def test_a_connection_that_is_not_answered_leaves_time_for_another(proxy: TcpProxy, root: str, store: ZooKeeperStore) -> None:
-    """A server that is starting may accept one and forget it."""
+    """A starting server may accept a connection and never answer it."""
     store.put(A, b"a", expect=ABSENT)
     proxy.mute()
     with ZooKeeperStore(proxy.hosts, root) as far:
@@ -172,15 +173,15 @@ def test_a_connection_that_is_not_answered_leaves_time_for_another(proxy: TcpPro
 
 
 def test_a_server_that_answers_slowly_is_reached(proxy: TcpProxy, root: str, store: ZooKeeperStore) -> None:
-    """The first connection is given up after 2 s, the next one not before 4."""
+    """The first connection times out after 2 s, the next one after 4 s."""
     session = Session(proxy.hosts, root, clock=SystemClock(), connect_seconds=8, session_seconds=10)
-    with proxy.delay(1.2):  # either way
+    with proxy.delay(1.2):  # in each direction
         assert session.client().connected
     session.close()
 
 
 def test_numbers_are_not_used_again_after_the_server_began_again(tmp_path: Path) -> None:
-    """Killed, too: what was acknowledged is in its log on disk."""
+    """The server is stopped, then killed. Acknowledged numbers are in its log on disk."""
     with ZooKeeperServer(tmp_path) as server, ZooKeeperStore(server.hosts, "/again") as store:
         numbers: list[int] = []
         for end in (server.stop, server.kill):
@@ -232,7 +233,7 @@ class TestEras:
                 assert store.view().scan(paths.Prefix(f"/ev/{name}", name).range()) == records
 
     def test_a_skip_that_is_near_opens_no_era(self, zookeeper: ZooKeeperServer, root: str, store: ZooKeeperStore) -> None:
-        """Migrations of persistent topics skip: an era for each would be a folder more in every list of the log, for ever."""
+        """Each migration of a persistent topic skips numbers. An era for each would add a folder to every later list of the log."""
         before = store.append(LOG, b"it knows where the sequence stands")
         with ZooKeeperStore(zookeeper.hosts, root) as other:
             for to in (1_000, 6_000, 5_000):
@@ -270,7 +271,9 @@ class TestEras:
             assert store.append(LOG, b"x").number == ERA_SIZE + 1
 
     def test_a_list_over_eras_is_one_round_trip(self, zookeeper: ZooKeeperServer, root: str, store: ZooKeeperStore) -> None:
-        """From the second one on: the log of a cluster that was restored, or whose topics were migrated, is listed at each read."""
+        """A log has several eras after a restore or migrations, and every read lists it. Only the first list takes a second round
+        trip.
+        """
         made = [store.append(LOG, b"x")]
         with ZooKeeperStore(zookeeper.hosts, root) as other:
             for to in (10**6, 10**11):
@@ -345,7 +348,7 @@ class TestZnodes:
 
 
 def requests(store: ZooKeeperStore, act: Callable[[], object]) -> int:
-    """How many requests it sends: the client numbers them."""
+    """Count the requests that `act` sends, by the client's request numbers."""
     connection = store._session.client()._connection
     before = connection._xid
     act()
@@ -364,15 +367,15 @@ class TestWatches:
             store.append(LOG, b"x")
             assert key_woken.wait(10)
             assert log_woken.wait(10)
-            far.view().get(A)  # connected again: the watches are set
+            far.view().get(A)  # the client is connected again, and has set its watches
         for watch in watches:
             watch.close()
 
     def test_more_watches_than_a_socket_pair_takes_wake_ups(
         self, far: ZooKeeperStore, proxy: TcpProxy, store: ZooKeeperStore
     ) -> None:
-        """They are all set again by the thread that would have to read those, of 278 at most: a stream over 276 segments hung for
-        ever (cluster suite, --faults 100 --seed 13, fault 51: docs/correctness.md).
+        """After a reconnect one thread sets all watches again, and it also reads the wake-ups. A socket pair takes 278 of them, so
+        a stream over 276 segments hung (docs/correctness.md, cluster suite, --faults 100 --seed 13, fault 51).
         """
         woken = threading.Event()
         watches = [far.watch(paths.segment_events(f"segment://public/default/t/{i}"), lambda: None) for i in range(400)]

@@ -84,7 +84,7 @@ def authority(folder: Path, name: str) -> None:
 
 
 def certificate(folder: Path, name: str, by: str, names: str) -> None:
-    """`name.pem` and `name.key`; `both-name.pem` has the key too, as the server takes it."""
+    """Make `name.pem` and `name.key`, and `both-name.pem` with both of them, for a server."""
     openssl(folder, "req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
     (folder / f"{name}.ext").write_text(f"subjectAltName={names}\n")
     signed = ("-CA", f"{by}.pem", "-CAkey", f"{by}.key", "-CAcreateserial", "-extfile", f"{name}.ext", "-days", "2")
@@ -112,7 +112,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Secure:
-    """One server: a plain port and one with TLS, SASL on both."""
+    """A server with a plain port and a TLS port, SASL on both."""
 
     server: ZooKeeperServer
     tls_hosts: str
@@ -146,7 +146,7 @@ def secure(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 
 @pytest.fixture(scope="module")
 def careless(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
-    """It takes credentials and makes nothing of them: no provider for SASL, and it asks for no certificate."""
+    """A server that ignores credentials: it has no SASL provider and asks for no certificate."""
     (port,) = free_ports(1)
     settings = {"ssl.clientAuth": "none", "secureClientPort": str(port)}
     with serve(tmp_path_factory.mktemp("careless"), files, **settings) as server:
@@ -159,14 +159,14 @@ def chroot(request: pytest.FixtureRequest) -> str:
 
 
 class Environment:
-    """The variables of ZooKeeper, and nothing else of them."""
+    """The environment variables for ZooKeeper."""
 
     def __init__(self, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._files, self._monkeypatch = files, monkeypatch
         self.only()
 
     def only(self, **values: str) -> None:
-        """By their names without the prefix; AUTH="" is as unset."""
+        """Set these variables, given without their prefix, and unset all others. AUTH="" counts as unset."""
         for name in VARIABLES:
             self._monkeypatch.delenv(name, raising=False)
         for name, value in values.items():
@@ -192,7 +192,7 @@ def environment(files: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
 
 
 def commit_and_read_back(url: str, ledgers: Path) -> None:
-    """Make a cluster, commit, and read in a second session, which knows only the URL."""
+    """Make a cluster, commit, and read in a second session that knows only the URL."""
     with connect(url, ledgers=ledgers.as_uri()) as cluster:
         cluster.topics.create("t", segments=2, key="k")
         with cluster.begin(app="a", version=1) as txn:
@@ -206,7 +206,7 @@ def commit_and_read_back(url: str, ledgers: Path) -> None:
 
 
 def closed_to_everyone_else(secure: Secure, url: str, scheme: str) -> None:
-    """Every znode of the cluster belongs to somebody of that scheme, and an anonymous session can do nothing with it."""
+    """Check that every znode of the cluster has an owner of this scheme, and that an anonymous session cannot use it."""
     root = hosts_and_root(url)[1]
     with open_store(url) as store:
         assert isinstance(store, ZooKeeperStore)
@@ -235,7 +235,7 @@ def closed_to_everyone_else(secure: Secure, url: str, scheme: str) -> None:
 
 
 def refused(url: str, *says: str) -> str:
-    """Opening the cluster is a ConfigurationError, soon, that says all this and no secret."""
+    """Check that opening the cluster quickly raises a ConfigurationError with these texts and without secrets. Return its text."""
     began = time.monotonic()
     with pytest.raises(ConfigurationError) as caught:
         connect(url)
@@ -251,8 +251,8 @@ def refused(url: str, *says: str) -> str:
 
 @contextmanager
 def relay(port: int, context: ssl.SSLContext | None, *, break_first: bool = False) -> Iterator[str]:
-    """`host:port` in front of a plain port. With a context a TLS terminator, as meshes and stunnel are: it sends what it has read
-    at once, many replies in one record of TLS. `break_first`: its first connection ends when, connected, the client says more.
+    """Yield the `host:port` of a relay to a plain port. With a context it terminates TLS, as meshes and stunnel do, and sends many
+    replies in one TLS record. `break_first`: the first connection closes at the client's first request after connecting.
     """
     loop, up, where, breaks = asyncio.new_event_loop(), threading.Event(), list[int](), [break_first]
 
@@ -320,7 +320,7 @@ class TestTls:
         environment.tls(TLS_KEY=environment.file("sealed.key"), AUTH_FILE=str(tmp_path / "auth"))
         with open_store(f"zk://{secure.tls_hosts}{chroot}") as store:
             store.put(A, b"x")
-        environment.only(AUTH="digest:ann:hunter2")  # each of the two identities is let in
+        environment.only(AUTH="digest:ann:hunter2")  # each identity alone is accepted
         with open_store(f"zk://{secure.hosts}{chroot}") as store:
             assert store.view().get(A)
 
@@ -347,7 +347,7 @@ class TestTls:
             began = time.monotonic()
             for _ in range(20):
                 assert len(store._session.flight([stat(chroot)] * 100)) == 100
-            assert time.monotonic() - began < 2 * QUICK  # left-over replies would wait for the next ping, some 3 s each time
+            assert time.monotonic() - began < 2 * QUICK  # a reply left in the buffer would wait for the next ping, about 3 s
 
     def test_certificates_that_are_not_trusted(self, secure: Secure, environment: Environment, chroot: str) -> None:
         url = f"zk://{secure.tls_hosts}{chroot}"
@@ -384,7 +384,7 @@ class TestTls:
                 connections.create_connection((LOCAL, proxy.port), LOCAL, 5.0).close()
                 assert connections.refusal is None
             proxy.mute(0)
-            for _ in range(PROBES - 1):  # here it may be busy, too
+            for _ in range(PROBES - 1):  # the server may be busy now
                 connections.create_connection((LOCAL, proxy.port), LOCAL, 5.0).close()
                 if connections.refusal is not None:
                     break
@@ -460,7 +460,7 @@ class TestSasl:
     def test_a_late_caller_does_not_wait_for_an_abandoned_connection(
         self, secure: Secure, monkeypatch: pytest.MonkeyPatch, environment: Environment, chroot: str
     ) -> None:
-        """kazoo shows AUTH_FAILED for a moment only, then CLOSED, which is also how a client begins."""
+        """kazoo shows AUTH_FAILED only for a moment. Then it shows CLOSED, which is also its state before connecting."""
         environment.sasl()
         failed = threading.Event()
         hears = Session._state_changed
@@ -471,7 +471,7 @@ class TestSasl:
                 failed.set()
 
         class Late(threading.Condition):
-            """Who waits comes to look only when all is over."""
+            """A condition whose waiter checks its predicate only after AUTH_FAILED has passed."""
 
             def wait_for(self, predicate: Any, timeout: float | None = None) -> Any:
                 first = not failed.is_set()
@@ -479,7 +479,7 @@ class TestSasl:
                     self.release()
                     assert failed.wait(QUICK)
                     while predicate.args[0].client_state == KeeperState.AUTH_FAILED:
-                        time.sleep(0.001)  # the state itself is what is waited for
+                        time.sleep(0.001)  # the test waits for the next state
                     self.acquire()
                 return super().wait_for(predicate, timeout)
 
@@ -526,7 +526,7 @@ class TestSasl:
     def test_without_pure_sasl(self, secure: Secure, monkeypatch: pytest.MonkeyPatch, environment: Environment) -> None:
         environment.sasl()
         for name in ("puresasl", "puresasl.mechanisms"):
-            monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
+            monkeypatch.setitem(sys.modules, name, None)  # as if not installed
         refused(f"zk://{secure.hosts}/none", "pure-sasl", "extra sasl", "pip install 'txnsegment[sasl]'")
 
 
@@ -570,7 +570,7 @@ class TestSecrets:
             commit_and_read_back(url, tmp_path)
         logging.getLogger("kazoo").setLevel(logging.NOTSET)
         told = "\n".join(f"{record.getMessage()} {record.args!r} {record.exc_text}" for record in caplog.records)
-        assert "Sending request" in told  # kazoo does log what it sends
+        assert "Sending request" in told  # kazoo logs its requests
         assert "hunter2" not in told
 
         source = DefaultSource({"serviceUrl": url, "topic": "t"})
@@ -589,7 +589,7 @@ class TestSecrets:
 
     @pytest.mark.slow
     def test_spark_shows_none(self, secure: Secure, environment: Environment, chroot: str, tmp_path: Path) -> None:
-        """A real job: its plans, its output and its event log."""
+        """A Spark job prints no secret in its plans, its output and its event log."""
         environment.tls(SASL_MECHANISM="DIGEST-MD5", SASL_USERNAME="ann", SASL_PASSWORD=SECRET, AUTH="digest:ann:hunter2-of-digest")
         url, log = f"zk://{secure.tls_hosts}{chroot}", tmp_path / "log"
         log.mkdir()

@@ -17,7 +17,7 @@ from tests.support.bench import Bench, T, U
 
 
 def _other_part(data: bytes) -> bytes:
-    """Still a manifest, of the same length, but of other rows."""
+    """Return a manifest of the same length with another number of rows."""
     whole = json.loads(data)
     part = next(iter(whole.values()))["parts"][0]
     part["rows"] += 1
@@ -63,7 +63,7 @@ def test_a_damaged_manifest_is_an_error_that_names_the_manifest(name: str, monke
 
 
 def test_a_registration_without_checksum_is_read_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a cluster that an older version wrote to."""
+    """An older version wrote the registration."""
     monkeypatch.setattr(coordinator, "MAX_INLINE", 1)
     bench = Bench()
     bench.party().coordinator.commit(bench.work(1))
@@ -75,8 +75,8 @@ def test_a_registration_without_checksum_is_read_as_before(monkeypatch: pytest.M
 
 
 def test_a_manifest_that_a_reader_has_planned_from_stays_for_the_grace_period(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last registration of an idle cluster stays in the log, and its manifest grows older than the orphan age (simulator, kind
-    compacting, seed 600184): who has listed the log reads it, though the next commit has it folded and dropped meanwhile.
+    """The manifest of an idle cluster's last registration may be older than the orphan age. A reader has listed the registration.
+    Meanwhile another commit lets a sweep fold and drop it (simulator, kind compacting, seed 600184).
     """
     monkeypatch.setattr(coordinator, "MAX_INLINE", 0)
     bench = Bench()

@@ -34,7 +34,9 @@ from txnsegment import connect
 
 
 class Breaking:
-    """The policy of a store: `deciding` is called with the CAS that decides a transaction. While `away`, nobody answers."""
+    """A fault policy of a store: `deciding` is called with the CAS that decides a transaction. While `away`, the store answers no
+    call.
+    """
 
     def __init__(self) -> None:
         self.away = False
@@ -118,11 +120,11 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperSer
 
 
 def test_zookeeper_is_lost_at_the_deciding_cas(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
-    """The line breaks when the deciding CAS is answered, and stays broken."""
+    """The reply to the deciding CAS is lost, and the connection stays broken."""
     url, settings = f"zk://{zookeeper.hosts}/lost", Settings()
     setup = Face(client(open_cluster(url, ledgers=f"file://{tmp_path}/ledgers", settings=settings)))
     setup.topics.create("t")
-    first = setup.begin()  # makes the folders, so that the deciding CAS is one request
+    first = setup.begin()  # creates the folders, so that the deciding CAS is one request
     first.append("t", rows(1))
     first.commit()
     failed: list[BaseException] = []
@@ -133,7 +135,7 @@ def test_zookeeper_is_lost_at_the_deciding_cas(zookeeper: ZooKeeperServer, tmp_p
 
         def breaks(write: Callable[[], list[Record | None]]) -> list[Record | None]:
             broken.enter_context(proxy.drop_replies())
-            inner._session._connect_seconds = 0.1  # nobody answers any more, however long he is waited for
+            inner._session._connect_seconds = 0.1  # no server answers
             return write()
 
         breaking.deciding = breaks
@@ -165,7 +167,9 @@ def test_zookeeper_is_lost_at_the_deciding_cas(zookeeper: ZooKeeperServer, tmp_p
 
 
 def test_a_random_application_never_opens_twice(breaking: tuple[Face, Breaking, str]) -> None:
-    """Its record goes just before its header: afterwards nobody can say that the first try committed, and so nothing is done."""
+    """The sweep deletes the application record just before the header. Then the outcome of the first try is unknown, so the second
+    commit must not open.
+    """
     face, store, url = breaking
     store.deciding = store.lose_reply_and_go_away
     txn = face.begin()
@@ -189,7 +193,7 @@ def test_a_random_application_never_opens_twice(breaking: tuple[Face, Breaking, 
 
 
 def test_a_random_application_that_certainly_failed_runs_again(breaking: tuple[Face, Breaking, str]) -> None:
-    """Nothing was decided: committing again opens again, whatever record of the first try is left."""
+    """The first try certainly did not commit. A second commit opens again, even if a record of the first is left."""
     face, store, url = breaking
     txn = face.begin()
     txn.append("t", rows(3))
@@ -203,7 +207,9 @@ def test_a_random_application_that_certainly_failed_runs_again(breaking: tuple[F
 
 
 def test_a_retried_write_set_whose_application_is_absent() -> None:
-    """The same in the coordinator, at every moment of the forgetting."""
+    """The application record expires after the commit. A retried commit in the coordinator then has an unknown outcome, and writes
+    no row.
+    """
     bench = Bench()
     work = bench.work(random=True, app="r")
     bench.party().coordinator.commit(work)
@@ -235,7 +241,7 @@ def test_a_write_without_a_key_cannot_commit_into_a_topic_that_got_one(breaking:
 
 
 def test_the_key_is_set_at_every_moment_of_a_commit() -> None:
-    """Rows without a key lie before everything that was routed by it, or nowhere."""
+    """Rows without a key precede all rows that were routed by it, or are not committed."""
     k, refused = 0, 0
     while True:
         bench = Bench()

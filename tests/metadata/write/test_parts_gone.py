@@ -20,7 +20,9 @@ P = "persistent://public/default/p"
 
 
 def test_files_that_a_sweep_took_while_the_clock_was_ahead_are_not_committed() -> None:
-    """The clock leaps by more than the orphan age and comes back between staging and committing; nothing else tells of it."""
+    """Between staging and committing the clock leaps ahead by more than the orphan age, and comes back. Only the missing files show
+    it.
+    """
     bench = Bench()
     bench.party().coordinator.commit(bench.work(1))
     before = bench.read()
@@ -66,7 +68,7 @@ def test_many_files_are_counted_and_some_named() -> None:
 
 @pytest.mark.parametrize(("topic", "plain"), [("t", False), (P, False), (P, True)])
 def test_rows_that_were_staged_without_their_volume_are_not_committed(tmp_path: Path, topic: str, plain: bool) -> None:
-    """What is left where it was mounted is an empty folder. A producer stages its rows anew when the volume is back."""
+    """An unmounted volume leaves an empty folder at its mount point. A producer stages its rows again when the volume is back."""
     with connect(f"file://{tmp_path}/c") as cluster:
         cluster.topics.create(topic, schema="n bigint")
         producer = cluster.producer(topic, plain=plain)

@@ -45,7 +45,7 @@ def work(one: Client, topic: str, version: int, parts: int = 1) -> WriteSet:
 
 
 def trips(one: Client, count: Callable[[], int]) -> list[int]:
-    """Of warm commits: 1 to 64 segments, 1 and 50 parts, over more than two blocks of transaction ids."""
+    """Return the round trips of warm commits: of 1 to 64 segments and of 1 and 50 parts, beyond two blocks of transaction ids."""
     found = []
     for segments in (1, 4, 64):
         topic = f"t{segments}"
@@ -54,14 +54,14 @@ def trips(one: Client, count: Callable[[], int]) -> list[int]:
             todo = work(one, topic, version, parts=50 if version == 7 else 1)
             before = count()
             assert one.coordinator.commit(todo).number
-            if version > 1:  # the first ones make folders and learn eras
+            if version > 1:  # the first commits create folders and read eras
                 found.append(count() - before)
             _finished(one)
     return found
 
 
 def _finished(one: Client) -> None:
-    """Until the background has done what the commit left to it."""
+    """Wait for the background work of the commit."""
     done = threading.Event()
     one.coordinator.aftermath(done.set)
     assert done.wait(30)
@@ -80,7 +80,7 @@ def test_a_commit_and_a_read_keep_to_their_round_trips_on_sqlite(tmp_path: Path)
 
 
 def test_a_commit_and_a_read_keep_to_their_round_trips_on_zookeeper(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
-    """Counts what really goes over the wire: flights of reads, and multis, with everything that a write must look up first."""
+    """Counts the requests on the wire: flights of reads, and multis, including all reads that precede a write."""
     url, settings = f"zk://{zookeeper.hosts}/trips", Settings(txn_id_block=BLOCK)
     open_cluster(url, ledgers=f"file://{tmp_path}/ledgers", settings=settings).close()
     store = ZooKeeperStore(*hosts_and_root(url))
@@ -118,5 +118,5 @@ def test_a_topic_has_as_many_segments_as_fit_its_record(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=f"from 1 to {MAX_SEGMENTS}") as refused:
         one.topics.create(topic_name("more"), segments=MAX_SEGMENTS + 1)
     assert not isinstance(refused.value, ValueTooLarge)
-    assert 3 * size < 768 * 1024, size  # room for all of them to split
+    assert 3 * size < 768 * 1024, size  # room to split all segments
     one.close()

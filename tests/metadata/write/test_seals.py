@@ -22,7 +22,7 @@ def _layout(bench: Bench, topic: str) -> Layout:
 
 
 def _seal(bench: Bench, topic: str, why: str, children: tuple[int, ...], count: int = 1) -> int:
-    """A seal of the first `count` segments, by somebody who died before the layout."""
+    """Append a seal of the first `count` segments, as a process that crashed before it changed the layout."""
     party = bench.party()
     found = party.topics.get(topic_name(topic))
     seal = Registration(
@@ -64,7 +64,7 @@ def test_the_files_of_a_deleted_topic_stay_for_the_grace_period(made_again: bool
         party.topics.create(topic_name(U))
     bench.old()
     party.sweeper.sweep()
-    party.coordinator.commit(bench.work(2, topics=(T,)))  # the newest record of the log is another's
+    party.coordinator.commit(bench.work(2, topics=(T,)))  # the log's newest record is another registration
     party.sweeper.sweep()
     bench.clock.now += max(bench.settings.orphan_age_ms, bench.settings.grace_period_ms // 2) + 1
     delete_orphans(party.cluster)
@@ -82,7 +82,7 @@ def test_the_files_of_a_deleted_topic_stay_for_the_grace_period(made_again: bool
 
 
 def test_deleting_and_making_again_many_times() -> None:
-    """Ids go on, the layout does not grow, the guard is the newest deletion that was forgotten."""
+    """Segment ids increase. The layout does not grow. The trim guard is the newest deletion that has left the layout."""
     bench = Bench()
     party = bench.party()
     guards: list[int] = []
