@@ -67,8 +67,8 @@ def commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int,
 
 
 def abort(client: Client, plan: WritePlan, identity: Identity, messages: Sequence[Staged | None]) -> None:
-    """End the transaction of a write that Spark gave up: after a commit that raised, possibly in a new process, and possibly long
-    after a successor took over.
+    """End the transaction of a write that Spark gave up. Spark calls this after a commit that raised. The call may come in a new
+    process, and long after a later attempt took over.
 
     Aborts only an OPEN header of this attempt, and deletes no file. If a task did not report, no commit was tried, and there
     is nothing to end.
@@ -82,29 +82,29 @@ def abort(client: Client, plan: WritePlan, identity: Identity, messages: Sequenc
 
 
 def staged_for(plan: WritePlan, staged: Sequence[Staged]) -> TopicName:
-    """The topic that the tasks staged rows for, or the plan's topic if there are no rows. Tasks and driver plan separately, so
+    """Return the topic that the tasks staged rows for. Without rows, return the plan's topic. Tasks and driver plan separately, so
     the topic may have been migrated between the two plans.
     """
     return next((topic_of(segment) for message in staged for segment, _ in message.parts), plan.topic)
 
 
 def _coordinator(client: Client, topic: TopicName) -> CoordinatorProvider:
-    """The coordinator of the topic's transaction model. If the topic was migrated after staging, that coordinator redirects the
-    rows.
+    """Return the coordinator of the topic's transaction model. If the topic was migrated after the rows were staged, the
+    coordinator redirects them to the successor.
     """
     return Providers(client).by_model(model_of(topic)).coordinator
 
 
 def claim(identity: Identity, staged: Sequence[Staged]) -> Claim:
-    """The version and attempt of this write. `attempt` is a digest of the commit messages, so that commit and abort of one
-    attempt have the same. Batch writes in `foreachBatch` carry their query's id, too.
+    """Return the version and attempt of this write. `attempt` is a digest of the commit messages, so the commit and the abort of
+    one attempt have the same digest. A batch write in `foreachBatch` has the id of its query, too.
     """
     digest = hashlib.sha256("\n".join(sorted(m.staging_id for m in staged)).encode()).hexdigest()[:32]
     return Claim(identity.version, query(staged), digest, identity.streaming, identity.accepts_loss)
 
 
 def reported(messages: Sequence[Staged | None]) -> list[Staged]:
-    """The reports of all tasks. Raises TxnConflict if a task did not report."""
+    """Return the reports of all tasks. Raises TxnConflict if a task did not report."""
     staged = [m for m in messages if m is not None]
     if len(staged) != len(messages):
         raise TxnConflict("A task did not report what it staged.", advice="Spark must not commit such a write; run it again.")
@@ -112,8 +112,8 @@ def reported(messages: Sequence[Staged | None]) -> list[Staged]:
 
 
 def agreed_key(plan: WritePlan, staged: Sequence[Staged]) -> str | None:
-    """The column that the tasks routed rows by. Opening the transaction checks that it is still the topic's key. Raises
-    TxnConflict if the tasks routed by different columns.
+    """Return the column by which the tasks routed rows. The check that the topic still has this key is made when the transaction is
+    opened. Raises TxnConflict if the tasks routed by different columns.
     """
     keys = {m.key for m in staged if m.parts}
     if len(keys) > 1:
@@ -135,5 +135,5 @@ def _app(identity: Identity, staged: Sequence[Staged]) -> str:
 
 
 def query(staged: Sequence[Staged]) -> str | None:
-    """The id of the streaming query that the tasks ran for; None for a batch write outside `foreachBatch`."""
+    """Return the id of the streaming query that the tasks ran for; None for a batch write outside `foreachBatch`."""
     return next((m.query_id for m in staged if m.query_id is not None), None)

@@ -266,7 +266,7 @@ class WriteOptions:
         )
 
     def for_tasks(self) -> TaskOptions:
-        """The part of the options that is pickled to executors."""
+        """Return the part of the options that is pickled to executors."""
         return TaskOptions(self.topic, self.key_column, self.compression, self.entry_bytes, self.entry_rows)
 
 

@@ -48,7 +48,8 @@ class WritePlan:
 
 
 def plan_write(client: Client, options: WriteOptions, schema: StructType) -> WritePlan:
-    """Plan a write: find the topic, or create it if the options allow that, and check that it can take the rows. Idempotent.
+    """Plan a write: find the topic, and check that it can take the rows. A missing topic is created if the options allow that.
+    Idempotent.
 
     Raises SchemaError, OptionError, TopicNotFound.
     """
@@ -75,9 +76,9 @@ def plan_write(client: Client, options: WriteOptions, schema: StructType) -> Wri
 
 
 def where_to(client: Client, options: WriteOptions) -> TopicName:
-    """The topic that the name stands for now: a migrated `persistent://` name stands for its successor `topic://`, and a new one
-    for a `topic://` if its namespace says so. Raises OptionError for routing options with a marker-based topic, which has one
-    log.
+    """Return the topic that the given name stands for now. A migrated `persistent://` name stands for its successor `topic://`. A
+    `persistent://` name that does not exist stands for a `topic://` if its namespace creates new topics as `topic://`. Raises
+    OptionError for routing options with a marker-based topic, which has one log and no segments.
     """
     name = Providers(client).resolve(str(options.topic))
     if isinstance(name, PersistentName) and options.routing:
@@ -90,7 +91,9 @@ def where_to(client: Client, options: WriteOptions) -> TopicName:
 
 
 def _ensure(client: Client, options: WriteOptions, name: TopicName, schema: StructType) -> Topic:
-    """The topic, created if the options allow that. Raises TopicNotFound, OptionError for a column that cannot be a key."""
+    """Return the topic. If it does not exist, create it, provided that the options allow that. Raises TopicNotFound, OptionError
+    for a column that cannot be a key.
+    """
     if isinstance(name, PersistentName):
         made = client.instream.topics.ensure(name, schema=schema, create=options.auto_create)
         return Topic(made.name, made.layout, made.record)
@@ -106,7 +109,7 @@ def _ensure(client: Client, options: WriteOptions, name: TopicName, schema: Stru
 
 
 def _plan_values(client: Client, options: WriteOptions, schema: StructType) -> WritePlan:
-    """The plan of a write whose rows are Avro values, by a version of the topic's schema."""
+    """Return the plan of a write whose rows are Avro values, by a version of the topic's schema."""
     if [(f.name, f.dataType) for f in schema] != [("value", BinaryType())]:
         raise SchemaError(
             f"With valueFormat=avro a write has one column, value (binary), and not {schema.simpleString()}.",

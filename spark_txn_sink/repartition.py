@@ -51,7 +51,7 @@ def repartition_by_segment(df: DataFrame, topic: str, **options: object) -> Data
 
 
 def _to_be_made(name: TopicName, segments: int) -> Sequence[Target]:
-    """The segments that the write will create the topic with."""
+    """Return the segments with which the write will create the topic."""
     ranges = even_ranges(segments)
     if isinstance(name, PersistentName):
         return [Target(str(name), r) for r in ranges]

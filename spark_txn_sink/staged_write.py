@@ -16,8 +16,9 @@ from spark_txn_sink.staging import Staged
 
 @dataclass(frozen=True)
 class StagedWrite:
-    """One such write. It begins on the driver when Spark plans the write. It ends in the process in which Spark commits or
-    aborts, which opens the storage and no metadata store. `order`: its place among the writes of the transaction.
+    """One write of a transaction. It begins on the driver when Spark plans the write. It ends in the process in which Spark commits
+    or aborts the write. That process opens the storage but no metadata store. `order`: the number of writes of the transaction
+    that began before this one.
     """
 
     plan: WritePlan
@@ -27,8 +28,8 @@ class StagedWrite:
 
     @classmethod
     def begin(cls, plan: WritePlan, token: str, write: str) -> StagedWrite:
-        """Begin a write in the transaction of `token`. Raises TxnConflict if this cluster has no such transaction, or if it is
-        ending.
+        """Begin a write in the transaction of `token`. Raises TxnConflict if this cluster has no such transaction, or if the
+        transaction takes no more writes.
         """
         return cls(plan, token, write, StagingArea(LedgerStorage(plan.storage_uri), token).begin(write, str(plan.topic)))
 

@@ -123,8 +123,8 @@ def _writer(
 
 @dataclass(frozen=True)
 class _Task:
-    """`start`: the first segment of this task's round robin. `query_id`: the streaming query that the task runs for; None in
-    batch writes outside `foreachBatch`.
+    """A Spark task. `start`: the first segment of this task's round robin. `query_id`: the streaming query that the task runs for;
+    None in batch writes outside `foreachBatch`.
     """
 
     start: int
@@ -134,7 +134,7 @@ class _Task:
 
     @classmethod
     def now(cls) -> _Task:
-        """The current Spark task. Outside of tasks (in tests): the first task of a batch."""
+        """Return the current Spark task. Outside of Spark (in tests) this is the first task of a batch."""
         context = TaskContext.get()
         if context is None:
             return cls(0, None)

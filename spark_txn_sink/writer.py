@@ -21,8 +21,9 @@ Messages = Sequence[WriterCommitMessage | None]
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """One `df.write.format("txnsegment").mode("append").save()`: a transaction of its own or, with txnStaging, a part of one over
-    several topics. Spark pickles it to the tasks and to the committing process.
+    """The writer of one `df.write.format("txnsegment").mode("append").save()`. The write is a transaction of its own. With
+    txnStaging it is a part of a transaction over several topics. Spark pickles the writer to the tasks and to the committing
+    process.
     """
 
     def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:
@@ -55,8 +56,8 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """One micro-batch of `df.writeStream.format("txnsegment")`. Spark makes one instance in the tasks' process and one in the
-    committing process.
+    """The writer of one micro-batch of `df.writeStream.format("txnsegment")`. Spark makes one instance in the process of the tasks
+    and one in the committing process.
     """
 
     def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:

@@ -46,7 +46,9 @@ def connect(service_url: str | None = None, *, ledgers: str | None = None) -> Cl
 
 
 class Cluster:
-    """An open cluster, also a context manager. The end of the block waits for the background work of commits, then disconnects."""
+    """An open cluster, also a context manager. At the end of its block it waits for the background work of commits, then
+    disconnects.
+    """
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -94,7 +96,7 @@ class Cluster:
     def transaction(
         self, *, app: str | None = None, version: int | None = None, timeout: timedelta | float | None = None
     ) -> SparkTransaction:
-        """A transaction over several Spark writes, for a `with` block; the end of the block commits it.
+        """Return a transaction over several Spark writes, for a `with` block; the end of the block commits it.
 
             with cluster.transaction() as txn:
                 df.write.format("txnsegment").mode("append").options(**txn.options).save("orders")
@@ -117,7 +119,7 @@ class Cluster:
         value_format: str = "columns",
         schema_version: int | None = None,
     ) -> Consumer:
-        """A consumer of one or several topics (or segments), which starts at the cursors of a subscription.
+        """Return a consumer of one or several topics (or segments), which starts at the cursors of a subscription.
 
         `start`: creates the subscription at this place on each topic that does not have it: `earliest`, `latest`, a log
         number, or a datetime with a time zone. Without `start` a missing subscription is an error. `columns`: the columns to
@@ -140,7 +142,7 @@ class Cluster:
         plain: bool = False,
         max_waiting: int = 1_000_000,
     ) -> Producer:
-        """A producer of rows for one topic, which commits them transaction by transaction.
+        """Return a producer of rows for one topic, which commits them transaction by transaction.
 
         `value_format="avro"`: rows are Avro bytes, by the version of the topic's schema that is the latest now, or by
         `schema_version`. `plain` (marker-based topics, `persistent://`, only): rows are sent outside of transactions. Each
@@ -160,8 +162,8 @@ class Cluster:
         )
 
     def snapshot(self, topic: str | Sequence[str] | None = None, **options: object) -> str:
-        """The current state of one topic, or of several together, as a value of `endingOffsets`. Every batch read and `scan` that
-        ends there sees the same rows, at any later time. (Delta Lake: `versionAsOf`; Iceberg: a snapshot id.)
+        """Return the current state of one topic, or of several together, as a value of `endingOffsets`. Every batch read and `scan`
+        that ends there sees the same rows, at any later time. (Delta Lake: `versionAsOf`; Iceberg: a snapshot id.)
 
             state = cluster.snapshot(["orders", "payments"])
             spark.read.format("txnsegment").option("endingOffsets", state).load("orders")

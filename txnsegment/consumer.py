@@ -40,8 +40,8 @@ _DELETED_ADVICE = (
     "the consumer continues without these rows."
 )
 IDLE_SECONDS = 1.0
-"""An idle consumer reads the logs again after this time, since wake-ups may be lost; UNDECIDED_SECONDS while a transaction is
-undecided.
+"""After this time in seconds an idle consumer reads the logs again, since wake-ups may be lost. While a transaction is undecided
+the time is UNDECIDED_SECONDS.
 """
 UNDECIDED_SECONDS = 0.05
 
@@ -89,7 +89,7 @@ class Consumer:
         self._given_before: dict[str, Row] = {}
         """The end of the last row that was delivered before the last rewind, by segment."""
         self._floor: dict[str, Row] = {}
-        """The end of the cumulative acks that are in effect, by segment."""
+        """By segment, the end of the cumulative acks that are in effect."""
         self._floors: dict[Transaction, dict[str, Row]] = {}
         """The end of the cumulative acks that take effect with the commit of a transaction, by transaction and segment."""
         self._next: deque[tuple[Feed, Reading]] = deque()
@@ -129,8 +129,8 @@ class Consumer:
         self._rewind_due = self._skipped = False
 
     def _drop(self, skipped: bool) -> None:
-        """Note that a transaction with acks of this consumer ended without a commit, or that its commit was skipped. This does no
-        I/O, so that the `abort` that calls it cannot fail for it.
+        """Note that a transaction with acks of this consumer ended without a commit, or that its commit was skipped.
+        `Transaction.abort` calls this, so it does no I/O that could fail.
         """
         self._rewind_due = True
         self._skipped = self._skipped or skipped
@@ -195,7 +195,7 @@ class Consumer:
         return self._ahead
 
     def _more(self) -> Iterator[Batch] | None:
-        """Return the new batches of the next feed with new rows; None if no feed has any. All logs are read together, then each
+        """Return the new batches of the next feed that has new rows; None if no feed has any. All logs are read together. Then each
         feed delivers its rows before the logs are read again.
         """
         if not self._next:
@@ -239,7 +239,7 @@ class Consumer:
 
     def _not_again(self, reading: Reading) -> dict[str, Rows]:
         """Return the rows, by segment, that must not be delivered: those acknowledged when the feeds began, and those delivered
-        since. After an error delivered rows may stand above `Feed.after`.
+        since then. After an error some delivered rows may lie above `Feed.after`.
         """
         found = dict(self._feeds.done)
         for segment in (*reading.segments, *reading.gone):
@@ -248,7 +248,7 @@ class Consumer:
         return found
 
     def _wanted(self) -> pa.Schema | None:
-        """Return the current columns; a new column shows from the next batch on. None if no topic has a schema."""
+        """Return the current columns of the topics; None if no topic has a schema. A new column appears from the next batch on."""
         topics = sorted((topic for feed in self._feeds for topic in feed.reading.topics), key=lambda topic: str(topic.name))
         full: StructType | None = full_schema(self._client, topics)
         if full is None:
@@ -275,8 +275,8 @@ class Consumer:
         )
 
     def _behind(self, segment: str, row: Row) -> Row:
-        """Return the end of the last visible row before a ledger's first row. The positions between them are empty for ever. The
-        span of the first row covers them, so that acks of consecutive rows join in the cursor.
+        """Return the boundary from which the span of a ledger's first row starts: the end of the last visible row before it. No
+        visible row ever lies between the two. Since the span covers that gap, acks of consecutive rows join in the cursor.
         """
         done = self._feeds.done.get(segment, NONE)
         spans = bisect_right(done, (row, row))
@@ -350,17 +350,18 @@ class Consumer:
         (self._floor if txn is None else self._floors.setdefault(txn, {})).update(new)
 
     def _floor_of(self, txn: Transaction | None) -> dict[str, Row]:
-        """Return the end, by segment, of the cumulative acks that an ack in `txn` (None: at once) need not repeat: those in effect
-        and those of `txn` itself. Acks of another transaction are not in effect before its commit.
+        """Return, by segment, the end of the cumulative acks that a new cumulative ack in `txn` need not repeat (None: an ack that
+        takes effect at once). These are the acks in effect and those of `txn` itself. Acks of another transaction are not in
+        effect before its commit.
         """
         for one in [one for one in self._floors if one.counts]:
             self._floor = _higher(self._floor, self._floors.pop(one))
         return self._floor if txn is None else _higher(self._floor, self._floors.get(txn, {}))
 
     def _row_end(self, view: SegmentView, through: int, floor: Mapping[str, Row]) -> Row:
-        """Return the end of a segment's rows at or below a number. If rows above were delivered, it is the end of the last row:
-        their spans begin there and cover the empty positions. An ack that ended within these positions would conflict with their
-        acks.
+        """Return the end of a segment's rows at or below a number. If this consumer has delivered rows above it, this is the end of
+        the last row. The spans of the rows above begin there and cover the empty positions in between. An ack that ended within
+        these positions would conflict with acks of those rows.
         """
         below = view.ledger_id(through)
         if not below or end_of(below) >= self._handed_to(view.name):
@@ -372,7 +373,7 @@ class Consumer:
         return found
 
     def _handed_to(self, segment: str) -> Row:
-        """Return the end of the last row of a segment that this consumer has delivered."""
+        """Return the end of the last row of a segment that this consumer has delivered. FIRST if it has delivered none."""
         return max(self._given.get(segment, FIRST), self._given_before.get(segment, FIRST))
 
     def lag(self) -> Lag:

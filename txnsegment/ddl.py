@@ -47,7 +47,7 @@ _INTERVAL: Final = {"day": 0, "hour": 1, "minute": 2, "second": 3}
 
 
 def parse_schema(text: str) -> T.StructType:
-    """The schema that a DDL text describes. Raises SchemaError with the place of the mistake and, for an unknown type, the
+    """Return the schema that a DDL text describes. Raises SchemaError with the place of the mistake and, for an unknown type, the
     nearest known one.
     """
     parser = _Parser(text)
@@ -86,8 +86,8 @@ class _Parser:
         yield _Token("end", "", end)
 
     def columns(self, end: str) -> Iterator[T.StructField]:
-        """Columns separated by commas, each `name [:] type [NOT NULL] [COMMENT 'text']`, up to the sign `end` (empty: the end of
-        the text).
+        """Parse columns separated by commas, each `name [:] type [NOT NULL] [COMMENT 'text']`. They end with the sign `end` (empty:
+        with the text).
         """
         if self._ends(end):
             return
@@ -111,7 +111,7 @@ class _Parser:
             self._expect(",")
 
     def kind(self) -> T.DataType:
-        """The type at the current token, with its nested types. Raises SchemaError for more than MAX_LEVELS levels."""
+        """Return the type at the current token, with its nested types. Raises SchemaError for more than MAX_LEVELS levels."""
         self._level += 1
         if self._level > MAX_LEVELS:
             raise SchemaError(f"The schema has more than {MAX_LEVELS} levels.", advice="Write it flatter.")
@@ -198,7 +198,7 @@ class _Parser:
         return token.kind == "sign" and token.text == sign
 
     def _ends(self, end: str) -> bool:
-        """Whether the list of columns ends here. Takes its closing sign."""
+        """Return whether the list of columns ends here. If so, the closing sign is consumed."""
         if not end:
             return self._peek().kind == "end"
         if self._sees(end):

@@ -18,7 +18,7 @@ from metadata.records import paths
 from txnsegment.java import find_java
 
 LONG_LOG = 10_000
-"""A live log with more registrations than this shows that no process sweeps: committers and sweepers leave far fewer."""
+"""If the live log has more registrations than this, no process sweeps. Committers and sweepers leave far fewer."""
 
 
 class Health(StrEnum):
@@ -116,8 +116,8 @@ def _storage(name: str, cluster: Cluster) -> Finding:
 
 
 def _clock(name: str, cluster: Cluster) -> Finding:
-    """Compare this machine's clock with the store's. Deadlines use the store's clock alone; the offset affects only timestamps that
-    this machine writes.
+    """Compare this machine's clock with the store's. Deadlines use the store's clock alone. So the difference affects only the
+    timestamps that this machine writes.
     """
     before = cluster.clock.now_ms()
     theirs = cluster.store.view().now_ms()

@@ -10,7 +10,7 @@ from pyspark import SparkContext
 from metadata.common.clock import Clock
 
 PATIENCE_SECONDS = 60.0
-"""How long to wait for Spark's listeners, which report the end of an execution a moment after it."""
+"""How long to wait for Spark's listeners, in seconds. They report the end of an execution a moment after it."""
 LOOK_SECONDS = 0.05
 
 
@@ -25,14 +25,14 @@ class Ended(StrEnum):
 
 
 def active() -> SparkContext | None:
-    """The Spark context of this process, or None if it has no JVM of its own (Spark Connect)."""
+    """Return the Spark context of this process, or None if it has no JVM of its own (Spark Connect)."""
     found: SparkContext | None = SparkContext._active_spark_context
     return found
 
 
 def ended(spark: SparkContext, number: int, clock: Clock) -> Ended:
-    """The state of the execution with this number. Waits up to PATIENCE_SECONDS for it to end, and returns RUNNING or FORGOTTEN
-    after that.
+    """Return the state of the execution with this number. Waits up to PATIENCE_SECONDS for its end. After that the result is
+    RUNNING or FORGOTTEN.
     """
     store = _executions(spark)
     until = clock.monotonic() + PATIENCE_SECONDS

@@ -27,9 +27,10 @@ from spark_txn_source.losses import check_cursors, check_trims
 class Feed:
     """A consumer's progress in one log.
 
-    `after`: the number in the log up to which all rows are delivered, or were acknowledged before the feed began. `known`: by
-    segment, a higher such number; by topic, the number up to which retention had removed rows when the feed began. `deleted_to`:
-    the newest seal of a deletion when the feed began. Trims up to `known` and deletions up to `deleted_to` are no data loss.
+    `after`: all rows up to this number in the log are delivered, or were acknowledged before the feed began. `known`: for a
+    segment, a higher number with the same meaning; for a topic, the number up to which retention had removed rows when the feed
+    began. `deleted_to`: the newest seal of a deletion when the feed began. Trims up to `known` and deletions up to `deleted_to` are
+    no data loss.
     """
 
     def __init__(self, client: Client, log: LogReader, subscription: str, wake: threading.Event) -> None:
@@ -45,12 +46,14 @@ class Feed:
             raise
 
     def look(self) -> Reading:
-        """Return a reading with all that was decided before this call, and keep it in `reading`. Raises TopicNotFound."""
+        """Read the log, and keep the reading in `reading`. Return it. It has everything that was decided before this call. Raises
+        TopicNotFound.
+        """
         self.reading = self._following.read()
         return self.reading
 
     def forget(self) -> None:
-        """Make the next `look` read the log anew, also if nothing was appended to it."""
+        """Make the next `look` read the log anew, even if nothing was appended to the log."""
         self._following.forget()
 
     def begin(self) -> dict[str, Rows]:
@@ -99,7 +102,7 @@ class Feed:
 
 
 class Feeds:
-    """All feeds of a consumer, that of the cluster's log first. `done`: the rows, by segment, that the subscription had
+    """All feeds of a consumer. The feed of the cluster's log is the first. `done`: by segment, the rows that the subscription had
     acknowledged when the feeds began.
 
     The logs are read in this order, and rows are delivered only after all logs were read (`metadata.client.logs` gives the reason).
@@ -142,8 +145,8 @@ class Feeds:
             self._join(*migrated)  # its reading is newer than those of the other feeds, so the loop reads all again
 
     def _join(self, ended: Feed, to: str) -> None:
-        """Merge the feed of a migrated topic and the feed of the cluster's log into one, which also reads the successor. In the
-        cluster's log the undelivered rows of the migrated topic stand above its delivered ones. No row is delivered twice.
+        """Merge the feed of a migrated topic with the feed of the cluster's log. The merged feed also reads the successor. In the
+        cluster's log the undelivered rows of the migrated topic lie above its delivered rows, so no row is delivered twice.
         """
         before = next((feed for feed in self._feeds if feed.reading.log == LOG), None)
         names = tuple(dict.fromkeys([*(() if before is None else before.names), to]))

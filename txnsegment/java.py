@@ -16,7 +16,7 @@ _SECONDS = 30
 
 
 def find_java(minimum: int = 17) -> Path:
-    """The `java` program of JAVA_HOME, or else of PATH.
+    """Return the `java` program of JAVA_HOME, or else of PATH.
 
     `minimum`: the lowest major version that is accepted. Raises ConfigurationError, with what to install, if Java is missing,
     does not run, or is older.
@@ -38,7 +38,7 @@ def find_java(minimum: int = 17) -> Path:
 
 @cache
 def _version_of(program: str) -> int:
-    """The major version: 8 for "1.8.0_392", 17 for "17.0.15". Raises OSError, SubprocessError, ValueError."""
+    """Return the major version: 8 for "1.8.0_392", 17 for "17.0.15". Raises OSError, SubprocessError, ValueError."""
     done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=_SECONDS, check=True)
     found = _VERSION.search(done.stderr + done.stdout)
     if not found:

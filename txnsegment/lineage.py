@@ -18,8 +18,8 @@ _COLOURS = {True: ("#d9f2e3", "#1a7f4b"), False: ("#eceff3", "#6b7785")}
 
 
 def tree(topic: TopicDescription) -> Tree:
-    """A tree of the segments in which parents are above their children. Each segment appears once: a merged segment is below its
-    first parent.
+    """Return a tree of the segments in which parents are above their children. Each segment appears once: a merged segment is below
+    its first parent.
     """
     root = Tree(Text(shown(f"{topic.name}, epoch {topic.epoch}")))
     nodes: dict[int, Tree] = {}
@@ -32,7 +32,9 @@ def tree(topic: TopicDescription) -> Tree:
 
 
 def svg(topic: TopicDescription) -> str:
-    """An SVG picture: hash ranges from left to right, generations from top to bottom, lines from parents to children."""
+    """Return an SVG picture of the segments. Hash ranges run from left to right, generations from top to bottom. Lines lead from
+    parents to children.
+    """
     depth = generations(topic.segments)
     at = {s.id: s for s in topic.segments}
     height = _MARGIN * 2 + 24 + _ROW * (max(depth.values(), default=0) + 1)
@@ -53,7 +55,7 @@ def svg(topic: TopicDescription) -> str:
 
 
 def generations(segments: Sequence[SegmentDescription]) -> dict[int, int]:
-    """For each segment id the length of the longest path from an ancestor without known parents."""
+    """Return for each segment id the length of the longest path from an ancestor that has no known parents."""
     found: dict[int, int] = {}
     for segment in _parents_first(segments):
         found[segment.id] = max((found[parent] + 1 for parent in segment.parents if parent in found), default=0)
@@ -61,7 +63,7 @@ def generations(segments: Sequence[SegmentDescription]) -> dict[int, int]:
 
 
 def _parents_first(segments: Sequence[SegmentDescription]) -> Iterator[SegmentDescription]:
-    """The segments by id. The id of a child is above those of its parents."""
+    """Return the segments by id. A child's id is above the ids of its parents, so parents come first."""
     yield from sorted(segments, key=lambda segment: segment.id)
 
 
@@ -77,7 +79,9 @@ def _box(segment: SegmentDescription, top: int) -> str:
 
 
 def _short(segment: SegmentDescription) -> str:
-    """The part of the segment's name behind the topic's; the first segment of a migrated topic keeps its `persistent://` name."""
+    """Return the part of the segment's name after the topic's name. The first segment of a migrated topic keeps its `persistent://`
+    name.
+    """
     return segment.name if is_persistent(segment.name) else segment.name.rpartition("/")[2]
 
 

@@ -51,13 +51,13 @@ class Batch:
         return [f"{self.ledger}:{self.entry}:{self.index + i}" for i in range(self.rows.num_rows)]
 
     def messages(self) -> Iterator[Message]:
-        """The rows one by one. Raises ValueFormatError at a row with a value that Python cannot represent."""
+        """Yield the rows one by one. Raises ValueFormatError at a row with a value that Python cannot represent."""
         values = self.values()
         for i in range(self.rows.num_rows):
             yield self.message(i, self.value(i) if values is None else values[i])
 
     def values(self) -> list[dict[str, Any]] | None:
-        """All rows as Python values; None if Python cannot represent a value of one of them."""
+        """Return all rows as Python values; None if Python cannot represent a value of one of them."""
         try:
             found: list[dict[str, Any]] = self.rows.to_pylist()
         except (ValueError, OverflowError):
@@ -65,7 +65,7 @@ class Batch:
         return found
 
     def value(self, i: int) -> dict[str, Any]:
-        """Row `i` (from 0) as Python values. Raises ValueFormatError if Python cannot represent one of them."""
+        """Return row `i` (from 0) as Python values. Raises ValueFormatError if Python cannot represent one of them."""
         try:
             found: dict[str, Any] = self.rows.slice(i, 1).to_pylist()[0]
         except (ValueError, OverflowError) as error:
@@ -76,14 +76,14 @@ class Batch:
         return found
 
     def message(self, i: int, value: dict[str, Any]) -> Message:
-        """The message of row `i` (from 0), with `value` as its value."""
+        """Return the message of row `i` (from 0), with `value` as its value."""
         first = self.span[0] if i == 0 else Row(self.ledger, self.entry, self.index + i)
         end = self.span[1] if i == self.rows.num_rows - 1 else Row(self.ledger, self.entry, self.index + i + 1)
         name = f"{self.ledger}:{self.entry}:{self.index + i}"
         return Message(self.topic, self.segment, name, value, self.publish_ms, self.txn, (first, end))
 
     def after(self, count: int) -> Batch:
-        """The batch without its first `count` rows."""
+        """Return the batch without its first `count` rows."""
         if count == 0:
             return self
         first = Row(self.ledger, self.entry, self.index + count)
@@ -105,7 +105,9 @@ class Ahead:
         return bool(self.given < self.batch.rows.num_rows)
 
     def message(self) -> Message:
-        """Deliver the next row. Raises ValueFormatError; the row is not delivered then, and `rest` still returns it."""
+        """Deliver the next row. Raises ValueFormatError if Python cannot represent one of its values. The row then counts as not
+        delivered, and `rest` still returns it.
+        """
         if self._values is None and not self._by_row:
             self._values = self.batch.values()
             self._by_row = self._values is None

@@ -16,7 +16,7 @@ class PlainSend(Transaction):
         super().__init__(client, app=None, version=None, timeout_ms=client.cluster.settings.txn_timeout_ms)
 
     def _check_takes(self, given: str, name: TopicName) -> None:
-        """Raises TopicSealed if the topic was migrated: its successor topic takes rows in transactions only."""
+        """Raise TopicSealed if the topic was migrated: its successor `topic://` takes rows in transactions only."""
         if not isinstance(name, PersistentName):
             raise TopicSealed(
                 f"The topic {given} was migrated to {name}, which takes rows in transactions alone.",
@@ -24,7 +24,7 @@ class PlainSend(Transaction):
             )
 
     def commit(self) -> Committed:
-        """Send the appended rows. Committing again returns the same result.
+        """Send the appended rows. Another call returns the same result.
 
         Raises OutcomeUnknown if a reply was lost and the entry is not in the log (yet): another `commit` may write its rows
         twice. Raises TopicSealed if the topic takes no more rows; otherwise what `Transaction.commit` raises.

@@ -34,7 +34,7 @@ class Unread:
     acks: list[Ack]
 
     def options(self) -> dict[str, str]:
-        """The options with which a batch read returns exactly these rows, independent of later movements of the cursor."""
+        """Return the options with which a batch read returns exactly these rows, independent of later movements of the cursor."""
         done = {name: rows for one in self.ranges for name, rows in one.done.items()}
         kept = {name: texts(found) for name, found in sorted(done.items()) if found}
         places = {LOG: (Position(0, 0), Position(0, 0))} | {one.log: one.places for one in self.ranges}
@@ -43,8 +43,8 @@ class Unread:
 
 
 def unread(client: Client, options: ReadOptions) -> Unread:
-    """The unacknowledged rows up to the cut of now; `options` name the topics and the subscription. Raises what `read_batch`
-    raises.
+    """Return the unacknowledged rows up to the current cut. `options` name the topics and the subscription. Raises the errors of
+    `read_batch`.
     """
     assert options.subscription is not None
     ranges = read_batch(client, options)
@@ -60,7 +60,7 @@ _COLUMNS = ("__segment", "__messageId")
 
 
 def acks_of(client: Client, df: DataFrame, subscription: str) -> list[Ack]:
-    """The acknowledgements of a DataFrame's rows, one for each segment.
+    """Return the acknowledgements of a DataFrame's rows, one for each segment.
 
     Each acknowledgement also covers the positions between and around these rows at which no visible row is unacknowledged. So
     acknowledgements of consecutive rows join in the cursor. Raises SchemaError (the metadata columns are missing),
@@ -85,7 +85,7 @@ def acks_of(client: Client, df: DataFrame, subscription: str) -> list[Ack]:
 
 
 def _spans(df: DataFrame) -> dict[str, list[Span]]:
-    """Runs of consecutive rows of an entry, by segment. Runs a Spark job."""
+    """Return the runs of consecutive rows within an entry, by segment. Runs a Spark job."""
     position = F.split("__messageId", ":")
     parts = [position.getItem(i).cast("long").alias(part) for i, part in enumerate(("ledger", "entry", "row"))]
     entry = ("__segment", "ledger", "entry")
@@ -99,8 +99,8 @@ def _spans(df: DataFrame) -> dict[str, list[Span]]:
 
 
 def closed(segment: SegmentView, found: Rows, done: Rows) -> Rows:
-    """`found` (rows of this segment), extended over neighbouring positions without a visible unacknowledged row. Of `done`
-    (acknowledged rows) only those that are also in `found` are returned.
+    """Extend `found` (rows of this segment) over the neighbouring positions that have no visible unacknowledged row, and return the
+    result. Of `done` (acknowledged rows), it has only those that are also in `found`.
     """
     both, first, end = union(found, done), found[0][0], found[-1][1]
     number = segment.number(end.ledger_id)
@@ -115,7 +115,7 @@ def closed(segment: SegmentView, found: Rows, done: Rows) -> Rows:
 
 
 def _remaining(segment: SegmentView, done: Rows, after: int, through: int) -> Iterator[Span]:
-    """The visible rows that are not in `done`, of the ledgers after `after` up to `through`."""
+    """Yield the visible rows that are not in `done`, of the ledgers with after < id <= through."""
     for ledger, remaining in pending(segment, done, segment.number(after), segment.number(through)):
         if remaining is None:
             yield extent(ledger)[0]

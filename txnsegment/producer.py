@@ -115,7 +115,9 @@ class Producer:
         return committed
 
     def _commit(self) -> Committed:
-        """Commit one transaction: the one whose commit raised before, or else a new one with all waiting rows."""
+        """Commit one transaction. If an earlier commit raised, this is its transaction. Otherwise it is a new transaction with all
+        waiting rows.
+        """
         if self._tried is None:
             txn, given = self._begin(), list(self._waiting)
             txn.append(self._topic, _table(given) if self._values is None else self._values.rows(given))
@@ -133,7 +135,7 @@ class Producer:
         return committed
 
     def discard(self) -> list[Any]:
-        """Drop the waiting rows, and return them. After an OutcomeUnknown the rows of that flush may be committed."""
+        """Drop the waiting rows, and return them. After an OutcomeUnknown they may have been committed nevertheless."""
         given, self._waiting, self._tried = self._waiting, [], None
         return given
 
@@ -174,7 +176,7 @@ class Producer:
 
 
 def _table(given: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Rows as a table with every column that any row has, in the order of first appearance. Raises SchemaError."""
+    """Return rows as a table with every column that any row has, in the order of first appearance. Raises SchemaError."""
     names = dict.fromkeys(name for row in given for name in row)
     columns = {}
     for name in names:

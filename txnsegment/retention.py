@@ -28,8 +28,8 @@ class ClusterRetention:
         self._client = client
 
     def get(self, name: str) -> Policies:
-        """The effective policies of a topic: its own, and its namespace's for each value that it does not set. For a namespace:
-        its own policies. A value of None means no limit.
+        """Return the effective policies of a topic. A value that the topic does not set is that of its namespace. For a namespace,
+        return its own policies. None means no limit.
 
         Raises TopicNotFound, OptionError.
         """
@@ -81,8 +81,8 @@ class ClusterRetention:
         return policies.put(self._client.cluster, self._held(name), dict.fromkeys(FIELDS))
 
     def trim(self, name: str) -> Trimmed:
-        """Trim a topic now, as sweepers do. Returns what this call removed. Raises TopicNotFound, StorageError, CorruptSnapshot,
-        TxnConflict.
+        """Trim a topic now, as sweepers do. Return the segments, rows and bytes that this call removed. Raises TopicNotFound,
+        StorageError, CorruptSnapshot, TxnConflict.
         """
         topic = any_topic_name(self._held(name))
         if not isinstance(topic, PersistentName):
@@ -91,5 +91,5 @@ class ClusterRetention:
         return Trimmed(int(bool(taken.rows)), taken.rows, taken.bytes)
 
     def _held(self, name: str) -> str:
-        """The name whose record holds the policies: for a migrated topic its successor `topic://`."""
+        """Return the name whose record holds the policies. For a migrated topic this is its successor `topic://`."""
         return str(Providers(self._client).resolve(name)) if is_persistent(name) else name

@@ -34,7 +34,7 @@ class Rows:
 
 
 def committed_rows(client: Client, name: str, limit: int, *, message_ids: bool = False) -> Rows:
-    """The first `limit` committed rows of a topic or of one `segment://...`, at the cut of now.
+    """Return the first `limit` committed rows of a topic or of one `segment://...`, at the current cut.
 
     Rows of a transaction stand together; rows of a segment (or marker-based topic) keep their order. Reads only the files that
     it needs. `message_ids`: adds the column `__messageId`, `ledger:entry:index`. Raises TopicNotFound, CorruptPart.
@@ -59,8 +59,8 @@ def committed_rows(client: Client, name: str, limit: int, *, message_ids: bool =
 
 
 def plain(value: Any, kind: T.DataType) -> Any:
-    """A value as JSON represents it: binaries in base64; decimals, times and intervals as text; maps as objects if their keys are
-    text.
+    """Return a value as JSON represents it: binaries in base64; decimals, times and intervals as text; maps as objects if their
+    keys are text.
     """
     if value is None:
         return None

@@ -26,8 +26,8 @@ class ClusterScaling:
         self._client = client
 
     def get(self, name: str) -> Rule | None:
-        """The effective policy of a topic: its own, and its namespace's for each value that it does not set. For a namespace: its
-        own policy. None: no automatic splits or merges. Raises TopicNotFound.
+        """Return the effective policy of a topic. A value that the topic does not set is that of its namespace. For a namespace,
+        return its own policy. None: segments are never split or merged automatically. Raises TopicNotFound.
         """
         if not name.startswith(policies.NAMESPACE):
             name = str(going_on(self._client, name))
@@ -82,8 +82,8 @@ class ClusterScaling:
         return policies.put(self._client.cluster, self._policy_name(name), dict.fromkeys(FIELDS))
 
     def _policy_name(self, name: str) -> str:
-        """The name whose record holds the policy: a namespace, or a topic with segments. Raises OptionError for a marker-based
-        topic.
+        """Return the name whose record holds the policy. This is a namespace or a topic with segments. Raises OptionError for a
+        marker-based topic.
         """
         if name.startswith(policies.NAMESPACE):
             return name

@@ -11,7 +11,7 @@ from ledgers.errors import SchemaError
 
 
 def from_arrow(schema: pa.Schema) -> StructType:
-    """The Spark schema of an Arrow schema. Timestamps without a zone become `timestamp_ntz`.
+    """Return the Spark schema of an Arrow schema. Timestamps without a zone become `timestamp_ntz`.
 
     Raises SchemaError, which names the column, for a type that Spark does not have. A Spark type that a topic cannot keep is
     refused later, by `ledgers.schema.check_writable`.
@@ -33,7 +33,7 @@ def _column(field: pa.Field) -> StructField:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type without dictionary or view encoding, which `ledgers.arrow.conform` removes from the values."""
+    """Return the type without dictionary or view encoding, which `ledgers.arrow.conform` removes from the values."""
     if pa.types.is_dictionary(kind):
         return _plain(kind.value_type)
     if pa.types.is_string_view(kind):

@@ -62,7 +62,9 @@ def report(client: Client, topic: str) -> TopicReport:
 
 
 def _undecided(client: Client, reading: Reading) -> list[Undecided]:
-    """The registrations that the reading found undecided. A registration that has left the log since then is decided and folded."""
+    """Return the registrations that the reading found undecided. A registration that left the log after that is omitted, because it
+    is decided and folded.
+    """
     numbers = [number for number, _ in reading.undecided]
     records = decide(client.cluster.store, lambda view: view.get_many([paths.LOG.key(n) for n in numbers])) if numbers else []
     found = [(n, Registration.of(r)) for n, r in zip(numbers, records, strict=True) if r is not None]

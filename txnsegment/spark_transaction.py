@@ -120,7 +120,7 @@ class SparkTransaction(Transaction):
             self._staged = []
 
     def _put_back(self) -> None:
-        """Drop what a failed commit gathered; the next commit gathers it again."""
+        """Drop the staged writes and appends that a failed commit collected. The next commit collects them again."""
         self._staged = []
 
     def commit(self) -> Committed:
@@ -138,7 +138,7 @@ class SparkTransaction(Transaction):
         return committed
 
     def _gather(self) -> None:
-        """Collect the staged writes and appends in the order in which they began; those of one thread are in the order of its
+        """Collect the staged writes and appends in the order in which they began. Those of one thread are in the order of its
         calls.
         """
         manifests: list[StagingManifest] = []
@@ -158,9 +158,9 @@ class SparkTransaction(Transaction):
             self._schema_with_staged(name, self._client.topics.schema(self._client.topics.get(name)))
 
     def _has_succeeded(self, manifest: StagingManifest) -> bool:
-        """Whether a write that left its manifest also succeeded in Spark. Spark may have failed it afterwards: the committing
-        process died, its reply was lost, or Spark's abort failed. The program got an error then, and may have run the write
-        again.
+        """Return whether a write with a manifest also succeeded in Spark. Spark may have failed the write afterwards: the
+        committing process died, its reply was lost, or Spark's abort failed. The program then got an error, and may have run the
+        write again.
 
         A write that Spark knows nothing about counts: one of another process, of Spark Connect, or of a thread that did not
         ask for `options`. Raises TxnConflict if the write is still running, or if Spark has forgotten it.
@@ -187,14 +187,12 @@ class SparkTransaction(Transaction):
         return said is Ended.COMPLETED
 
     def abort(self) -> None:
-        """Give the transaction up; an exception in the block calls this. Idempotent. Raises TxnConflict after a successful
-        commit.
-        """
+        """Abort the transaction. An exception in the block calls this. Idempotent. Raises TxnConflict after a successful commit."""
         super().abort()
         self._end()
 
     def _end(self) -> None:
-        """Make running writes fail, and sweep the manifests, in the background."""
+        """In the background, make running writes fail and delete the staging files."""
         if self._opened:
             self._client.coordinator.aftermath(self._sweep)
 
@@ -236,7 +234,9 @@ class SparkTransaction(Transaction):
 
 
 def _query_of(spark: SparkSession) -> str | None:
-    """The id of the streaming query whose `foreachBatch` this thread runs; None outside of one, and under Spark Connect."""
+    """Return the id of the streaming query whose `foreachBatch` this thread runs. None outside of `foreachBatch`, and under Spark
+    Connect.
+    """
     context = getattr(spark, "sparkContext", None)
     return None if context is None else context.getLocalProperty("sql.streaming.queryId")
 

@@ -25,7 +25,7 @@ from spark_txn_source.log_ranges import start_number
 
 Where: TypeAlias = "str | int | datetime"
 """A place in the log: `earliest`, `latest`, a log number, or a datetime with a time zone. Rows up to the number, or published
-before the time, are behind the cursor. For a marker-based topic the number is the ledger of a position in its own log.
+before the time, count as acknowledged. For a marker-based topic the number is the ledger of a position in its own log.
 """
 
 
@@ -81,7 +81,9 @@ class ClusterSubscriptions:
                     self._of(topic).create(topic, checked(name), at=self._number(topic, start))
 
     def list(self, topic: str | None = None) -> list[SubscriptionDescription]:
-        """All subscriptions, or those of one topic, by topic and name. Raises TopicNotFound."""
+        """Return all subscriptions, or those of one topic, sorted by topic and name. Those of marker-based topics come last. Raises
+        TopicNotFound.
+        """
         if topic is not None:
             parsed = Providers(self._client).resolve(topic)
             self._client.topics.get(parsed)
@@ -90,7 +92,7 @@ class ClusterSubscriptions:
         return [self._described(found, name) for found, name in both]
 
     def describe(self, topic: str, name: str) -> SubscriptionDescription:
-        """The cursors and the lag of a subscription. Raises TopicNotFound, SubscriptionNotFound."""
+        """Return the cursors and the lag of a subscription. Raises TopicNotFound, SubscriptionNotFound."""
         return self._described(Providers(self._client).resolve(topic), name)
 
     def seek(self, topic: str, name: str, to: Where) -> SubscriptionDescription:

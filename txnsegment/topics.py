@@ -135,15 +135,15 @@ class ClusterTopics:
         return self._described(self._client.topics.create(parsed, segments=segments, key=key, schema=struct))
 
     def list(self, pattern: str | None = None) -> list[TopicDescription]:
-        """All topics whose full name matches `pattern` (a regular expression) from end to end, by name; marker-based topics last.
-        Raises OptionError for an invalid pattern.
+        """Return all topics whose full name matches the whole regular expression `pattern`, sorted by name. Marker-based topics
+        come last. Raises OptionError for an invalid pattern.
         """
         scalable = [self._described(topic) for topic in self._client.topics.list(pattern)]
         marker_based = self._client.instream.topics.list(compiled(pattern))
         return [*scalable, *(self._described(Topic(topic.name, topic.layout, topic.record)) for topic in marker_based)]
 
     def describe(self, name: str) -> TopicDescription:
-        """The current state of a topic. Raises TopicNotFound."""
+        """Return the current state of a topic. Raises TopicNotFound."""
         parsed = named(self._client, name)
         if isinstance(parsed, PersistentName):
             self._client.instream.migrator.check_there(parsed)
@@ -184,8 +184,8 @@ class ClusterTopics:
     # --- properties -------------------------------------------------------------------------------------------------
 
     def properties(self, name: str) -> dict[str, str]:
-        """All properties of a marker-based topic, the system's among them. Raises TopicNotFound, OptionError (a `topic://` has
-        none).
+        """Return all properties of a marker-based topic, the system's among them. Raises TopicNotFound, OptionError (a `topic://`
+        has none).
         """
         return self._client.instream.topics.properties(_marker_based(self._client, name))
 
@@ -205,8 +205,8 @@ class ClusterTopics:
         return self.properties(name)
 
     def model(self, namespace: str) -> str:
-        """The transaction model of new `persistent://` topics in a `namespace://tenant/namespace`: `in-stream` (marker-based), or
-        `metadata` (they become a `topic://` of the same name). Raises OptionError.
+        """Return the transaction model of new `persistent://` topics in a `namespace://tenant/namespace`: `in-stream`
+        (marker-based), or `metadata` (they become a `topic://` of the same name). Raises OptionError.
         """
         tenant, name = namespace_of(namespace)
         return Providers(self._client).namespace(tenant, name).value
@@ -248,7 +248,7 @@ class ClusterTopics:
     # --- schemas ------------------------------------------------------------------------------------------------
 
     def schema(self, name: str, version: int | None = None) -> SchemaDescription | None:
-        """A version of the topic's schema; default: the latest. None if nothing was written yet and no schema was given.
+        """Return a version of the topic's schema; default: the latest. None if nothing was written yet and no schema was given.
 
         Raises TopicNotFound, SchemaError (no such version).
         """
@@ -257,7 +257,7 @@ class ClusterTopics:
         return None if found is None else _schema(found)
 
     def schemas(self, name: str) -> tuple[SchemaDescription, ...]:
-        """All versions of the topic's schema, oldest first. Raises TopicNotFound."""
+        """Return all versions of the topic's schema, oldest first. Raises TopicNotFound."""
         history = self._client.topics.schemas.history(self._client.topics.get(going_on(self._client, name)))
         return tuple(_schema(version) for version in reversed(tuple(history)))
 
@@ -272,7 +272,7 @@ class ClusterTopics:
         return _schema(self._client.topics.schemas.register(going_on(self._client, name), text))
 
     def compatibility(self, name: str) -> Compatibility:
-        """The mode that new schema versions are checked by: the one that was set, or backward. Raises TopicNotFound."""
+        """Return the mode by which new schema versions are checked. It is backward if none was set. Raises TopicNotFound."""
         return self._client.topics.get(going_on(self._client, name)).layout.compatibility or DEFAULT
 
     def set_compatibility(self, name: str, mode: str) -> Compatibility:
@@ -344,8 +344,8 @@ def _whole_topic(name: str) -> TopicName:
 
 
 def no_segments(name: TopicName, what: str) -> OptionError:
-    """The error for an operation that needs segments, on a marker-based topic. `what`: a sentence without its full stop that
-    names the operation.
+    """Return the error for a marker-based topic on which an operation needs segments. `what`: a sentence that names the operation,
+    without its full stop.
     """
     return OptionError(
         f"{name} has no segments, it is one log. {what}.",
@@ -355,20 +355,20 @@ def no_segments(name: TopicName, what: str) -> OptionError:
 
 
 def named(client: Client, name: str) -> TopicName:
-    """The topic of this exact name. A `persistent://` name that does not exist becomes a `topic://` if its namespace says so
-    (`set_model`).
+    """Return the topic of this exact name. A `persistent://` name that does not exist becomes a `topic://` if its namespace creates
+    new topics as `topic://` (`set_model`).
     """
     return Providers(client).named(str(_whole_topic(name)))
 
 
 def going_on(client: Client, name: str) -> TopicName:
-    """The topic that the name stands for now: for a migrated topic its successor `topic://`."""
+    """Return the topic that the name stands for now. For a migrated topic this is its successor `topic://`."""
     return Providers(client).resolve(str(_whole_topic(name)))
 
 
 def scalable(client: Client, name: str, why: str) -> TopicName:
-    """The topic of this name, which must have segments. Raises OptionError with the reason `why` for a marker-based topic,
-    migrated or not.
+    """Return the topic of this name, which must have segments. Raises OptionError for a marker-based topic, migrated or not. `why`:
+    the reason in the error.
     """
     parsed = named(client, name)
     if isinstance(parsed, PersistentName):
@@ -377,7 +377,7 @@ def scalable(client: Client, name: str, why: str) -> TopicName:
 
 
 def _marker_based(client: Client, name: str) -> PersistentName:
-    """The marker-based topic of this name. Raises OptionError for a topic with segments."""
+    """Return the marker-based topic of this name. Raises OptionError for a topic with segments."""
     parsed = named(client, name)
     if not isinstance(parsed, PersistentName):
         raise OptionError(

@@ -74,11 +74,11 @@ class Transaction:
         self._staged: list[Appended] = []
         self._acks: list[Ack] = []
         self._touched: dict[str, None] = {}
-        """The topics and segments that it writes or acknowledges; all are of one transaction model."""
+        """The topics and segments that the transaction writes or acknowledges. All have the same transaction model."""
         self._dropped: list[Callable[[bool], None]] = []
         self._staged_ms: int | None = None
         self._query: str | None = None
-        """The id of the streaming query whose `foreachBatch` it runs in, if known."""
+        """The id of the streaming query in whose `foreachBatch` the transaction runs; None if there is none or it is unknown."""
         self._tried = False
         self._unknown = False  # whether a commit was tried whose outcome is unknown
         self._committed: Committed | None = None
@@ -164,8 +164,8 @@ class Transaction:
             self._dropped.append(dropped)
 
     def _schema_with_staged(self, name: TopicName, known: StructType | None) -> StructType | None:
-        """The topic's schema with the columns that this transaction has staged. So the second of two appends that do not fit each
-        other raises, not the commit.
+        """Return the topic's schema with the columns that this transaction has staged. So if two appends do not fit each other, the
+        second append raises, and not the commit.
         """
         for staged in self._staged:
             if staged.topic == name:
@@ -173,14 +173,16 @@ class Transaction:
         return known
 
     def _check_takes(self, given: str, name: TopicName) -> None:
-        """A hook of subclasses: raises an error if `name`, the topic that the name `given` stands for, takes no rows from them."""
+        """Raise an error if `name`, the topic that the name `given` stands for, takes no rows. Subclasses may override this; here
+        every topic takes rows.
+        """
 
     def _check_kind(self, names: Iterable[str]) -> None:
-        """Raises OptionError if these names and the earlier ones are not all of one transaction model."""
+        """Raise OptionError unless these names and all earlier ones have the same transaction model."""
         Providers(self._client).of([*self._touched, *names])
 
     def _router(self, topic: Topic, schema: pa.Schema) -> Callable[[pa.RecordBatch], Iterable[tuple[str, pa.RecordBatch]]]:
-        """A function that assigns the rows of a batch to segments. A marker-based topic is its own only segment."""
+        """Return a function that assigns the rows of a batch to segments. A marker-based topic is its own only segment."""
         if isinstance(topic.name, PersistentName):
             return lambda rows: [(str(topic.name), rows)]
         start = int(self._id.partition("_")[2]) + len(self._staged)
@@ -250,15 +252,15 @@ class Transaction:
         return committed
 
     def _coordinator(self) -> CoordinatorProvider:
-        """The coordinator of the transaction's model. Rows staged for a marker-based topic go to the marker-based coordinator,
-        which redirects them if the topic was migrated. Raises OptionError.
+        """Return the coordinator of the transaction's model. Rows that were staged for a marker-based topic go to the marker-based
+        coordinator. It redirects them if the topic was migrated. Raises OptionError.
         """
         providers = Providers(self._client)
         marker_based = any(isinstance(staged.topic, PersistentName) for staged in self._staged)
         return providers.by_model(Model.IN_STREAM if marker_based else providers.model(self._names())).coordinator
 
     def _names(self) -> list[str]:
-        """The names of all topics and segments that the transaction writes or acknowledges."""
+        """Return the names of all topics and segments that the transaction writes or acknowledges."""
         return [*self._touched, *(str(staged.topic) for staged in self._staged)]
 
     @property
@@ -271,7 +273,7 @@ class Transaction:
         return Claim(1 if self._version is None else self._version, self._query, self._attempt, replays=False)
 
     def _parts(self) -> dict[str, list[Part]]:
-        """The parts by segment, in the order of the appends, each with the id of the topic's current schema."""
+        """Return the parts by segment, in the order of the appends, each with the id of the topic's current schema."""
         found: dict[str, list[Part]] = defaultdict(list)
         for staged in self._staged:
             if staged.parts:
@@ -281,7 +283,9 @@ class Transaction:
         return dict(found)
 
     def _keys(self) -> dict[str, str | None]:
-        """The column by which each topic's rows were routed. Raises TxnConflict if the topic got its key between two appends."""
+        """Return the column by which each topic's rows were routed. Raises TxnConflict if the topic got its key between two
+        appends.
+        """
         found: dict[str, str | None] = {}
         for staged in self._staged:
             if staged.parts and found.setdefault(str(staged.topic), staged.key) != staged.key:
@@ -321,7 +325,9 @@ class Transaction:
             raise TxnConflict(f"One cannot {verb} transaction {self._id}: it was {how}.", advice="Begin a new one.")
 
     def _check_takes_more(self, verb: str) -> None:
-        """Raises TxnConflict if the transaction has ended, or may have committed: that commit would not hold what is added now."""
+        """Raise TxnConflict if the transaction has ended, or if an earlier commit may have succeeded: that commit would not contain
+        what is added now.
+        """
         self._check_open(verb)
         if self._unknown:
             raise TxnConflict(
@@ -350,7 +356,7 @@ class Transaction:
 
 
 def timeout_ms(given: timedelta | float | None, default_ms: int, most_ms: int) -> int:
-    """A timeout in whole ms, from a timedelta or a number of SECONDS. Raises OptionError, which names the unit (A12)."""
+    """Return a timeout in whole ms. `given`: a timedelta or a number of SECONDS. Raises OptionError, which names the unit (A12)."""
     if given is None:
         return default_ms
     if isinstance(given, bool) or not isinstance(given, timedelta | int | float):
@@ -365,7 +371,7 @@ def timeout_ms(given: timedelta | float | None, default_ms: int, most_ms: int) -
 
 
 def identity(app: str | None, version: int | None) -> tuple[str | None, int | None]:
-    """`app` and `version`, checked: both or neither. Raises OptionError."""
+    """Return `app` and `version` after a check: both are given or neither. Raises OptionError."""
     if version is not None and app is None:
         raise OptionError("version is given without app: a version counts for one application.", advice="Give both, or neither.")
     if app is None:
@@ -383,7 +389,7 @@ def identity(app: str | None, version: int | None) -> tuple[str | None, int | No
 
 
 def batches_of(given: Batches) -> Iterator[pa.RecordBatch]:
-    """The batches that have rows, one by one. Raises SchemaError for anything that is not an Arrow batch or table."""
+    """Yield the batches that have rows. Raises SchemaError for anything that is not an Arrow batch or table."""
     if isinstance(given, pa.RecordBatch):
         if given.num_rows:
             yield given

@@ -18,13 +18,13 @@ from spark_txn_source.entries import EntryRows
 
 @dataclass(frozen=True)
 class Values:
-    """How a consumer encodes the rows of one topic: by a schema version, or by the latest (None)."""
+    """The form in which a consumer encodes the rows of one topic. `version`: the schema version that is used; None: the latest."""
 
     version: int | None
 
     def codec(self, client: Client, reading: Reading) -> Codec | None:
-        """The codec of this reading. A consumer takes up a new latest version with its next reading. None: the topic has no
-        schema yet.
+        """Return the codec of this reading; None if the topic has no schema yet. A consumer uses a new latest version from its next
+        reading on.
         """
         (topic,) = reading.topics
         schemas = client.topics.schemas
@@ -33,7 +33,9 @@ class Values:
 
 
 def values_of(topics: Sequence[str], columns: Sequence[str] | None, value_format: str, version: int | None) -> Values | None:
-    """The value format of a consumer; None for rows as columns. Raises OptionError for arguments that exclude each other."""
+    """Return the value format of a consumer; None if rows are delivered as columns. Raises OptionError for arguments that exclude
+    each other.
+    """
     if not _is_avro(value_format, version):
         return None
     if len({segment_name(n).topic if n.startswith("segment:") else any_topic_name(n) for n in topics}) != 1:
@@ -44,7 +46,7 @@ def values_of(topics: Sequence[str], columns: Sequence[str] | None, value_format
 
 
 def as_values(codec: Codec, rows: EntryRows) -> pa.RecordBatch:
-    """The rows as one column of Avro bytes. Raises ValueFormatError, which names the row."""
+    """Return the rows as one column of Avro bytes. Raises ValueFormatError, which names the row."""
 
     def named(index: int) -> str:
         return f"The row {rows.ledger}:{rows.entry}:{rows.first_row + index} of {rows.segment}"
@@ -54,19 +56,19 @@ def as_values(codec: Codec, rows: EntryRows) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class WrittenValues:
-    """How a producer decodes the Avro bytes that it is given: by the schema version that was the latest when it was made, or by a
-    given one.
+    """The form in which a producer decodes Avro bytes. It uses a given schema version, or the version that was the latest when the
+    producer was made.
     """
 
     topic: TopicName
     codec: Codec
 
     def rows(self, values: Sequence[bytes]) -> pa.RecordBatch:
-        """The values as columns. Raises ValueFormatError."""
+        """Return the values as columns. Raises ValueFormatError."""
         return self._decoded(pa.array(values, pa.binary()), 0)
 
     def batches(self, found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Batches with the one column `value`, as columns. Raises SchemaError, ValueFormatError."""
+        """Decode batches whose one column is `value`. Yield each with the topic's columns. Raises SchemaError, ValueFormatError."""
         seen = 0
         for batch in found:
             if batch.schema.names != [VALUE] or not pa.types.is_binary(batch.schema.field(0).type):
@@ -82,7 +84,7 @@ class WrittenValues:
 
 
 def written_values(client: Client, name: str, value_format: str, version: int | None) -> WrittenValues | None:
-    """The value format of a producer; None for rows as columns. Raises OptionError, TopicNotFound, SchemaError."""
+    """Return the value format of a producer; None if rows are given as columns. Raises OptionError, TopicNotFound, SchemaError."""
     if not _is_avro(value_format, version):
         return None
     topic, schemas = client.topics.get(any_topic_name(name)), client.topics.schemas

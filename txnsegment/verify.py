@@ -50,7 +50,7 @@ class Verified:
 
 
 def verify(client: Client, topic: str, *, told: Callable[[Verified], None] = lambda _: None) -> Verified:
-    """Verify every committed part of a topic at the cut of now. `told`: called with the progress.
+    """Verify every committed part of a topic at the current cut. `told`: called with the progress.
 
     Raises TopicNotFound, and StorageError if the storage cannot be reached (the parts may be sound then).
     """
@@ -71,7 +71,7 @@ def verify(client: Client, topic: str, *, told: Callable[[Verified], None] = lam
 
 
 def _some(reading: Reading, segment: SegmentView, found: Verified) -> Iterator[list[Piece]]:
-    """The parts of a segment in groups. An index snapshot that cannot be read is added to the damage."""
+    """Yield the parts of a segment in groups. An index snapshot that cannot be read is added to the damage."""
     group: list[Piece] = []
     try:
         for piece in large_pieces(segment, 0, reading.cut, marks=True):

@@ -43,7 +43,7 @@ def _root(
 
 
 def build() -> typer.Typer:
-    """The whole command, including groups of other installed packages."""
+    """Return the whole command, including groups of other installed packages."""
     app = typer.Typer(name="txnsegment", cls=Face, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     app.callback()(_root)
     app.command()(operations.init)

@@ -88,7 +88,7 @@ def init(
 
 
 def parse_settings(given: Sequence[str]) -> Settings:
-    """Settings from `key=value` pairs; settings that are not given have their defaults.
+    """Return settings from `key=value` pairs; settings that are not given have their defaults.
 
     Raises OptionError for an unknown key (with the nearest known one), an invalid value, and values that exclude each other.
     """

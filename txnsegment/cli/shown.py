@@ -31,8 +31,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON, for progra
 
 
 def opened(context: typer.Context, service_url: str | None, *, create: bool = False) -> Cluster:
-    """The cluster of `--service-url` (before or behind the command) or of the variable. `create`: create a missing embedded
-    cluster. Only commands that write set it, so that a mistyped URL does not look like an empty cluster.
+    """Return the cluster of `--service-url` (before or after the command) or of the environment variable. `create`: create a
+    missing embedded cluster. Only commands that write set it. Otherwise a mistyped URL would look like an empty cluster.
     """
     return Cluster(client(open_cluster(given_url(context, service_url), create=create)))
 
@@ -43,8 +43,8 @@ def given_url(context: typer.Context, service_url: str | None) -> str | None:
 
 
 def say(text: str = "", *, err: bool = False) -> None:
-    """Print lines for people. Every command prints through this function or the ones below: they escape characters in names,
-    values and foreign errors that a terminal would obey (`ledgers.plain_text`).
+    """Print lines for people. All commands print through this function or the ones below. They escape the control characters in
+    names, values and foreign errors that would change a terminal (`ledgers.plain_text`).
     """
     typer.echo(plain_text.shown(text, lines=True), err=err)
 
@@ -75,7 +75,7 @@ def as_json_text(value: object, indent: int | None = None) -> str:
 
 
 def as_json(value: object) -> Any:
-    """A value as JSON represents it: dataclasses as objects with camelCase names (as in the records), Spark types as Spark's
+    """Return a value as JSON represents it: dataclasses as objects with camelCase names (as in the records), Spark types as Spark's
     JSON.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -97,7 +97,7 @@ def _camel(name: str) -> str:
 
 
 def console() -> Console:
-    """The terminal. Output into a file or a pipe is neither wrapped nor cut off."""
+    """Return the terminal for output. Output into a file or a pipe is neither wrapped nor cut off."""
     return Console(file=sys.stdout, soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 10_000)
 
 
@@ -127,7 +127,7 @@ _END_MS = 253_402_300_800_000
 
 
 def moment(ms: int | None) -> str | None:
-    """Ms since 1970 as UTC text."""
+    """Return ms since 1970 as UTC text."""
     if ms is None:
         return None
     if not 0 <= ms < _END_MS:
@@ -136,7 +136,7 @@ def moment(ms: int | None) -> str | None:
 
 
 def size(count: int) -> str:
-    """A number of bytes as text, such as `1.5 MB` (units of 1000)."""
+    """Return a number of bytes as text, such as `1.5 MB` (units of 1000)."""
     amount = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if amount < 1000:
