@@ -317,7 +317,7 @@ class Restoration:
         return self._put(mine, [Kept(paths.FOUNDING, Founding(id=claim.id).to_bytes())])
 
     def _put(self, claim: Record, some: Sequence[Kept]) -> Record:
-        """Write those of the records that are missing, in one group with a check of the claim. Return the new claim record. Raises
+        """Write the records that the store lacks, in one group with a check of the claim. Return the new claim record. Raises
         RestoreRefused.
         """
         keys = [kept.key for kept in some]
@@ -366,7 +366,7 @@ class Restoration:
         def step() -> bool | None:
             now = look(self.store, paths.RESTORING)
             if now is None:
-                return True  # deleted by this call, or by a process that took over and finished
+                return True  # the claim was deleted by this call, or by a process that took it over
             if now.value != claim.value:
                 raise _overtaken(self.url)
             try:

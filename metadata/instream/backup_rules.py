@@ -50,7 +50,7 @@ class Decided:
         ident, found = txn_id(txn), self._txn(txn)
         if ident.most == COORDINATOR and (ident.least > self.state.at or (found is not None and found.state not in COMMITS)):
             return Fate.LOST
-        return Fate.COUNTS  # also for an expired transaction: it was final before
+        return Fate.COUNTS  # a transaction without a record has expired, so it was final before
 
     def ongoing(self, txn: str, participant: str | tuple[str, str]) -> Fate:
         """Return the status of a transaction without a marker in the log of a participant. A committed transaction counts there if

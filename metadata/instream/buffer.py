@@ -191,8 +191,8 @@ class InStreamBuffer:
             known.base, known.tip = kept
             known.between, known.shown = deque(), None
         elif known.tip.at < layout.trimmed_log:
-            # Trimmed before the topic's first transaction (later trims never pass a snapshot), so the skipped entries do not
-            # matter.
+            # The log was trimmed before the topic's first transaction, because later trims do not pass a snapshot. So the
+            # trimmed entries had no transactions.
             known.base, known.tip = TopicState(at=layout.trimmed_log), TopicState(at=layout.trimmed_log)
             known.between, known.shown = deque(), None
         todo = known.numbers[bisect_right(known.numbers, known.tip.at) :]
@@ -223,7 +223,7 @@ class InStreamBuffer:
                 kept = snapshots.load(self.cluster.storage, topic.name, found)
                 known.unusable = None
                 return kept
-            if known.unusable != found:  # perhaps written after the log was listed: read again
+            if known.unusable != found:  # the snapshot may be newer than the list: read again
                 known.unusable = found
                 raise _Moved
             raise snapshots.corrupt(topic.name, found, f"it is newer than the log, which ends at {end}")
@@ -325,9 +325,9 @@ class InStreamBuffer:
         decide(self.cluster.store, body)
 
     def named_files(self, view: View) -> Iterator[str]:
-        """Yield the paths that persistent topics name: those of all entries in their logs, visible or not, and those of their
-        snapshots. The caller has listed the files before. An entry that leaves the log during the call was trimmed longer
-        ago than the grace period.
+        """Yield the paths that persistent topics name, in all entries of their logs, visible or not, and in their snapshots. The
+        caller has listed the files before. An entry that leaves the log during the call was trimmed longer ago than the grace
+        period.
         """
         for topic in every(view):
             if topic.layout.snapshot is not None:

@@ -79,7 +79,7 @@ class InStreamCoordinator(TransactionSteps):
         """
         try:
             return self._commit(work)
-        except (TopicSealed, AckConflict):  # nothing was committed here, nor will be
+        except (TopicSealed, AckConflict):  # nothing is committed in this model
             further = self.onward.of(work)
             if further is None:
                 raise
@@ -130,7 +130,8 @@ class InStreamCoordinator(TransactionSteps):
             self.acks.claim(txn, acks)
             self._check_seals(least, list(parts))
             if not parts:
-                # checked again: a transaction without data does not notice the seal, and a migration ends transactions begun before
+                # A transaction without data does not meet the SEAL, so the check is repeated. A migration ends transactions that
+                # began before it.
                 self._refuse_migrated(work)
         except BaseException as error:
             self._abort_after(error, least)
@@ -139,7 +140,7 @@ class InStreamCoordinator(TransactionSteps):
             decided = self._decide(least, TxnState.COMMITTING)
         except TransactionNotFound as error:
             self._forgotten(work, app, least, error)
-            decided = None  # committed, and finished by another process
+            decided = None  # the transaction has committed, and another process has finished it
         rows, size = weight(work)
         metrics.ROWS_WRITTEN.inc(rows)
         metrics.BYTES_WRITTEN.inc(size)
@@ -203,7 +204,7 @@ class InStreamCoordinator(TransactionSteps):
                     self.ending.finish(txn.least)
             # An aborted transaction that stalls delays no writer: its rows stay invisible wherever the marker is missing.
             self.ending.resolve(f"{self.log.most}_{txn.least}" for txn in mine if txn.state is TxnState.ABORTING)
-            written = self.log.written(app)  # read after them, so it includes their commits
+            written = self.log.written(app)  # read after these ends, so it includes their commits
             if written is None and work.random and work.retried and not self.log.knows(app):
                 raise OutcomeUnknown(
                     f"An earlier commit of {work.app} was left without an answer, and what became of it is forgotten by now.",

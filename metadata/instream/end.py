@@ -49,7 +49,7 @@ class Ending:
         txn = self.log.txn(least) if seen is None else seen
         if txn is None or txn.state not in (TxnState.COMMITTING, TxnState.ABORTING):
             return
-        self._mark_subscriptions(txn, again=again)  # first, because they never stall
+        self._mark_subscriptions(txn, again=again)  # subscriptions first, because their markers never stall
         self._mark_topics(txn, again=again)
         self._log_final(txn)
 
@@ -183,7 +183,7 @@ class Ending:
         appends for a decided transaction. So a log that is read after this call has all rows of every other
         transaction that began before the call.
         """
-        now_ms = time_ms(self.cluster.store)  # before the log: a transaction that is missing there begins after this time
+        now_ms = time_ms(self.cluster.store)  # read before the log: a transaction that the log lacks begins after this time
         self.timeouts()
         found = [txn for txn in self.log.live() if txn.state is TxnState.OPEN]
         opened = (OpenTransaction(f"{self.log.most}_{t.least}", t.created_ms, t.deadline_ms, t.owner) for t in found)
@@ -204,7 +204,7 @@ class Ending:
     def _time_out(self, txn: Txn) -> None:
         now_ms = time_ms(self.cluster.store)
         entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=txn.least, state=TxnState.ABORTING, at_ms=now_ms)
-        self.log.append(entry)  # void if the owner was faster
+        self.log.append(entry)  # void if the owner has decided before
         log.warning("timed out txn=%s_%s app=%s version=%s", self.log.most, txn.least, txn.app, txn.version)
         self.finish(txn.least)
 
@@ -212,8 +212,8 @@ class Ending:
         return [ident.least for ident in map(txn_id, txns) if ident.most == self.log.most]
 
     def sealing(self, names: Sequence[PersistentName]) -> dict[PersistentName, bool]:
-        """Return those of these topics whose log may have a SEAL, and whether each is deleted. The record is flagged before a SEAL
-        is appended. So if a record read after an append lacks the flag, no SEAL lies below that append.
+        """Return the topics among `names` whose log may have a SEAL, and whether each is deleted. The record is flagged before a
+        SEAL is appended. So if a record read after an append lacks the flag, no SEAL lies below that append.
         """
         if not names:
             return {}

@@ -89,7 +89,7 @@ class Remains:
         self.trimmer.trim_to(reading, reading.sealed_at - 1)  # as retention does: readers that planned before have the grace period
         layout = self.topics.get(topic.name).layout
         if layout.trimmed_log >= reading.sealed_at - 1 and not layout.leaving:
-            self.topics.change(topic.name, _stripped)  # before the log loses the entries of its snapshot
+            self.topics.change(topic.name, _stripped)  # first, because a snapshot needs the entries of the log
             self._empty(topic.name, reading.sealed_at)
             self._forget(topic.name)
             self._mark(topic.name)
@@ -117,7 +117,7 @@ class Remains:
         for where, record in decide(store, lambda view: pending_ack.records(view, str(name))):
             found = SubscriptionRecord.of(record)
             self.acks.empty(where, range(found.cleared + 1, found.life + 1))
-            # fails if a compaction has just written the record: the next sweep deletes it
+            # if a compaction has just written the record, this fails, and the next sweep deletes it
             written(store, Delete(record.key, expect=record))
         schemas = decide(store, lambda view: view.keys(shared.schemas(str(name))))
         for some in in_groups([Key(path, path.split("/")[2]) for path in schemas]):

@@ -89,7 +89,7 @@ def fold(state: TopicState, number: int, entry: LogEntry) -> Counts:
             if not counts:
                 state.void.add(number)
         case EntryKind.SEAL:
-            # A migration must not split a transaction; it retries. Termination does not wait for transactions, and stalls them.
+            # A migration must not split a transaction, so it tries again. Other seals do not wait, and stall open transactions.
             counts = entry.why != "migrate" or not state.ongoing
             if counts:
                 state.sealed_at = number
@@ -116,7 +116,7 @@ def _data(state: TopicState, number: int, txn: str, entry_id: str) -> bool:
         return False  # a late append: a marker precedes it, here or (below the low-water mark) at all registered participants
     first, ids = state.ongoing.get(txn, (number, frozenset()))
     if entry_id in ids:
-        return False  # the first append of this entry had arrived
+        return False  # a repeated append of an entry that is in the log
     state.ongoing[txn] = first, ids | {entry_id}
     return True
 

@@ -226,7 +226,7 @@ class TransactionSteps:
                     f"The topic {name} was sealed at {sealed_at} while transaction {self.log.most}_{least} wrote to it.",
                     advice="Nothing was committed; the transaction is aborted. Write to the successor topic.",
                 )
-            self._abort_after(refused, least)  # it may stall in another topic; only the abort matters here
+            self._abort_after(refused, least)  # markers may stall in another topic, which does not matter here
             raise refused
 
     def _wrote_above(self, name: PersistentName, seal: int, txn: str) -> bool:

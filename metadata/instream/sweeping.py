@@ -85,7 +85,9 @@ class InStreamSweeper:
         return self.coordinator.acks
 
     def sweep(self) -> InStreamReport:
-        """Run all steps once. A damaged topic does not stop the others: its error is in the report. Raises StoreError."""
+        """Run all steps once. A damaged topic does not stop the sweep of other topics, and its error is in the report. Raises
+        StoreError.
+        """
         report = InStreamReport()
         ending = self.coordinator.ending
         with contained("sweep", "expired transactions", report.failed, passing=STORE):

@@ -103,7 +103,7 @@ class InStreamTrimmer:
         entries.delete(going)
         if everything and layout.snapshot is not None:  # the tombstone names no file any more
             self.topics.change(name, lambda now: now.model_copy(update={"snapshot": None, "leaving": ()}), deleted=True)
-        elif over:  # after the deletes: entries that the record still names are deleted again
+        elif over:  # last: if the call fails before, the record still names the entries, and the next sweep deletes them again
             self.topics.change(
                 name,
                 lambda now: now.model_copy(update={"leaving": tuple(one for one in now.leaving if one.to > to)}),

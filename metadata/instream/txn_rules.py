@@ -51,7 +51,7 @@ class Effect(Enum):
 @dataclass
 class TxnLogState:
     """The state of a transaction log after the entries up to `at`. Final transactions stay until a compaction drops them; `live`
-    has the sequence numbers of the others.
+    has the sequence numbers of the transactions that are not final.
     """
 
     at: int = 0

@@ -289,7 +289,7 @@ class _Poller:
                     changed = [watch for watch in self._open() if _has_changed(connection, watch)] if now != version else []
                     version = now
             except StoreError:
-                changed, version = self._open(), None  # woken callers read, meet the same error and report it
+                changed, version = self._open(), None  # each woken caller reads, gets the same error and reports it
             for watch in changed:
                 if not watch.closed:
                     watch.wake()

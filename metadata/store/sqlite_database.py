@@ -74,7 +74,7 @@ class Database:
         if not create and not self.path.is_file():
             raise ConfigurationError(f"There is no metadata store in {folder}.", advice=f"Run: txnsegment init file://{folder}")
         if not self.path.exists():
-            # Also for an existing folder: every process that finds the file relies on the folder to survive a power failure.
+            # This syncs an existing folder, too: a process that finds the file relies on the folder to survive a power failure.
             try:
                 make_folders(disk(), folder.absolute(), mode=0o700)
             except OSError as error:

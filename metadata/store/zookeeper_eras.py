@@ -77,7 +77,9 @@ class Eras:
         self._move(parent, known, known.era + 1)
 
     def reach(self, parent: str, to: int) -> None:
-        """Advance the sequence so that its next number is at least `to`. Raises as `move_on` does."""
+        """Advance the sequence so that its next number is at least `to`. Raises Unavailable or UnknownOutcome; the call may be
+        repeated after both.
+        """
         while (ahead := to - (known := self._load(parent)).era * ERA_SIZE - known.created) > 0:
             if ahead <= NEAR and known.created + ahead < self._full:
                 self._count_on(parent, known, known.created + ahead)

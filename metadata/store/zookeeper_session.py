@@ -138,7 +138,7 @@ class Session:
             if (reason := self._refusal()) is not None:
                 raise ConfigurationError(reason.message, advice=reason.advice)
             if client is self._client and client is not self._ended:
-                # CLOSED after the whole wait: kazoo has given up without a notification
+                # A client that is CLOSED after the whole wait has given up without a notification.
                 if client.client_state == KeeperState.CLOSED:
                     self._ended = client
                 raise self._unreachable()

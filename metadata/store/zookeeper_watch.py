@@ -97,12 +97,12 @@ class _Watch(Watch):
                 with self._guard:
                     self._armed.discard(path)
             elif path != self._path:
-                self._wake_if_open()  # the era is watched from now on; earlier appends to it have triggered no wake-up
+                self._wake_if_open()  # the watch of the era begins now; earlier appends to it have woken no caller
             elif eras := [name for name in answer.value if is_era(name)]:
                 self._set(client, f"{path}/{max(eras)}")
 
         def exists(answer: Any) -> None:
-            if answer.exception is None and answer.value is not None:  # created since the listing
+            if answer.exception is None and answer.value is not None:  # the folder was created since the list
                 client.get_children_async(path, watch=fired).rawlink(listed)
 
         client.get_children_async(path, watch=fired).rawlink(listed)
