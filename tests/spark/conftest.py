@@ -41,7 +41,7 @@ class Deployment:
         df.write.format("txnsegment").option("serviceUrl", self.url).options(**options).mode("append").save(topic)
 
     def append(self, topic: str, *batches: Any) -> int:
-        """One transaction from this process, without Spark: quick. The number of its registration."""
+        """Commit one transaction without Spark, which is fast. Return the number of its registration."""
         with self.cluster.begin() as txn:
             for batch in batches:
                 txn.append(topic, batch)
@@ -68,7 +68,9 @@ class Deployment:
         return reader.load() if topic is None else reader.load(topic)
 
     def start(self, df: DataFrame, checkpoint: str, batches: list[list[Row]]) -> StreamingQuery:
-        """Run what is there, batch by batch, into `batches`; the query is stopped at the end of the test."""
+        """Run the query over the available rows, and append the rows of each micro-batch to `batches`. The query is stopped at the
+        end of the test.
+        """
 
         def keep(rows: DataFrame, batch: int) -> None:
             batches.append(rows.collect())
@@ -80,13 +82,15 @@ class Deployment:
         return query
 
     def drain(self, df: DataFrame, checkpoint: str = "checkpoint") -> list[list[Row]]:
-        """The rows of all micro-batches of an AvailableNow run; Spark's first batch of a query may have none, and is left out."""
+        """Return the rows of each micro-batch of an AvailableNow run. Empty micro-batches are left out, since Spark may start a
+        query with one.
+        """
         batches: list[list[Row]] = []
         self.start(df, checkpoint, batches).awaitTermination()
         return [batch for batch in batches if batch]
 
     def files(self) -> list[str]:
-        """All part files that were ever staged and still lie there."""
+        """Return all part files of the cluster, committed or not."""
         return sorted(str(p.relative_to(self.folder)) for p in (self.folder / "cluster").rglob("*.parquet*"))
 
     def close(self) -> None:

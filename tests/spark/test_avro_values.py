@@ -102,7 +102,9 @@ def test_bad_bytes_name_topic_and_row_and_nothing_is_committed(here: Deployment)
 
 
 def test_readers_choose_a_schema_version_while_writers_differ(here: Deployment) -> None:
-    """Writers of the old schema go on beside those of the new one; readers choose; a stream is told."""
+    """Writers of the old and of the new schema write at the same time. Each reader chooses a version. A running stream fails with
+    SchemaChanged.
+    """
     here.cluster.topics.create("t")
     here.cluster.topics.set_schema("t", FIRST)
     first = values(FIRST, order(1))
@@ -121,7 +123,7 @@ def test_readers_choose_a_schema_version_while_writers_differ(here: Deployment) 
     put(here, values(SECOND, order(3, channel="shop")))
     with pytest.raises(PySparkException, match="is not Avro of the schema"):
         put(here, values(SECOND, order(4, channel="shop")), schemaVersion=0)
-    # by the new schema: rows of the old one have the default; by the old one: none has the new column
+    # by the new schema old rows have the default; by the old schema no row has the new column
     assert got(here) == sorted(values(SECOND, order(1, channel="web"), order(2, channel="web"), order(3, channel="shop")))
     old = sorted(values(FIRST, order(1), order(2), order(3)))
     assert got(here, schemaVersion=0) == old

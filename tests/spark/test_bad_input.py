@@ -67,14 +67,14 @@ KEPT = [{"n": i, "s": f"row {i}"} for i in range(100)]
 
 
 class Ahead(SystemClock):
-    """A clock that runs ten minutes ahead: past every deadline."""
+    """A clock that is ten minutes ahead, past every deadline."""
 
     def now_ms(self) -> int:
         return super().now_ms() + 600_000
 
 
 class Site:
-    """A cluster with a topic `t` of a hundred rows in two segments, and what Spark does with the door, done here."""
+    """A cluster with a topic `t` of a hundred rows in two segments. Its methods call the data source as Spark does."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "cluster"
@@ -85,7 +85,7 @@ class Site:
         return DefaultSource({"serviceUrl": self.url, **options})
 
     def staged(self, table: pa.Table, **options: str) -> tuple[Any, list[Any]]:
-        """A writer, and what its one task reports."""
+        """Return a writer, and the message of its only task."""
         writer = self.source({"topic": "t", **options}).writer(from_arrow(table.schema), overwrite=False)
         return writer, [writer.write(iter(table.to_batches()))]
 
@@ -261,7 +261,7 @@ def flipped(path: Path, at: int) -> None:
 
 
 def in_a_page(path: Path) -> int:
-    """Where the values of the first column end: inside its last page."""
+    """Return a place inside the last page of the first column."""
     column = pq.read_metadata(path).row_group(0).column(0)
     first = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
     return int(first + column.total_compressed_size - 3)
@@ -281,7 +281,7 @@ DAMAGE: dict[str, tuple[Callable[[list[Path]], object], str]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_part_is_an_error_that_names_the_part(site: Site, damage: str) -> None:
-    """By the source with its file, segment and positions; also by `scan`, when it plans or when it runs. Never fewer rows."""
+    """The error also names the segment and the positions. The read never returns fewer rows instead."""
     run, said = DAMAGE[damage]
     parts = site.parts()
     run(parts)
@@ -320,7 +320,7 @@ def _all() -> Any:
 def test_the_ledger_folder_is_gone(site: Site) -> None:
     ledgers, away = site.folder / "ledgers", site.folder / "away"
     ledgers.rename(away)
-    # Whatever it meets first: the head of an index, if the commit's share of the sweeping has folded by now, or a part.
+    # The first missing file is the head of an index snapshot, if the commit's share of the sweeping has folded, or a part.
     with pytest.raises((CorruptPart, CorruptSnapshot, StorageError), match=r"missing|does not exist"):
         site.read()
     with pytest.raises(StorageError, match=r"ledger folder .* does not exist"):
@@ -355,7 +355,7 @@ def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
 
 
 class Disk:
-    """A small disk of its own where this process may mount one; else limits that have the same effect on this process."""
+    """A small mounted disk, if this process may mount one. Otherwise a limit on the size of this process's files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -365,7 +365,7 @@ class Disk:
 
     @contextmanager
     def full(self) -> Iterator[str]:
-        """Nothing more fits; gives what errors say."""
+        """Fill the disk. Yield the text of the error that a write then raises."""
         if self.mounted:
             with (self.folder / "ballast").open("wb", buffering=0) as out:
                 _fill(out)
@@ -420,7 +420,9 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 def on_disk(disk: Disk, tmp_path: Path) -> Site:
-    """Ledgers on the small disk; the records beside it. Nobody has a file of it open: a disk in use cannot be made read-only."""
+    """A site with its ledgers on the small disk and its records beside it. No file of the disk is open, since a disk in use cannot
+    be made read-only.
+    """
     connect(f"file://{tmp_path}/cluster", ledgers=f"file://{disk.folder}/ledgers").close()
     site = Site(tmp_path)
     shared_client(site.url).finish()
@@ -448,13 +450,13 @@ def test_a_read_only_disk(disk: Disk, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_under_the_records(disk: Disk) -> None:
-    """The rows are staged, and the disk is full when the driver commits: an error, and running it again commits once."""
+    """The disk becomes full between staging and commit. The commit raises an error; its repetition commits once."""
     site = Site(disk.folder)
     table = rows_of({"n": list(range(1000))})
     writer, messages = site.staged(table, txnAppId="app", txnVersion="1")
 
     def write_on() -> None:
-        for version in range(2, 10_000):  # until the pages that SQLite has in reserve are used up
+        for version in range(2, 10_000):  # until SQLite's free pages are used up
             site.write(rows_of({"n": [version]}), txnAppId="filler", txnVersion=str(version))
 
     with disk.full(), pytest.raises((StoreError, StorageError)) as caught:
@@ -510,7 +512,7 @@ def test_other_ledgers_than_the_clusters(site: Site, tmp_path: Path) -> None:
         assert "hunter2" not in str(caught.value)
 
 
-# --- commits that cannot be ---------------------------------------------------------------------------------------
+# --- impossible commits -------------------------------------------------------------------------------------------
 
 
 def unchanged(site: Site, count: int = 100) -> None:
@@ -570,7 +572,7 @@ def test_two_first_writes_with_different_keys(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("planned", ["before", "after"])
 def test_a_key_set_between_staging_and_commit_refuses_the_write(tmp_path: Path, planned: str) -> None:
-    """A stream's committer is planned apart from its tasks, so its own plan may know the key that they did not."""
+    """A stream's committer has a plan of its own. This plan may know the key although the tasks' plan does not."""
     site = Site(tmp_path)
     table = rows_of({"a": [1, 2]})
     site.write(table.slice(0, 0), topic="new", segments="4")
@@ -619,8 +621,9 @@ def test_no_cluster_on_zookeeper(zookeeper: ZooKeeperServer) -> None:
 
 
 def test_zookeeper_lost_in_a_commit(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
-    """The line breaks when the commit's first write is answered and stays broken: an error that says what is known, nothing stays
-    OPEN past its deadline, and running the same version again commits once."""
+    """The reply to the commit's first write is lost, and the connection stays broken. The error tells the known outcome. No
+    transaction stays OPEN past its deadline. A repetition of the version commits once.
+    """
     url = f"zk://{zookeeper.hosts}/lost"
     settings = Settings(deadline_allowance_ms=200)
     open_cluster(url, ledgers=f"file://{tmp_path}/ledgers", settings=settings).close()
@@ -640,12 +643,12 @@ def test_zookeeper_lost_in_a_commit(zookeeper: ZooKeeperServer, tmp_path: Path) 
 
         thread = threading.Thread(target=commit)
         with proxy.drop_replies():
-            store._session._connect_seconds = 0.1  # no server is there until the block ends
+            store._session._connect_seconds = 0.1  # no server is reachable in this block
             thread.start()
             assert proxy.wait_dropped()
             thread.join(30)
         assert not thread.is_alive()
-        # The first write opens the header: long before the deciding CAS, so it is known that nothing was committed.
+        # The first write opens the header, before the deciding CAS, so the commit certainly failed.
         assert [type(e) for e in failed] == [Unavailable]
         assert "ZooKeeper" in str(failed[0]) or zookeeper.hosts in str(failed[0]) or proxy.hosts in str(failed[0])
         one.close()
@@ -681,7 +684,7 @@ class _ZooKeeperSite:
 
 
 def test_the_errors_reach_a_user_of_spark(here: Deployment, disk: Disk) -> None:
-    """Options at load, damage in a task of the source and in the JVM's own reader after planning, a full disk in a task."""
+    """The errors are: options at load; damage in a task of the source and in the JVM's own reader; a full disk in a task."""
     spark = here.spark
     with pytest.raises(PySparkException, match=r"OptionError.*Did you mean startingOffsets\?"):
         here.read(startingOffset="latest")

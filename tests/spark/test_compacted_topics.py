@@ -64,7 +64,7 @@ def test_compaction_leaves_the_same_rows(spark: SparkSession, url: str, tmp_path
         assert sorted(batch(spark, url, **options), key=key) == sorted(rows, key=key), options
     again = [scanned(spark, url, includeMetadata=meta, **options) for meta in (True, False) for options in ranges[:2]]
     assert again == scans
-    assert _micro_batches(url)[: len(micro) - 1] == micro[:-1]  # (the last one ended where the log did)
+    assert _micro_batches(url)[: len(micro) - 1] == micro[:-1]  # the last micro-batch ended at the end of the log
     result = CliRunner().invoke(build(), ["--service-url", url, "compact", "t"])
     assert result.exit_code == 0, result.output
     assert "became 2" in result.output
@@ -77,7 +77,7 @@ def test_compaction_leaves_the_same_rows(spark: SparkSession, url: str, tmp_path
 
 
 def _micro_batches(url: str) -> list[int]:
-    """Where the micro-batches of a stream with a limit end."""
+    """Return the ends of the micro-batches of a stream with a limit."""
     options = {"path": "t", "serviceUrl": url, "startingOffsets": "earliest", "maxBytesPerTrigger": "9000"}
     reader = StreamReader(options, parse_schema("id bigint, name string, n array<int>"))
     ends, offset = [], reader.initialOffset()

@@ -45,7 +45,9 @@ def batch(here: Deployment, start: int | str = "earliest", end: int | str = "lat
 
 
 def drained(one: StreamReader, offset: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    """The rows of all micro-batches from an offset on, and the offset that is reached. Every batch has one, as Spark wants it."""
+    """Return the number of rows of all micro-batches from an offset on, and the last offset. As Spark requires, every micro-batch
+    has an end offset.
+    """
     rows = 0
     while (end := one.latestOffset(offset, ReadAllAvailable())) != offset:
         rows += planned(one.partitions(offset, end))
@@ -54,7 +56,7 @@ def drained(one: StreamReader, offset: dict[str, Any]) -> tuple[int, dict[str, A
 
 
 def two(here: Deployment) -> list[int]:
-    """x and y: two transactions each, of 2 and 3 rows."""
+    """Commit two transactions to x (2 and 3 rows) and one to y. Return the numbers of the three registrations."""
     for name in ("x", "y"):
         here.cluster.topics.create(name, segments=2, key="n", schema="n bigint")
     return [here.append("x", numbers([1, 2])), here.append("y", numbers([3, 4])), here.append("x", numbers([5, 6, 7]))]
@@ -81,7 +83,7 @@ def test_a_read_at_the_offsets_of_a_recreated_topic_is_an_error(here: Deployment
         batch(here, end=last, **x)
     assert batch(here, end=last, failOnDataLoss="false", **x) == 0
     assert batch(here, 0, again, failOnDataLoss="false", **x) == 1
-    assert batch(here, last, again, **x) == 1  # nothing of it was lost
+    assert batch(here, last, again, **x) == 1  # a read after the deletion loses no row
     assert batch(here, **x) == 1
     assert batch(here, end=again, **x) == 1
 
@@ -102,13 +104,13 @@ def test_a_pattern_sees_deleted_topics(here: Deployment) -> None:
         one.partitions(early, one.latestOffset(early, ReadAllAvailable()))
     gone = reader(here, startingOffsets="earliest", failOnDataLoss="false", **pattern)
     assert drained(gone, early)[0] == 3
-    assert drained(one, {"log": last, "read": {"pattern": PATTERN}})[0] == 1  # it had them all
+    assert drained(one, {"log": last, "read": {"pattern": PATTERN}})[0] == 1  # this stream had read all rows
     assert batch(here, first, second, **pattern) == 2
     assert batch(here, last, number, **pattern) == 1
 
 
 def test_the_first_batch_replays_with_the_deletions_known_at_its_planning(here: Deployment) -> None:
-    """Spark asks for the initial offset anew then, after a deletion."""
+    """A replay of the first batch asks for the initial offset again, here after a deletion."""
     two(here)
     one = reader(here, startingOffsets="earliest", topicsPattern=PATTERN)
     end = one.latestOffset(one.initialOffset(), ReadAllAvailable())
@@ -134,8 +136,8 @@ def test_a_new_stream_from_the_earliest_begins_after_the_deletions(here: Deploym
         assert start["deletedTo"] > last
         rows, end = drained(one, start)
         assert rows == (4 if "topics" in options else 3)
-        assert "deletedTo" not in end  # dropped once the stream has passed it
-    # A later deletion takes unread rows from a stream that is under way.
+        assert "deletedTo" not in end  # dropped when the stream has passed the deletion
+    # A later deletion removes rows that a running stream has not read.
     first = {"log": 1, "read": start["read"], "deletedTo": start["deletedTo"]}
     assert drained(one, first)[0] == 4
     here.cluster.topics.delete("x")
@@ -153,7 +155,9 @@ def test_timestamps_begin_after_the_deletions(here: Deployment) -> None:
 
 
 def test_the_deletion_is_known_after_the_grace_period(here: Deployment) -> None:
-    """The segments have left the layout, the number stays: what may be lost is an error."""
+    """The deleted segments have left the layout, which keeps the number of the deletion. A read from before this number raises
+    DataLoss.
+    """
     first, _, last = two(here)
     here.cluster.topics.delete("x")
     here.cluster.topics.create("x", schema="n bigint")

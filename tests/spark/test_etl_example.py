@@ -24,7 +24,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
-    """Imports a program of examples/ by its name."""
+    """A function that imports a program of examples/ by its name."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     for name, value in spark_environment().items():
         monkeypatch.setenv(name, value)
@@ -126,7 +126,7 @@ def test_a_waiter_for_a_program_stopped_before_its_start_is_stopped_too(
         processes.send(signal.SIGSTOP)
         while "T" not in states():
             assert process.poll() is None
-        fd = os.open(fifo, os.O_RDWR)  # now it may begin
+        fd = os.open(fifo, os.O_RDWR)  # lets the program begin
         with processes.stopped():
             assert states() == ["T", "T"]
         os.close(fd)

@@ -45,7 +45,7 @@ pickle.dump(answer, sys.stdout.buffer)
 
 
 def in_a_task(*work: object) -> object:
-    """What a worker answers that gets the pickled reader or writer, as Spark does it."""
+    """Return the answer of a worker process that gets the pickled reader or writer, as Spark sends it."""
     found = subprocess.run(
         [sys.executable, "-c", WORKER], input=pickle.dumps(work), capture_output=True, check=False, cwd=Path(__file__).parents[2]
     )
@@ -77,7 +77,7 @@ def test_tasks_run_where_no_store_can_be_opened(here: Deployment) -> None:
 
 
 def test_only_the_drivers_processes_have_the_store_open(here: Deployment) -> None:
-    """Of all Python processes that Spark has started, those that run tasks (pyspark.daemon's children) do not hold the database."""
+    """The processes that run tasks (children of pyspark.daemon) do not open the database."""
     here.write(here.spark.range(0, 1000, 1, 4), segments="2", keyColumn="id")
     assert here.read().count() == 1000
     open_in = [line for pid in _descendants(os.getpid()) for line in [_command(pid)] if _holds(pid, "metadata.db")]
@@ -94,7 +94,7 @@ def _descendants(pid: int) -> list[int]:
             try:
                 parents[int(one.name)] = int((one / "stat").read_text().rpartition(")")[2].split()[1])
             except (FileNotFoundError, ProcessLookupError):
-                continue  # it has ended
+                continue  # the process has ended
     found, todo = [], [pid]
     while todo:
         above = todo.pop()

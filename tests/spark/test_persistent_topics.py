@@ -30,7 +30,9 @@ def rows(here: Deployment, first: int, end: int) -> DataFrame:
 
 
 def test_batches_and_scans_read_both_models(here: Deployment) -> None:
-    """Two writes, one of which commits once for its version; a union of both kinds; Spark's own Parquet reader sees the same."""
+    """The source and Spark's own Parquet reader return the same rows. A repeated version is written once. A read of both models has
+    the union of their columns.
+    """
     here.write(rows(here, 0, 10), X)
     for _ in range(2):
         here.write(rows(here, 10, 20).selectExpr("n", "'a' AS more"), X, txnAppId="etl", txnVersion="7")
@@ -48,7 +50,9 @@ def test_batches_and_scans_read_both_models(here: Deployment) -> None:
 
 
 def test_a_stream_from_one_persistent_topic_to_another_is_exactly_once(here: Deployment) -> None:
-    """Over a restart, and when Spark runs a micro-batch again whose commit it never heard of: the coordinator's log decides."""
+    """The stream restarts, and Spark repeats a micro-batch whose commit it has not recorded. The coordinator's log skips the
+    repetition.
+    """
 
     def run() -> None:
         query = (
@@ -98,7 +102,7 @@ def test_a_persistent_topic_has_one_log(here: Deployment) -> None:
 
 
 def test_rows_are_repartitioned_for_the_topic_behind_a_name(here: Deployment) -> None:
-    """For a migrated one, and for one that a write will make; a persistent topic is one log."""
+    """The name may be that of a migrated topic, or of a topic that the write creates. A persistent topic has one partition."""
     cluster, new = here.cluster, "persistent://public/new/a"
 
     def partitions(topic: str, **options: object) -> int:
@@ -116,7 +120,7 @@ def test_rows_are_repartitioned_for_the_topic_behind_a_name(here: Deployment) ->
 
 
 def test_a_transaction_never_spans_both_models(here: Deployment) -> None:
-    """The second write is refused before a row is staged, and so is the whole transaction."""
+    """The second write is refused before it stages a row. The transaction is then aborted."""
     here.cluster.topics.create("t", schema="n bigint")
     here.write(rows(here, 0, 1), X)
     for first, second in (("t", X), (X, "t")):
@@ -132,7 +136,9 @@ def test_a_transaction_never_spans_both_models(here: Deployment) -> None:
 
 
 def test_a_transaction_takes_rows_from_one_persistent_topic_to_others(here: Deployment) -> None:
-    """What it reads is acknowledged with what it writes: all of it once, or nothing; acknowledged by metadata columns, too."""
+    """The rows that the transaction reads are acknowledged when it commits, and only then. Rows can also be acknowledged by their
+    metadata columns.
+    """
     cluster = here.cluster
     here.write(rows(here, 0, 10), X)
     cluster.subscriptions.create(X, "etl")

@@ -23,7 +23,7 @@ def rows(df: DataFrame) -> list[tuple[object, ...]]:
 
 
 def both(here: Deployment, topic: str | list[str] | None = "t", **options: object) -> list[tuple[object, ...]]:
-    """The rows that the source gives, checked against those of `scan`."""
+    """Return the rows of the source. Check that `scan` returns the same rows."""
     source, native = here.read(topic, **options), here.scan(topic, **options)
     assert source.schema == native.schema
     found = rows(source)
@@ -119,7 +119,7 @@ def test_a_topic_grows_and_widens(here: Deployment) -> None:
     assert one[1:] == (1.5, pytest.approx(one[2]), (1, None), None, None)
     assert str(one[2]) == "1.250"
     assert next(r for r in found if r[0] == 300)[3:] == (None, "new", None)
-    # a narrower type than the topic's is welcome too
+    # a type narrower than the topic's is accepted
     here.write(here.spark.sql("select cast(2 as tinyint) i"))
     assert both(here, columns="i")[-1] == (9000000000,)
     assert len(both(here)) == 4

@@ -17,7 +17,7 @@ def one(here: Deployment, topic: str, number: int) -> None:
 
 
 def test_several_reads_of_a_topic(here: Deployment) -> None:
-    """What the guide's table says of Spark, and that reads which end at one snapshot see the same rows."""
+    """The table of the guide is correct for Spark. Reads up to the same snapshot return the same rows."""
     for topic in ("t", "u"):
         here.cluster.topics.create(topic, schema="n bigint")
         one(here, topic, 1)

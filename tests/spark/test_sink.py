@@ -26,7 +26,7 @@ def ids(df: DataFrame) -> list[int]:
 
 
 def refused(*words: str):  # type: ignore[no-untyped-def]
-    """A PySparkException whose text has all these words."""
+    """Expect a PySparkException whose text has all these words."""
     return pytest.raises(PySparkException, check=lambda error: all(word in str(error) for word in words))
 
 
@@ -80,11 +80,11 @@ def test_sql_tables_are_refused_with_advice(here: Deployment) -> None:
     assert ids(here.read()) == [0, 1, 2]
 
 
-# --- once ---------------------------------------------------------------------------------------------------------
+# --- exactly once -------------------------------------------------------------------------------------------------
 
 
 def test_foreach_batch_with_two_topics(here: Deployment) -> None:
-    """Delta's idiom: one token for both, and a batch that Spark runs again writes nothing twice."""
+    """Both writes of a batch have the same token, as in Delta. When Spark repeats the batch, no row is written twice."""
     here.write(here.spark.range(30), "in")
     runs: list[int] = []
 
@@ -116,7 +116,9 @@ def test_foreach_batch_with_two_topics(here: Deployment) -> None:
 
 
 def test_a_new_checkpoint_under_old_tokens_is_an_error_in_foreach_batch(here: Deployment) -> None:
-    """Its batch 0 is no repetition of the one that is committed: for a write, for a transaction of writes, for one of reads."""
+    """Batch 0 of a new checkpoint is not a repetition of the committed batch. The batch is a write, a transaction of writes, or a
+    transaction that reads.
+    """
     here.cluster.topics.create("in", schema="id bigint")
     here.append("in", pa.table({"id": pa.array([0], pa.int64())}))
     here.cluster.subscriptions.create("in", "s")

@@ -33,14 +33,14 @@ def only(batches: list[list[Row]]) -> list[list[int]]:
 
 
 def ten(here: Deployment, topic: str = "t", first: int = 0) -> list[int]:
-    """Ten transactions of ten rows each over two segments."""
+    """Commit ten transactions of ten rows each to a topic of two segments."""
     if here.cluster.client.topics.find(topic_name(topic)) is None:
         here.cluster.topics.create(topic, segments=2, key="n", schema="n bigint")
     return [here.append(topic, numbers(range(first + i * 10, first + i * 10 + 10))) for i in range(10)]
 
 
 def reader(here: Deployment, topic: str = "t", **options: str) -> StreamReader:
-    """The reader that Spark's driver has, called directly."""
+    """Make the reader of Spark's driver, so that a test can call it directly."""
     given = {"serviceUrl": here.url, **({} if "topicsPattern" in options else {"topic": topic}), **options}
     return StreamReader(given, DefaultSource(given).schema())
 
@@ -113,7 +113,7 @@ def test_limits_take_whole_transactions_and_always_move(here: Deployment) -> Non
 
 
 def test_available_now_ends_at_its_target(here: Deployment) -> None:
-    """Rows that come while it runs are the next run's."""
+    """Rows that are committed during a run belong to the next run."""
     ten(here)
     seen: list[list[int]] = []
 
@@ -146,13 +146,13 @@ def test_a_restart_resumes_and_a_lost_commit_replays_the_same_rows(here: Deploym
     assert only(here.drain(stream)) == [list(range(50)), list(range(50, 100))]
     ten(here, first=100)
     _forget_commit(here.folder / "checkpoint", 1)
-    here.cluster.client.sweeper.sweep()  # folded in between
+    here.cluster.client.sweeper.sweep()  # folds the log between the runs
     assert only(here.drain(stream)) == [list(range(50, 100)), list(range(100, 150)), list(range(150, 200))]
     assert only(here.drain(stream)) == []
 
 
 def _forget_commit(checkpoint: Path, batch: int) -> None:
-    """Spark did not note that this batch is done: on restart it runs again."""
+    """Delete Spark's record that this batch is done, so that a restart runs the batch again."""
     (checkpoint / "commits" / str(batch)).unlink()
     (checkpoint / "commits" / f".{batch}.crc").unlink(missing_ok=True)
 
@@ -235,7 +235,7 @@ def test_topics_that_differ_from_the_checkpoint_are_refused_or_continued(here: D
 
 
 def test_a_replay_reads_the_topics_that_it_was_planned_for(here: Deployment) -> None:
-    """The sink may have that batch already: rows of an added topic in it would be lost."""
+    """The sink may have committed this batch already. Rows of an added topic in the batch would then be skipped and lost."""
     ten(here, "a")
     here.drain(here.stream("a", startingOffsets="earliest"))
     ten(here, "b", first=1000)
@@ -249,7 +249,7 @@ def test_a_replay_reads_the_topics_that_it_was_planned_for(here: Deployment) -> 
 
 @pytest.mark.parametrize(("before", "after"), [(["a"], ["a", "b"]), (["a", "b"], ["b"])])
 def test_a_replay_of_other_topics_with_other_columns(here: Deployment, before: list[str], after: list[str]) -> None:
-    """What those topics do not have is null; what the read of today does not have is left out."""
+    """Columns that the replayed topics lack are null. Columns that the new read lacks are left out."""
     here.cluster.topics.create("a", schema="n int, s struct<x:int>, only_a string")
     here.cluster.topics.create("b", schema="n bigint, s struct<x:int,y:int>, only_b string")
     a = pa.table({"n": pa.array([1], pa.int32()), "s": pa.array([{"x": 5}], pa.struct([("x", pa.int32())])), "only_a": ["a"]})
@@ -348,11 +348,11 @@ def test_new_columns_may_be_ignored_but_not_wider_ones(here: Deployment) -> None
         one.latestOffset(start, ReadAllAvailable())
 
 
-# --- together -----------------------------------------------------------------------------------------------------
+# --- chains of streams --------------------------------------------------------------------------------------------
 
 
 def test_streams_in_a_chain(here: Deployment) -> None:
-    """t -> u -> v, each exactly once, over restarts and a lost commit of Spark's."""
+    """t -> u -> v: each row is written exactly once, over restarts and the loss of one of Spark's commit records."""
     ten(here)
 
     def run(source: str, target: str, **options: str) -> None:

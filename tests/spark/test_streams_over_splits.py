@@ -32,7 +32,7 @@ class Writing:
             self.here.cluster.topics.create(topic, segments=2, key="k", schema="k string, n bigint")
 
     def append(self, *topics: str) -> None:
-        """One transaction for each."""
+        """Commit one transaction to each topic."""
         for topic in topics:
             numbers = [next(self._next) for _ in range(ROWS)]
             self.here.append(topic, pa.table({"k": [f"k{n % KEYS}" for n in numbers], "n": pa.array(numbers, pa.int64())}))
@@ -50,8 +50,8 @@ class Writing:
 
 
 def check(batches: list[list[Row]], written: dict[str, list[int]], limit: int) -> None:
-    """Every row once; each key's rows in their order, micro-batch after micro-batch, each in a segment of its place; none of a
-    child in a micro-batch with rows of its parents; no micro-batch above the limit.
+    """Check that every row comes once, and each key's rows in order, in a segment of the key's hash. A micro-batch has no rows of
+    both a parent and its child, and no more rows than the limit.
     """
     seen: dict[str, list[int]] = defaultdict(list)
     by_key: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -65,7 +65,7 @@ def check(batches: list[list[Row]], written: dict[str, list[int]], limit: int) -
             seen[topic.rpartition("/")[2]].append(row["n"])
             by_key[topic, row["k"]].append(row["n"])
             ids[topic, row["k"]].add(number)
-        assert all(len(found) == 1 for found in ids.values()), ids  # a key's rows of one micro-batch lie in one segment
+        assert all(len(found) == 1 for found in ids.values()), ids  # in one micro-batch, the rows of a key are in one segment
     assert {topic: sorted(numbers) for topic, numbers in seen.items()} == written
     assert all(numbers == sorted(numbers) for numbers in by_key.values())
 
@@ -112,16 +112,16 @@ def test_a_stream_follows_splits_merges_new_and_deleted_topics_as_it_runs(here: 
     writing.append("log-a", "log-c")
     writing.split("log-a")
     writing.append("log-a")
-    here.cluster.sweep()  # the seals leave the log: the layouts show them
+    here.cluster.sweep()  # the seals leave the log; the layouts still have them
 
     def more(rows: DataFrame, batch: int) -> None:
         keep(rows, batch)
-        if len(batches) == at + 1:  # what comes now is the next run's
+        if len(batches) == at + 1:  # the split comes after the end of the run was planned
             writing.split("log-c")
             writing.append("log-c")
 
     def available() -> int:
-        """How many rows an AvailableNow run gets."""
+        """Return the number of rows of an AvailableNow run."""
         before = sum(map(len, batches))
         writer.foreachBatch(more).trigger(availableNow=True).start().awaitTermination()
         return sum(map(len, batches)) - before

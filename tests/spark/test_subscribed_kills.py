@@ -45,18 +45,18 @@ def test_a_killed_driver_skips_nothing(here: Deployment, tmp_path: Path) -> None
         driver.kill()
     assert sorted(first) == wanted[: 2 * ROWS]
 
-    # What the cursor has passed is written: it never runs ahead.
+    # All acknowledged rows are written: the cursor is never ahead of the sink.
     copied = [row.id for row in here.read("out").collect()]
     left = [row.id for row in here.read("t", subscription="s").collect()]
     assert sorted({*copied, *left}) == wanted
     assert len(copied) + len(left) <= len(wanted) + 2 * ROWS, "and it does not stay behind: by the batch that nobody has planned on"
     assert cluster.subscriptions.describe("t", "s").lag.rows == len(left)
 
-    # From its checkpoint: each row once.
+    # A restart from its checkpoint writes each row once.
     copying(here.spark, here.url, "t", "out", "s", tmp_path / "checkpoint", 9).trigger(availableNow=True).start().awaitTermination()
     assert sorted(row.id for row in here.read("out").collect()) == wanted
 
-    # From a new checkpoint: at the cursor, which follows with the batch after.
+    # A new checkpoint starts at the cursor, which moves when the next batch is planned.
     left = [row.id for row in here.read("t", subscription="s").collect()]
     assert 0 < len(left) <= 9
     again = [row.id for batch in here.drain(here.stream("t", subscription="s"), "new") for row in batch]
@@ -65,7 +65,7 @@ def test_a_killed_driver_skips_nothing(here: Deployment, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_driver_killed_before_its_first_batch_was_done_writes_each_row_once(here: Deployment, tmp_path: Path) -> None:
-    """The batch was planned from the cursor, which somebody else moves before the restart."""
+    """The first batch was planned from the cursor. Another process moves the cursor before the restart."""
     cluster = here.cluster
     cluster.topics.create("t", schema="id bigint", segments=2)
     cluster.topics.create("out", schema="id bigint")
@@ -88,7 +88,7 @@ def test_a_driver_killed_before_its_first_batch_was_done_writes_each_row_once(he
 
     assert go_on() == list(range(6))
 
-    # Spark's note that the batch is done is lost, too. The sink skips the batch by its version: its rows are not written again.
+    # Spark's commit record is lost, too. The sink skips the repeated batch by its version, so no row is written twice.
     (checkpoint / "commits" / "0").unlink()
     (checkpoint / "commits" / ".0.crc").unlink(missing_ok=True)
     here.append("t", pa.table({"id": [6]}))

@@ -55,7 +55,7 @@ def test_consume_transform_produce(here: Deployment) -> None:
     last = here.append("in", rows(8, 9))
     with here.cluster.transaction(app="etl", version=1) as txn:
         given = txn.read(here.spark, "in", subscription="etl", minPartitions=2)
-        here.append("in", rows(10, 11))  # comes after what was read
+        here.append("in", rows(10, 11))  # committed after the read
         broken = given.select(F.when(F.col("id") < 8, F.col("id")).otherwise(F.raise_error(F.lit("broken"))).alias("id"))
         with pytest.raises(PySparkException, match="broken"):
             write(txn, broken, BIG)
@@ -85,7 +85,7 @@ def test_a_micro_batch_is_acknowledged_with_its_output(here: Deployment) -> None
             write(txn, batch.where("id % 10 < 5").select("id"), BIG)
             write(txn, batch.where("id % 10 >= 5").select("id"), SMALL)
         runs.append((version, txn.commit().skipped))
-        with here.cluster.transaction(app="halves", version=version) as again:  # as after a crash before Spark's own commit
+        with here.cluster.transaction(app="halves", version=version) as again:  # as after a crash before Spark records the batch
             again.acknowledge_rows(batch, subscription="etl")
             write(again, batch.select("id"), BIG)
         runs.append((version, again.commit().skipped))
@@ -108,8 +108,8 @@ def test_a_micro_batch_is_acknowledged_with_its_output(here: Deployment) -> None
 
 
 def test_a_failed_write_with_a_published_manifest_does_not_count(here: Deployment) -> None:
-    """The process that commits dies when its manifest is there, and Spark's abort fails, too: the program is told of an error, and
-    runs the write again.
+    """The committing process dies after publishing its manifest, and Spark's abort fails, too. The program gets an error and
+    repeats the write. Only the repetition is committed.
     """
 
     class Dying(BatchWriter):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.spark.conftest import Deployment
 
-# name -> two SQL expressions; a row of nulls comes on top
+# name -> two SQL expressions; `rows_of` adds a row of nulls
 PLAIN = {
     "yes": ("true", "false"),
     "tiny": ("cast(-128 as tinyint)", "cast(127 as tinyint)"),
@@ -70,7 +70,7 @@ ALL = {**PLAIN, **NESTED}
 
 
 def rows_of(spark: SparkSession, columns: dict[str, tuple[str, str]]) -> DataFrame:
-    """Three rows: both values of each column, and nulls."""
+    """Return three rows: the first values, the second values, and nulls."""
     one = spark.range(0, 3, 1, 1)
     made = [
         F.expr(f"case id when 0 then {first} when 1 then {second} end").alias(name) for name, (first, second) in columns.items()
@@ -79,7 +79,7 @@ def rows_of(spark: SparkSession, columns: dict[str, tuple[str, str]]) -> DataFra
 
 
 def comparable(df: DataFrame, names: list[str]) -> list[tuple[object, ...]]:
-    """Rows as text that tells all values apart, sorted: variants and maps cannot be compared by Spark itself."""
+    """Return the rows, sorted, as text that is different for different values. Spark itself cannot compare variants and maps."""
     columns = [
         F.to_json(F.struct(F.col(quoted(n)).alias("v")), {"timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSSXXX"}) for n in names
     ]
@@ -89,7 +89,7 @@ def comparable(df: DataFrame, names: list[str]) -> list[tuple[object, ...]]:
 
 @contextmanager
 def conf(spark: SparkSession, **settings: str) -> Iterator[None]:
-    """Session settings, put back at the end. `_` in a name stands for `.`; `__` for `_`."""
+    """Set session settings, and restore them at the end. `_` in a name means `.`."""
     names = {name.replace("_", "."): value for name, value in settings.items()}
     before = {name: spark.conf.get(name, None) for name in names}
     for name, value in names.items():
@@ -141,7 +141,7 @@ def test_every_type_comes_back_by_every_way(here: Deployment, write_zone: str, r
 
 
 def test_a_single_column_of_each_type_comes_back(here: Deployment) -> None:
-    """A column alone is projected at the file, by index: names with dots, and what lies beside nested columns."""
+    """A single column is projected at the file by its index. The columns have names with dots, or are next to nested columns."""
     here.write(rows_of(here.spark, ALL))
     for name in ("a", "a.b", "with.dot", "with`tick", "_metadata", "map_int", "deep", "vars"):
         source = here.read(columns=json.dumps([name]))

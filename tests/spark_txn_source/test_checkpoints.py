@@ -23,7 +23,7 @@ def commit(cluster: Cluster, topic: str, *numbers: int) -> None:
 
 
 def drained(query: MicroBatchExecution, **options: str) -> list[int]:
-    """What a run of the query gives until nothing is left."""
+    """Run the query until no row is left. Return its rows."""
     query.start(options)
     found: list[int] = []
     try:
@@ -35,10 +35,12 @@ def drained(query: MicroBatchExecution, **options: str) -> list[int]:
 
 
 def test_a_checkpoint_counts_for_the_cluster_that_it_was_made_with(cluster: Cluster, tmp_path: Path) -> None:
-    """The numbers of a second restore from one backup, and of a cluster made anew in the same place, name other rows."""
+    """A checkpoint is valid after one restore. After a second restore from the same backup, or in a cluster created again at the
+    same URL, its numbers mean other rows.
+    """
     cluster.topics.create("t", schema="n bigint")
     commit(cluster, "t", 1)
-    cluster.client.finish()  # nothing folds while the ledgers are copied
+    cluster.client.finish()  # waits for folds, which would change the copied ledgers
     cluster.backup(tmp_path / "backup")
     root = Path(cluster.ledgers.removeprefix("file://")).rename(tmp_path / "ledgers")
     query, urls = MicroBatchExecution(), [f"file://{tmp_path}/{name}" for name in ("first", "second")]
@@ -99,7 +101,7 @@ def test_a_subscription_added_to_a_stream_loses_no_unacknowledged_row(cluster: C
 
 
 def test_a_checkpoint_file_resumes_after_a_kill_between_any_two_steps(cluster: Cluster, tmp_path: Path) -> None:
-    """A batch that was planned and not committed is read again, with the same rows."""
+    """A planned, uncommitted batch is read again with the same rows."""
     cluster.topics.create("t", schema="n bigint")
     options = {"serviceUrl": cluster.url, "path": "t", "startingOffsets": "earliest"}
     commit(cluster, "t", 1)

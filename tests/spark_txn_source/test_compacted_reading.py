@@ -37,7 +37,7 @@ def write(cluster: Cluster, ids: list[int]) -> int:
 
 
 def batch(url: str, **options: str) -> list[list[dict[str, Any]]]:
-    """Task by task, in order."""
+    """Return the rows of each task of a batch, in order."""
     reader = BatchReader({"path": "t", "serviceUrl": url, "includeMetadata": "true", **options}, GIVEN)
     return [[row for found in reader.read(task) for row in found.to_pylist()] for task in reader.partitions()]
 
@@ -47,7 +47,7 @@ def rows(url: str, **options: str) -> list[dict[str, Any]]:
 
 
 def micro_batches(url: str, end: int, **options: str) -> Iterator[tuple[int, list[Any]]]:
-    """Where the micro-batches end, up to `end`, and what they read."""
+    """Yield the end and the rows of each micro-batch up to `end`."""
     query = MicroBatchExecution()
     query.start({"path": "t", "serviceUrl": url, "includeMetadata": "true", **options}, schema=GIVEN)
     try:
@@ -65,7 +65,7 @@ def messages(cluster: Cluster, subscription: str) -> list[tuple[str, str, Any, i
 
 
 def everything(url: str, cluster: Cluster, end: int, times: list[int]) -> dict[str, Any]:
-    """What all readers see up to a number of the log."""
+    """Return the rows that every kind of reader returns up to a log number."""
     upto = {"endingOffsets": f'{{"log": {end}}}'}
     found: dict[str, Any] = {"all": rows(url, **upto), "small": rows(url, maxPartitionBytes="1", **upto)}
     for start in (end // 3, end // 2):

@@ -26,7 +26,7 @@ PATTERN = {"topicsPattern": ".*default/[xyuvw]"}
 
 
 class Site:
-    """One cluster with the topic:// topics `u` (rows 1, 2) and the persistent:// topic `x` (rows 11, 12)."""
+    """A cluster with the `topic://` topic `u` (rows 1, 2) and the `persistent://` topic `x` (rows 11, 12)."""
 
     def __init__(self, bench: SparkBench, cluster: Cluster) -> None:
         self.bench, self.cluster = bench, cluster
@@ -37,7 +37,7 @@ class Site:
         bench.plain(X, [12])
 
     def now(self) -> int:
-        """A publish time after which rows come, and at which no row came."""
+        """Return a time between the last row and the next one."""
         clock = self.cluster.client.cluster.clock
         clock.sleep(0.002)
         found = clock.now_ms()
@@ -54,7 +54,7 @@ class Site:
         return number
 
     def reader(self, **options: str) -> StreamReader:
-        """A new process of Spark's has a new one."""
+        """Make a reader, as each new process of Spark does."""
         given = self.bench.options([], **options)
         return StreamReader(given, DefaultSource(given).schema())
 
@@ -62,7 +62,7 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     url = f"file://{tmp_path}/cluster"
-    open_cluster(url, settings=Settings(deadline_allowance_ms=50)).close()  # what a stream from a timestamp waits for
+    open_cluster(url, settings=Settings(deadline_allowance_ms=50)).close()  # a stream from a timestamp waits for this allowance
     bench = SparkBench(url)
     with connect(bench.url) as cluster:
         yield Site(bench, cluster)
@@ -70,7 +70,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 def logged(offset: dict[str, Any]) -> dict[str, Any]:
-    """As it comes back from the checkpoint."""
+    """Return the offset as Spark reads it from the checkpoint."""
     return json.loads(json.dumps(offset))  # type: ignore[no-any-return]
 
 
@@ -90,7 +90,7 @@ STARTS = ("latest", "earliest", "number", "timestamp", "future timestamp", "patt
 
 
 def changes(site: Site) -> None:
-    """What happens between the plan and its replay."""
+    """Write to old and new topics, and sweep, between the plan and its replay."""
     site.write("u", 4)
     site.bench.commit(X, [14])
     site.write("v", 5)
@@ -118,7 +118,7 @@ def test_replay_of_the_first_batch_reads_the_same_rows(site: Site, start: str, l
     again.prepareForTriggerAvailableNow()
     assert replayed.read(again.initialOffset(), end) == planned
 
-    # The rest of the rows come once, and no later offset carries the record.
+    # The other rows come once, and no later offset has the record of the start.
     replayed.at = end
     rest = list(replayed.rest())
     assert "began" not in replayed.at
@@ -131,7 +131,7 @@ def test_replay_of_the_first_batch_reads_the_same_rows(site: Site, start: str, l
 
 @pytest.mark.parametrize("start", STARTS)
 def test_the_first_plan_of_a_batch_asks_for_the_initial_offset_twice(site: Site, start: str) -> None:
-    """Without any crash: once before the end is found and once before the batch is planned."""
+    """Also without a crash Spark asks before the end is determined, and again before the batch is planned."""
     options = starts(site)[start]
     reader = site.reader(**options)
     begin = reader.initialOffset()
@@ -143,7 +143,7 @@ def test_the_first_plan_of_a_batch_asks_for_the_initial_offset_twice(site: Site,
 
 
 def test_an_idle_stream_returns_its_start(site: Site) -> None:
-    """Spark compares the JSON of both: a difference is a micro-batch."""
+    """Spark compares start and end as JSON. If they differ, Spark runs a micro-batch."""
     for start, options in starts(site).items():
         reader = site.reader(**options)
         empty = logged(reader.latestOffset(reader.initialOffset(), ReadAllAvailable()))
@@ -153,7 +153,9 @@ def test_an_idle_stream_returns_its_start(site: Site) -> None:
 
 
 def by_a_cursor(site: Site, **more: str) -> tuple[dict[str, str], StreamReader, dict[str, Any], dict[str, Any], list[int]]:
-    """A subscription that has acknowledged row 2 of `u` alone, and a first batch that was planned from it."""
+    """Plan a first batch from a subscription that has acknowledged only row 2 of `u`. Return the options, the reader, both offsets,
+    and the rows of the batch.
+    """
     for topic in ("u", X):
         site.cluster.subscriptions.create(topic, "s")
     with site.cluster.consumer("u", "s") as consumer:
@@ -195,9 +197,9 @@ def test_replay_of_the_first_batch_of_a_subscription_whose_cursor_has_moved(
     site.write("u", 5)
     assert 5 in [n for batch in replayed.rest() for n in batch]
 
-    # Spark commits the first batch when it has planned the second one: the cursor stands behind the first one then.
+    # Spark commits the first batch after planning the second one, which moves the cursor.
     if moved is moved_back:
-        with pytest.raises(AckConflict, match="moved back"):  # 2 is left again, which was done when the query began
+        with pytest.raises(AckConflict, match="moved back"):  # row 2 was acknowledged, and is not any more
             again.commit(end)
         assert {row["n"] for row in site.bench.batch(["u", X], subscription="s")} == {1, 2, 3, 4, 5, 11, 12}
         return
@@ -249,7 +251,7 @@ def test_replay_of_the_first_batch_of_a_topic_that_was_migrated_meanwhile(site: 
 
 
 def test_replay_of_the_first_batch_after_retention_took_rows_is_data_loss(site: Site) -> None:
-    """Also where an older version planned the batch, whose end does not say where it began."""
+    """The end offset of an older version does not record the start of the batch. Its replay raises the same error."""
     options = {"topics": "u", "startingOffsets": "earliest"}
     first = site.reader(**options)
     begin = first.initialOffset()
@@ -287,7 +289,7 @@ def test_a_stream_from_earliest_after_a_trim_replays_its_first_batch(site: Site)
 
 
 def test_a_first_batch_planned_by_an_older_version_continues(site: Site) -> None:
-    """Its offsets say nothing of where it began: from a number and from earliest that does not matter."""
+    """The offsets of an older version do not record the start. A replay from a log number, or from earliest, needs no record."""
     for options in ({"topics": "u", "startingOffsets": "earliest"}, {"topics": "u", "startingOffsets": '{"log": 0}'}):
         first = site.reader(**options)
         begin = first.initialOffset()

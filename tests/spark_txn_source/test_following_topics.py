@@ -22,7 +22,7 @@ STEPS = At(-1).kinds
 
 
 class Followed:
-    """A stream's process, which no watch wakes and for which no time passes, and one that does things to its topics."""
+    """A stream's process, with no wake-ups and a clock that stands still, and another process that changes its topics."""
 
     def __init__(self) -> None:
         self.bench, self.gate = Bench(topics=PERSISTENT), At(-1, kinds=STEPS)
@@ -31,13 +31,13 @@ class Followed:
         self.topics = FollowingLogs(self.client, Topics((T, U)))
 
     def poll(self) -> tuple[int, dict[str, int]]:
-        """The round trips that it took, and the cut of each topic."""
+        """Return the number of round trips of a poll, and the cut of each topic."""
         before = self.gate.steps
         found = self.topics.read()
         return self.gate.steps - before, {one.log: one.cut for one in found}
 
     def settle(self) -> None:
-        for _ in range(2):  # the first reading sets watches, and is taken again: what came before them woke nobody
+        for _ in range(2):  # the first reading sets the watches; the second covers changes before them
             self.poll()
 
 
@@ -50,7 +50,7 @@ def followed() -> Iterator[Followed]:
 
 
 def test_a_terminated_topic_costs_a_poll_one_round_trip(followed: Followed) -> None:
-    """It has nothing new any more, unless its record says so."""
+    """A terminated topic can change only through its record, so the poll reads only the record."""
     other = followed.other
     other.coordinator.commit(followed.bench.work())
     seal = other.sealing.terminate(T)
@@ -76,7 +76,7 @@ def test_the_successor_of_a_sealed_topic_is_seen_at_once(followed: Followed) -> 
 
 
 def test_the_deletion_of_a_terminated_topic_is_seen_at_once(followed: Followed) -> None:
-    """It adds nothing to a log that has had its last word."""
+    """The deletion changes the topic's record, but adds no entry to the log."""
     followed.other.sealing.terminate(T)
     followed.settle()
     followed.other.sealing.delete(T)

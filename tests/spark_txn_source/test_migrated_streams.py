@@ -56,7 +56,7 @@ def test_a_stream_and_a_writer_continue_over_a_migration(bench: SparkBench) -> N
     commit(late)
     migrate(bench)
     assert commit(late).skipped
-    commit(written)  # staged for what is sealed since
+    commit(written)  # staged for the persistent topic, which is now sealed
     assert commit(written).skipped
     assert [n for found in old.rest() for n in found] == [3, 4, 5]
     assert [n for found in behind.rest() for n in found] == [1, 2, 3, 4, 5]
@@ -96,7 +96,9 @@ def test_the_migrate_command_and_lineage_show_the_successor(bench: SparkBench) -
 
 @pytest.mark.parametrize("younger", ["commit", "tasks"])
 def test_a_sink_continues_when_a_migration_falls_between_its_tasks_and_its_commit(bench: SparkBench, younger: str) -> None:
-    """Spark makes a writer for the tasks of a batch and another one that commits it, in another process."""
+    """Spark makes one writer for the tasks and, in another process, a second writer for the commit. The migration comes between
+    their plans.
+    """
     bench.commit(X, [0])
     rows = pa.table({"n": pa.array([1, 2], pa.int64()), "more": ["a", "b"]})
 
@@ -108,7 +110,7 @@ def test_a_sink_continues_when_a_migration_falls_between_its_tasks_and_its_commi
     migrate(bench)
     tasks, ours = (plan(), older) if younger == "tasks" else (older, plan())
     staged = dataclasses.replace(stage(tasks, rows.to_batches()), query_id="query")
-    for _ in range(2):  # Spark has not heard of the first one
+    for _ in range(2):  # Spark repeats a commit that it has not recorded
         committing.commit(bench.client, ours, Identity(None, 3, random=False, streaming=True), 30_000, [staged])
     committing.abort(bench.client, ours, Identity(None, 3, random=False, streaming=True), [staged])
     assert bench.numbers(X) == bench.numbers(TO) == [0, 1, 2]
@@ -116,7 +118,7 @@ def test_a_sink_continues_when_a_migration_falls_between_its_tasks_and_its_commi
 
 
 def test_a_plain_producer_of_a_migrated_topic_gets_an_error(bench: SparkBench) -> None:
-    """Whether it was made before, or has begun to send before."""
+    """One producer has sent no row before the migration, the other has."""
     bench.commit(X, [1])
     with connect(bench.url) as cluster:
         producer, begun = (cluster.producer(X, plain=True) for _ in range(2))
@@ -137,7 +139,7 @@ def test_a_plain_producer_of_a_migrated_topic_gets_an_error(bench: SparkBench) -
 def test_a_flush_of_a_plain_producer_is_safe_beside_a_migration_at_each_lookup(
     bench: SparkBench, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between any two of its looks at where the name goes: it is asked once what it stands for, and once at most of which kind."""
+    """The migration comes after each lookup of the name. A flush resolves the name and its model at most once each."""
     bench.commit(X, [1])
     asked = 0
     select = Providers.select
@@ -187,9 +189,9 @@ def test_a_running_consumer_continues_with_the_successor(bench: SparkBench) -> N
 
 
 def test_a_migration_under_load(bench: SparkBench) -> None:
-    """A stream of batches is written while another reads and the topic migrates: nothing is lost, doubled or reordered."""
+    """A writer commits batches and a stream reads them while the topic migrates. No row is lost, duplicated or reordered."""
     writer = SparkBench(bench.url)
-    total, at, rest = 24, 10, 20  # the migration begins at the one, and is over before the other is written
+    total, at, rest = 24, 10, 20  # the migration starts at version `at`, and ends before version `rest`
     writer.client.instream.coordinator.commit(staged(writer, 0, [0]))
     query = bench.stream(X, startingOffsets="earliest", maxRowsPerTrigger="2")
     begun, over = threading.Event(), threading.Event()
@@ -202,7 +204,7 @@ def test_a_migration_under_load(bench: SparkBench) -> None:
             if version == at:
                 begun.set()
             writer.client.instream.coordinator.commit(work)
-            assert writer.client.instream.coordinator.commit(work).skipped  # Spark replays a batch of which it has not heard
+            assert writer.client.instream.coordinator.commit(work).skipped  # Spark repeats a batch that it has not recorded
 
     def migrated() -> None:
         begun.wait()
@@ -225,7 +227,7 @@ def test_a_migration_under_load(bench: SparkBench) -> None:
 
 
 def test_a_pattern_of_the_old_name_continues_with_the_successor(bench: SparkBench) -> None:
-    """A stream of it, one that is restarted, and a batch; what the pattern matches besides is read as ever."""
+    """The readers are a running stream, a restarted stream and a batch. They also read the other topics of the pattern."""
     old, other = "persistent://public/default/(x|z)", "persistent://public/default/z"
     bench.commit(X, [1, 2])
     query, matching = (bench.stream([], topicsPattern=p, startingOffsets="earliest") for p in (old, ".*default/(x|went-on)"))
@@ -249,7 +251,9 @@ def test_a_pattern_of_the_old_name_continues_with_the_successor(bench: SparkBenc
 
 
 def test_deleted_rows_of_a_migrated_topic_are_a_loss_for_streams(bench: SparkBench) -> None:
-    """Who has all rows of it goes on with what is made again; who has not is told; nothing of before is read."""
+    """The successor is deleted and created again. A stream that has read all rows continues with the new topic. A stream that has
+    not gets DataLoss. No old row is read.
+    """
     bench.commit(X, [1, 2])
     end, behind = (bench.stream([], topicsPattern="persistent://.*", startingOffsets="earliest") for _ in range(2))
     assert end.next() == [1, 2]

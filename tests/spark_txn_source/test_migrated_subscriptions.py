@@ -25,14 +25,14 @@ from txnsegment.positions import unread
 
 @pytest.fixture
 def bench(tmp_path: Path) -> SparkBench:
-    """Where the log has gone far, so that ledgers and numbers are not mistaken for each other."""
+    """A cluster whose log starts above 1,000, so that ledger ids and log numbers differ."""
     made = SparkBench(f"file://{tmp_path}")
     made.client.cluster.store.skip(paths.LOG, 1_000)
     return made
 
 
 def again(bench: SparkBench, query: Query, topic: str | list[str] = X, **options: str) -> Query:
-    """The query after a restart from its checkpoint."""
+    """Restart the query from its checkpoint."""
     given = bench.options(topic, **options)
     return Query(source(given).streamReader(schema_of(given)), query.at)
 
@@ -57,12 +57,12 @@ def test_a_stream_commits_its_cursor_for_rows_of_either_log(bench: SparkBench) -
         bench.commit(X, [2])
         migrate(bench)
         send(cluster, 3)
-        query.reader.commit(query.at)  # planned before, committed after
+        query.reader.commit(query.at)  # planned before the migration, committed after it
         assert left(cluster, TO) == [2, 3]
         assert query.next() == [2]
         query.reader.commit(query.at)
         query = again(bench, query, subscription="s")
-        query.reader.commit(query.at)  # as Spark does after a restart
+        query.reader.commit(query.at)  # Spark commits the last batch again after a restart
         assert left(cluster, TO) == [3]
         assert [n for some in query.rest() for n in some] == [3]
         query.reader.commit(query.at)
@@ -125,7 +125,7 @@ def test_a_new_stream_of_the_old_name_starts_at_the_given_offset(bench: SparkBen
         del at["read"]
         send(cluster, 4)
         assert [n for some in query.rest() for n in some] == [4]
-        given = bench.stream(X, startingOffsets=json.dumps(at))  # what a query has reported
+        given = bench.stream(X, startingOffsets=json.dumps(at))  # the offset that the query reported
         assert [n for some in given.rest() for n in some] == [4]
         assert bench.numbers(X, startingOffsets=json.dumps(at)) == [4]
         old = bench.stream(X, startingOffsets=json.dumps({X: f"{first}:0"}))
@@ -134,7 +134,7 @@ def test_a_new_stream_of_the_old_name_starts_at_the_given_offset(bench: SparkBen
 
 
 def test_a_checkpoint_continues_under_the_new_name(bench: SparkBench) -> None:
-    """`topicsChanged=continue`: what was read by the positions of the old log is not read again by the numbers of the new one."""
+    """`topicsChanged=continue`: rows read by positions of the old log are not read again by numbers of the new log."""
     for n in range(1, 5):
         bench.commit(X, [n])
     query = bench.stream(X, startingOffsets="earliest", maxRowsPerTrigger="2")
@@ -153,7 +153,7 @@ def test_old_and_new_name_together(bench: SparkBench) -> None:
     bench.commit(X, [2])
     migrate(bench)
     with connect(bench.url) as cluster:
-        cluster.subscriptions.create(X, "s", start=shift(bench) + 1)  # a number of the log, also by the old name
+        cluster.subscriptions.create(X, "s", start=shift(bench) + 1)  # a log number is valid under the old name, too
         send(cluster, 3)
         for given in ({"topics": f"{X},{TO}"}, {"topicsPattern": ".*/default/(x|went-on)"}):
             read = {"subscription": "s", **given}
@@ -168,7 +168,7 @@ def test_old_and_new_name_together(bench: SparkBench) -> None:
 
 
 def test_a_log_beside_a_topic_that_is_migrated(bench: SparkBench) -> None:
-    """The stream's cut in the log passes nothing of what goes on, though it has not heard of that when it reads the log."""
+    """The stream reads the cluster's log before it knows the migration. Its cut must not pass rows of the successor."""
     other = "topic://public/default/other"
     with connect(bench.url) as cluster:
         cluster.topics.create(other, schema="n bigint")
@@ -206,7 +206,7 @@ def test_a_consumer_acknowledges_in_every_way_across_a_migration(bench: SparkBen
         with cluster.consumer(X, "s", start="earliest") as consumer, other.consumer(X, "all", start="earliest") as whole:
             rows = list(consumer.messages(timeout=0))
             all_rows = list(whole.messages(timeout=0))
-            consumer.ack(rows[1])  # one row of an entry
+            consumer.ack(rows[1])  # one of the two rows of an entry
             with cluster.begin() as txn:
                 consumer.ack(rows[0], txn=txn)
                 migrate(bench)
@@ -233,7 +233,7 @@ def shift(bench: SparkBench) -> int:
 
 
 def test_a_cumulative_acknowledgement_keeps_to_the_order_of_the_log(bench: SparkBench) -> None:
-    """Ledgers of migrated topics have ids of their own: those of the one say nothing about the other."""
+    """Migrated ledgers keep ids of their old topic. The ids of two topics cannot be compared."""
     z, later = "topic://public/default/z", "topic://public/default/later"
     with connect(bench.url) as cluster:
         cluster.topics.create(z, schema="n bigint")
@@ -273,7 +273,7 @@ def test_a_subscription_of_a_trimmed_migrated_topic_has_the_remaining_rows(bench
 
 @pytest.mark.parametrize("topic", [X, TO])
 def test_a_transaction_reads_the_same_rows_under_either_name(bench: SparkBench, topic: str) -> None:
-    """The plan of `txn.read`, whose rows and acks are the same under either name."""
+    """The plan of `txn.read` has the same rows and acks under both names."""
     bench.commit(X, [1, 2])
     bench.commit(X, [3])
     with connect(bench.url) as cluster:
@@ -288,7 +288,7 @@ def test_a_transaction_reads_the_same_rows_under_either_name(bench: SparkBench, 
             txn.acknowledge(found.acks)
             assert bench.numbers(topic, **found.options()) == [2, 3, 4]
             txn.commit()
-        assert bench.numbers(topic, **found.options()) == [2, 3, 4]  # however late it is computed
+        assert bench.numbers(topic, **found.options()) == [2, 3, 4]  # also after the commit
         assert bench.numbers(X, **before.options()) == [2, 3]
         assert left(cluster, topic) == []
         with cluster.begin() as txn:
@@ -298,7 +298,7 @@ def test_a_transaction_reads_the_same_rows_under_either_name(bench: SparkBench, 
 
 
 def test_a_reading_transaction_continues_over_a_migration(bench: SparkBench) -> None:
-    """Rows read before, acknowledged after, together with what is written under the old name."""
+    """The transaction reads rows before the migration. Its acks, and its rows for the old name, are committed after it."""
     bench.commit(X, [1, 2])
     with connect(bench.url) as cluster:
         cluster.subscriptions.create(X, "s")
@@ -336,7 +336,9 @@ def test_a_pattern_of_the_old_name_reads_the_successor(bench: SparkBench) -> Non
 
 
 def test_times_of_publishing(bench: SparkBench) -> None:
-    """A migrated topic by its own log, what goes on by the cluster's: a time falls into either."""
+    """Rows of the persistent topic have publish times of its own log, later rows those of the cluster's log. A timestamp may fall
+    into either log.
+    """
     bench.commit(X, [1])
     first = bench.batch(X, includeMetadata="true")[0]["__publishTime"]
     pause(bench)
@@ -357,7 +359,7 @@ def test_times_of_publishing(bench: SparkBench) -> None:
 
 
 def pause(bench: SparkBench) -> None:
-    """Until the store's clock has moved on."""
+    """Wait until the store's clock has advanced."""
     store = bench.client.cluster.store
     now = time_ms(store)
     while time_ms(store) == now:

@@ -24,7 +24,7 @@ OPTIONS = ReadOptions.parse({"serviceUrl": "memory://t", "topics": f"{T},{U}"}, 
 
 
 def cost(gate: At, what: Callable[[], object]) -> int:
-    """In round trips, when it was done before."""
+    """Return the round trips of a second call of `what`."""
     what()
     before = gate.steps
     what()
@@ -36,13 +36,13 @@ def one_reading_each(mine: Client) -> list[int]:
 
 
 def test_a_plan_costs_one_reading_of_each_topic() -> None:
-    """Also if one was migrated: whether what goes on still has its rows was seen when that was read."""
+    """The reading of a migrated topic also shows whether its successor still has its rows."""
     bench, gate = Bench(topics=PERSISTENT), At(-1)
     mine, other = client(bench.instream(gate).cluster), bench.instream()
     other.coordinator.commit(bench.work())
 
     def planned() -> int:
-        """What the ranges of these topics cost. (The reading of the cluster's log is another matter.)"""
+        """Return the round trips of planning the ranges of the topics, without the reading of the cluster's log."""
         shared = cost(gate, lambda: Logs(mine, OPTIONS.selection).read_shared(now))
         ends = {one.log: one.end for one in plan.read_batch(mine, OPTIONS)}
         assert [ends[str(name)] for name in (T, U)] == one_reading_each(mine)
@@ -54,15 +54,15 @@ def test_a_plan_costs_one_reading_of_each_topic() -> None:
 
 
 def rows(mine: Client, options: ReadOptions) -> list[str]:
-    """The labels of what a batch reads."""
+    """Return the labels of the rows of a batch."""
     ranges = plan.read_batch(mine, options)
     found = [ledger for one in ranges for segment in one.reading.segments for ledger in one.left(segment)]
     return sorted(label(part) for ledger in found for part in ledger.parts)
 
 
 def deleted_at(step: int, options: ReadOptions) -> tuple[str, list[str] | None]:
-    """Where the topic was deleted that T was migrated to, and what a batch read that was on its way; a row lies in each.
-    None: it was told that there is no such topic.
+    """Delete the successor of T at one step of a batch, with a row in T and a row in the successor. Return this step, and the
+    labels that the batch returns. None: the batch raises TopicNotFound.
     """
     bench = Bench(topics=[T])
     other = bench.instream()
@@ -83,8 +83,8 @@ def deleted_at(step: int, options: ReadOptions) -> tuple[str, list[str] | None]:
 
 @pytest.mark.parametrize("what", [str(T), ".*/(t|y)", "persistent://.*/t"])
 def test_a_deletion_at_any_step_of_a_batch_removes_all_rows_or_none(what: str) -> None:
-    """What was migrated and what goes on are of one topic: the rows of the one are not there without those of the other. Whoever
-    names a topic that is gone is told; a pattern then matches nothing.
+    """The rows of a migrated topic and those of its successor are read together or not at all. A deleted topic is an error for a
+    name, and no match for a pattern.
     """
     nothing: list[str] | None = [] if "*" in what else None
     both = ["after.1", "before.1"]

@@ -35,7 +35,7 @@ def bench(tmp_path: Path) -> Iterator[SparkBench]:
 
 
 def scalable(bench: SparkBench, *values: int, topic: str = "t") -> int:
-    """One transaction of a topic://; its number."""
+    """Commit one transaction to a `topic://` topic. Return its number."""
     with connect(bench.url) as cluster:
         if cluster.client.topics.find(topic_name(topic)) is None:
             cluster.topics.create(topic, schema="n bigint")
@@ -79,7 +79,7 @@ def test_metadata_columns(bench: SparkBench) -> None:
 
 
 def test_a_read_covers_both_transaction_models(bench: SparkBench) -> None:
-    """A union of columns; a pattern finds what its regular expression matches from end to end."""
+    """The read has the union of the columns. A pattern must match the whole name."""
     scalable(bench, 1)
     bench.plain(X, pa.table({"n": pa.array([2], pa.int64()), "more": ["a"]}))
     bench.plain(Y, [3])
@@ -116,7 +116,7 @@ def test_starts_and_ends_of_a_batch(bench: SparkBench) -> None:
 
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
 def test_the_log_number_of_an_offset_is_ignored_without_topics_of_the_log(bench: SparkBench, level: str) -> None:
-    """A stream's offset always has one, and is taken as it is for what a batch reads."""
+    """A stream's offset always has a log number. A batch without `topic://` topics accepts this offset unchanged."""
     number, last = scalable(bench, 0), bench.plain(X, [1, 2])
     at = {X: f"{last}:0"}
     for log in (number, number + 1000):
@@ -282,7 +282,7 @@ def test_a_stream_reads_both_models(bench: SparkBench) -> None:
 
 @pytest.mark.parametrize(("limit", "batches"), [("1", 6), ("3", 3), ("100", 1)])
 def test_limits_take_the_oldest_first(bench: SparkBench, limit: str, batches: int) -> None:
-    """Whole appends; no log waits for another one."""
+    """A micro-batch has whole appends. No log waits for another log."""
     for n in range(2):
         scalable(bench, 10 * n)
         bench.plain(X, [10 * n + 1])
@@ -340,7 +340,7 @@ def test_a_stream_stops_before_a_new_column_is_dropped(bench: SparkBench) -> Non
 
 
 def test_a_micro_batch_ends_at_the_seal(bench: SparkBench) -> None:
-    """What is appended above it is void, and the query knows the end of the topic."""
+    """The entry above the seal is void. The offset ends at the seal."""
     bench.plain(X, [1])
     instream = bench.client.instream
     instream.topics.change(persistent_name(X), lambda layout: layout.model_copy(update={"sealing": True}))
@@ -373,7 +373,9 @@ def test_a_start_among_trimmed_rows_is_an_error(bench: SparkBench) -> None:
 
 
 def test_a_range_of_timestamps_among_trimmed_rows_is_an_error(bench: SparkBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All rows of the range are gone, also those after it: then its timestamps do not stand for different numbers any more."""
+    """All rows of the range and all later ones are trimmed. The two timestamps then resolve to the same number, but the range is
+    not empty.
+    """
     clock = bench.client.cluster.clock
     began, last = clock.now_ms(), 0
     for n in range(3):
@@ -391,13 +393,13 @@ def test_a_range_of_timestamps_among_trimmed_rows_is_an_error(bench: SparkBench,
 
 
 def trim(bench: SparkBench, to: int) -> None:
-    """As retention does it."""
+    """Trim the topic as retention does."""
     instream = bench.client.instream
     assert instream.sweeper.trimmer.trim_to(instream.buffer.read(persistent_name(X)), to) == to
 
 
 def test_a_deleted_topic_of_a_pattern(bench: SparkBench) -> None:
-    """Rows that nobody has read go with it, and the query says so; what was read is no loss."""
+    """Deleted rows that a stream has not read are a DataLoss. Rows that it has read are none."""
     bench.plain(X, [1])
     bench.plain(Y, [2])
     read, unread = (bench.stream([], topicsPattern="persistent://.*", startingOffsets="earliest") for _ in range(2))
@@ -431,7 +433,7 @@ def test_a_checkpoint_of_another_cluster(bench: SparkBench) -> None:
 
 
 def test_a_name_mapped_by_its_namespace_reads_the_segmented_topic(bench: SparkBench) -> None:
-    """A stream and a batch go on naming what they name; what is both named and meant is read once."""
+    """Streams and batches use the persistent name. A topic given by both of its names is read once."""
     named = "persistent://public/new/t"
     with connect(bench.url) as cluster:
         cluster.topics.set_model("namespace://public/new", "metadata")
@@ -449,7 +451,7 @@ def test_a_name_mapped_by_its_namespace_reads_the_segmented_topic(bench: SparkBe
 
 
 def test_an_invalid_position_is_refused(bench: SparkBench) -> None:
-    """Beyond the last entry of its append: it is another topic's, or somebody's guess."""
+    """The position lies beyond the last entry of its append."""
     first = bench.plain(X, [1, 2, 3], entry_rows=2)
     bench.plain(X, [4])
     assert bench.numbers(X, startingOffsets=json.dumps({X: f"{first}:1"})) == [4]

@@ -18,7 +18,7 @@ T, U = PERSISTENT
 
 
 def batch(mine: Client, *, end: int | None = None, start: int | None = None, timeout: int | None = 0) -> set[tuple[str, int]]:
-    """The entries that a batch of both topics reads. A timeout of 0: it does not wait."""
+    """Return the entries that a batch of both topics reads. With a timeout of 0 the batch does not wait."""
     given = {"serviceUrl": "memory://t", "topics": f"{T},{U}"}
     given |= {} if end is None else {"endingTimestamp": str(end)}
     given |= {} if start is None else {"startingTimestamp": str(start)}
@@ -30,7 +30,7 @@ def batch(mine: Client, *, end: int | None = None, start: int | None = None, tim
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_batch_in_the_middle_of_a_commit_is_final_or_an_error(dies: bool) -> None:
-    """A reader at each of its store calls, up to each of some times; the clock goes on meanwhile."""
+    """At each store call of the commit a batch reads up to several timestamps. The clock advances meanwhile."""
     answered = refused = 0
     for k in range(200):
         bench, seen = Bench(topics=PERSISTENT), {}
@@ -68,7 +68,7 @@ def test_a_batch_in_the_middle_of_a_commit_is_final_or_an_error(dies: bool) -> N
 
 @pytest.mark.parametrize("done", [0, 1, 2])
 def test_a_batch_beside_a_running_transaction_is_final_or_an_error(done: int) -> None:
-    """`done`: how many of its steps come before the batch; the others at one of the reader's store calls."""
+    """`done`: how many steps of the transaction precede the batch. The others run at one store call of the reader."""
     answered = 0
     for k in range(200):
         bench = Bench(topics=PERSISTENT)
@@ -125,7 +125,9 @@ def test_a_batch_waits_for_an_open_transaction_until_it_has_timed_out() -> None:
 
 
 def test_a_plain_append_takes_its_publish_time_when_it_is_appended() -> None:
-    """What comes before, checks and a file of a big list of parts, may take long: nothing else announces a plain append."""
+    """The checks and the file for a long list of parts may take long. A plain append has no header that would show its start to a
+    reader.
+    """
     bench = Bench(topics=PERSISTENT)
 
     part, unique = bench.part("a"), bench.unique
@@ -143,7 +145,7 @@ def test_a_plain_append_takes_its_publish_time_when_it_is_appended() -> None:
 
 
 def test_a_stream_from_a_timestamp_starts_where_a_batch_up_to_it_ends() -> None:
-    """An open transaction that was published before is the batch's. A time that lies in the future is an error."""
+    """An open transaction that was published before the timestamp belongs to the batch. A timestamp in the future is an error."""
     from pyspark.sql.types import LongType, StructField, StructType
 
     from metadata.client import client as clients
@@ -177,7 +179,7 @@ def test_a_stream_from_a_timestamp_starts_where_a_batch_up_to_it_ends() -> None:
 
 
 def test_a_publish_time_is_never_before_the_begin_of_its_transaction() -> None:
-    """Who reads by publish time waits for the transactions that are open, by when they began. The clock was set back since."""
+    """A reader by publish time waits for open transactions by the time of their begin. The clock is set back after the begin."""
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     txn = party.coordinator.begin(topics=[T])

@@ -42,7 +42,7 @@ def test_limits_count_the_last_ledger_of_a_log(max_rows: int | None, max_bytes: 
 
 
 def test_whole_entries_of_two_parts_are_two_splits() -> None:
-    """Also where the numbers of the entries would go on: the first two of a part, and the third of the next one."""
+    """The first two entries of one part and the third of the next part have consecutive numbers, but are not one split."""
     left = [Left(0, 0, 0, 5, 5), Left(0, 1, 0, 5, 5), Left(1, 2, 0, 5, 5), Left(1, 3, 2, 5, 5)]
     assert list(runs(left)) == [(0, 0, 1, 0, None), (1, 2, 2, 0, None), (1, 3, 3, 2, 5)]
 
@@ -54,7 +54,7 @@ def test_whole_entries_of_two_parts_are_two_splits() -> None:
 def test_an_entry_in_several_batches_gives_the_wanted_rows_of_each(
     first_row: int, count: int, expected: tuple[int, int] | None
 ) -> None:
-    """Rows 4 to 9 of it are wanted."""
+    """The read wants rows 4 to 9 of the entry."""
     piece = Piece("segment://a", 7, 0, 1, None, Part("p", 20, 1, 0, (20,), 0), 0, 0, row=4, stop=10)
     batch = pa.record_batch({"n": pa.array(range(first_row, first_row + count), pa.int64())})
     found = _wanted(EntryBatch(0, first_row, batch), piece)
@@ -77,7 +77,7 @@ def test_each_block_of_a_compacted_file_lists_all_of_its_entries() -> None:
 
 
 def test_a_batch_may_start_at_its_end() -> None:
-    """It has no rows. An adjoining read of a topic that stands still is one."""
+    """The batch has no rows, as a read that continues an earlier one of an idle topic."""
     given = {"serviceUrl": "memory://x", "topics": f"{X},{Y}"}
     start, end = json.dumps({X: "3:0", Y: "1:0"}), json.dumps({X: "3:0", Y: "2:0"})
     read = ReadOptions.parse({**given, "startingOffsets": start, "endingOffsets": end}, streaming=False)

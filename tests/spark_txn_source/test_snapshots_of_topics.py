@@ -54,7 +54,7 @@ def more(bench: SparkBench, cluster: Cluster) -> None:
 
 
 def test_reads_up_to_a_snapshot_see_the_same_rows(bench: SparkBench, cluster: Cluster) -> None:
-    """All of its topics together, some of them, and each by itself."""
+    """The reads take all topics of the snapshot, some of them, or one."""
     end = cluster.snapshot([T, U, X, Y])
     more(bench, cluster)
     assert bench.numbers([T, U, X, Y]) == [1, 2, 3, 4, 100, 100, 100, 100]
@@ -108,7 +108,7 @@ def test_a_snapshot_of_a_topic_that_is_migrated_later(bench: SparkBench, cluster
 
 
 def test_a_snapshot_keeps_no_rows(bench: SparkBench, cluster: Cluster) -> None:
-    """A deletion after it is DataLoss, not fewer rows."""
+    """A deletion after the snapshot is DataLoss. The read does not return fewer rows."""
     end = cluster.snapshot(topicsPattern="topic://public/default/[tu]")
     cluster.topics.delete("u")
     with pytest.raises(DataLoss, match="topic://public/default/u"):

@@ -178,7 +178,7 @@ BOTH = [
     ({"topics": f"a,{SEGMENT}"}, "segment of topic://public/default/a; twice; not both"),
     ({"topicsPattern": "a("}, "option topicsPattern; not a regular expression; topic://public/default/"),
     ({"topicsPattern": ""}, "option topicsPattern; empty"),
-    # by one schema
+    # options that need the schema of one topic
     ({"valueFormat": "arvo"}, "option valueFormat; Did you mean avro?"),
     ({"schemaVersion": "-1"}, "option schemaVersion; from 0"),
     ({"schemaVersion": "latest"}, "option schemaVersion; not a whole number"),
@@ -317,7 +317,7 @@ def test_the_environment_names_the_cluster(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_common_options_are_parsed_without_a_mode() -> None:
-    """A source is asked for its schema before it is known whether a batch or a stream is read."""
+    """Spark asks a source for its schema before the source knows whether the read is a batch or a stream."""
     options = {"serviceUrl": URL, "path": "a", "columns": "x", "includeMetadata": "true"}
     for mode in ({"endingOffsets": "latest"}, {"maxRowsPerTrigger": "1"}, {"isolationLevel": "read_uncommitted"}):
         common = ReadOptions.parse_common(options | mode)

@@ -20,7 +20,7 @@ TOPICS = ["topic://public/default/t", "persistent://public/default/t"]
 
 
 class Stream:
-    """A query of the subscription `s` as Spark drives it; its offsets go through the checkpoint."""
+    """A query of the subscription `s`, driven as Spark does. Its offsets pass through the checkpoint's JSON."""
 
     def __init__(self, cluster: Cluster, topic: str, rows: int = 1000) -> None:
         more = {"maxRowsPerTrigger": str(rows)}
@@ -32,7 +32,7 @@ class Stream:
         self.reader = StreamReader(self.options, DefaultSource(self.options).schema())
 
     def batch(self) -> list[int]:
-        """The next batch. Spark plans it, then commits the one before."""
+        """Return the rows of the next batch. As Spark does, plan the batch, then commit the previous one."""
         end = logged(self.reader.latestOffset(self.at, self.reader.getDefaultReadLimit()))
         if not self.at.get("initial"):
             self.reader.commit(self.at)
@@ -85,9 +85,9 @@ def test_rows_acked_by_others_before_the_start_stay_unacknowledged_after_a_move_
 ) -> None:
     with cluster.consumer(topic, "s") as consumer:
         messages = consumer.messages(timeout=0)
-        consumer.ack(next(messages))  # 1: before where the stream begins
+        consumer.ack(next(messages))  # row 1, before the start of the stream
         next(messages)
-        consumer.ack(next(messages))  # 3: beyond it
+        consumer.ack(next(messages))  # row 3, beyond its start
     stream = Stream(cluster, topic)
     assert stream.batch() == [2]
     back(cluster, topic)
@@ -147,7 +147,7 @@ def test_skipping_the_rows_as_the_error_advises_lets_the_stream_continue(cluster
 
 
 def test_a_stream_stopped_before_its_commits_acknowledges_its_delivered_rows(cluster: Cluster, topic: str) -> None:
-    """After a restart Spark runs the batch again that was planned last, and never commits the one before that."""
+    """After a restart Spark runs the last planned batch again, and never commits the batch before it."""
     stream = Stream(cluster, topic, rows=1)
     assert stream.batch() == [1]
     stream.at = logged(stream.reader.latestOffset(stream.at, stream.reader.getDefaultReadLimit()))
@@ -157,7 +157,7 @@ def test_a_stream_stopped_before_its_commits_acknowledges_its_delivered_rows(clu
 
 
 def test_an_idle_stream_keeps_its_offset(cluster: Cluster, topic: str) -> None:
-    """Spark would run a batch for any other offset, and again for the next."""
+    """Spark runs an empty batch for every changed offset."""
     stream = Stream(cluster, topic)
     assert stream.batch() == [1, 2, 3]
     for _ in range(2):

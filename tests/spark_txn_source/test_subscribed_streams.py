@@ -24,7 +24,7 @@ BOTH = pytest.mark.parametrize("domain", [SCALABLE, PERSISTENT])
 
 
 class Query:
-    """A query and its checkpoint."""
+    """A streaming query and its checkpoint."""
 
     def __init__(self, cluster: Cluster, *topics: str, **options: str) -> None:
         self.cluster, self.engine, self.given = cluster, MicroBatchExecution(), options
@@ -38,7 +38,7 @@ class Query:
         self.engine.start(self.options | self.given | options, available_now=available_now)
 
     def batch(self) -> list[int] | None:
-        """None: there is nothing new."""
+        """Return the rows of the next batch; None: no batch is due."""
         found = self.engine.next()
         return None if found is None else sorted(numbers(found))
 
@@ -87,7 +87,7 @@ class Killed(BaseException):
 
 
 def killed_before_its_commit(query: Query) -> None:
-    """A batch is in the offset log, and the one before it was not acknowledged: it never will be by itself."""
+    """Crash the query after it logged a batch and before it committed the previous one. Spark never commits that one later."""
 
     def dies(_: object) -> None:
         raise Killed
@@ -97,7 +97,7 @@ def killed_before_its_commit(query: Query) -> None:
         query.engine.construct()
 
 
-# --- no conflict where nobody moved anything -----------------------------------------------------------------------
+# --- no conflict without a seek ------------------------------------------------------------------------------------
 
 
 def test_rows_read_under_the_old_name_stay_unacknowledged(cluster: Cluster) -> None:
@@ -167,13 +167,15 @@ def test_a_stream_continues_without_its_segmented_topics(cluster: Cluster) -> No
     assert query.rest() == [5]
 
 
-# --- topics that are added, or met ---------------------------------------------------------------------------------
+# --- added and newly matched topics --------------------------------------------------------------------------------
 
 
 def test_an_undecided_row_below_the_start_of_an_added_topic_is_not_skipped(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is registered and not decided while the topic is added, so nobody can say whether rows are left there."""
+    """A transaction is registered but undecided while the topic is added. It is then unknown whether the topic has unacknowledged
+    rows.
+    """
     a, b = SCALABLE + "a", SCALABLE + "b"
     make(cluster, a, b)
     registered, go_on, decide = threading.Event(), threading.Event(), Coordinator._decide
@@ -308,7 +310,7 @@ def test_acks_of_a_removed_topic_leave_the_offset(cluster: Cluster) -> None:
 
 @BOTH
 def test_acks_beyond_the_start_leave_the_offset_of_short_runs(cluster: Cluster, domain: str) -> None:
-    """Runs of one batch (`AvailableNow`) plan it before they have committed anything."""
+    """An `AvailableNow` run of one batch plans this batch before it has committed any."""
     topic = domain + "a"
     make(cluster, topic)
     write(cluster, topic, 1, 2, 3)
@@ -330,7 +332,7 @@ def test_acks_beyond_the_start_leave_the_offset_of_short_runs(cluster: Cluster, 
         assert left(cluster, topic)[:5] == [1, 2, 3, 4, 5]
 
 
-# --- giving up what was moved back, as the error says --------------------------------------------------------------
+# --- continuing after a seek, by the error's advice ----------------------------------------------------------------
 
 
 def given_up(cluster: Cluster, failed: pytest.ExceptionInfo[AckConflict]) -> None:
@@ -402,7 +404,7 @@ def test_the_error_names_the_successor_of_a_migrated_topic(cluster: Cluster) -> 
 
 
 def test_a_reader_that_was_pickled_still_acknowledges(cluster: Cluster) -> None:
-    """Spark sends the reader to its tasks, which only read; a copy is a whole reader all the same."""
+    """Spark pickles the reader for its tasks, which only read. The copy can nevertheless commit."""
     make(cluster, "a")
     write(cluster, "a", 1)
     options = {"serviceUrl": cluster.url, "topics": "a", "subscription": "s"}

@@ -32,15 +32,15 @@ def url(tmp_path: Path) -> str:
 
 
 def test_small_batches_are_joined_in_order(url: str) -> None:
-    """A batch costs Spark as much as a thousand rows: a stream fell behind small transactions for no other reason."""
+    """An Arrow batch costs Spark as much as a thousand rows, so that a stream of small transactions could lag behind."""
     found = read(url, "t")
     assert len(found) == 1
     assert found[0].column("n").to_pylist() == list(range(100))
 
 
 def test_joined_batches_have_a_limit_in_bytes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a task would hold ten thousand rows of any width."""
-    monkeypatch.setattr(tasks, "JOINED_BYTES", 3 * (5 * 8 + 1))  # five longs, and a byte that tells nulls
+    """Without the limit a task would hold ten thousand rows of any width."""
+    monkeypatch.setattr(tasks, "JOINED_BYTES", 3 * (5 * 8 + 1))  # five longs, and a byte of validity bits
     found = read(url, "t")
     assert [batch.num_rows for batch in found] == [15] * 6 + [10]
     assert [n for batch in found for n in batch.column("n").to_pylist()] == list(range(100))

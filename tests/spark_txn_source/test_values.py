@@ -40,7 +40,7 @@ ROW = {"a": 1, "s": "x"}
 
 
 def put(cluster: Cluster, given: list[bytes | None], schema: StructType = VALUE, **options: Any) -> None:
-    """As one task of one Spark write does it."""
+    """Write as a Spark write with one task does."""
     texts = {"serviceUrl": cluster.url, "path": "t", "valueFormat": "avro"} | {k: str(v) for k, v in options.items()}
     client = shared_client(cluster.url)
     plan = plan_write(client, WriteOptions.parse(texts, streaming=False), schema)
@@ -60,7 +60,7 @@ def _topic(cluster: Cluster) -> None:
 
 
 def schema_ids(cluster: Cluster) -> list[int]:
-    """Of all parts, in order, folded or not."""
+    """Return the schema ids of all parts, in order, from the log and from index snapshots."""
     reading = cluster.client.buffer.read(LogSelection(("topic://public/default/t",)))
     return [part.schema for segment in reading.segments for ledger in segment.ledgers(0, reading.cut) for part in ledger.parts]
 

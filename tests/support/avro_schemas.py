@@ -15,7 +15,7 @@ _MOMENTS = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "l
 
 
 class Names:
-    """Names of types, each given once."""
+    """A source of unused type names."""
 
     def __init__(self) -> None:
         self.given = itertools.count()
@@ -74,7 +74,7 @@ _TWO_SPELLINGS = frozenset(-(1 << bits) for bits in range(7, 128, 8))
 
 
 def values(kind: Any) -> st.SearchStrategy[Any]:
-    """Values as fastavro's writer takes them."""
+    """Values of the schema, in the form that fastavro's writer takes."""
     if isinstance(kind, list):
         return st.one_of(*(st.none() if one == "null" else values(one) for one in kind))
     name = kind if isinstance(kind, str) else kind["type"]
@@ -121,7 +121,9 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
 
 
 def witnesses(kind: Any) -> list[Any]:
-    """Values among which one shows it, if values of this type cannot always be read by another: every branch, symbol and field."""
+    """Return values that together use every branch, symbol and field. If another schema cannot read all values of this one, it
+    cannot read one of these.
+    """
     if isinstance(kind, list):
         return [found for one in kind for found in ([None] if one == "null" else witnesses(one))]
     match kind if isinstance(kind, str) else kind["type"]:
@@ -153,7 +155,7 @@ _DEFAULTS: dict[str, Any] = {"boolean": True, "int": 7, "long": 7, "float": 1.5,
 
 @st.composite
 def changed(draw: st.DrawFn, kind: Any) -> Any:
-    """Another schema near this one."""
+    """Return a schema that differs from this one in few places, or not at all."""
     if isinstance(kind, list):
         inner = next(one for one in kind if one != "null")
         made = draw(changed(inner))

@@ -32,8 +32,8 @@ PERSISTENT = (PersistentName("public", "default", "t"), PersistentName("public",
 
 
 class Bench:
-    """A store and a disk that several processes share; `history` sees all writes from the outside. `topics`: made at the start, of
-    either model (T has two segments). `restored`: what restores of the store have lost.
+    """A store and a disk that several processes share. `history` records all writes. `topics`: topics of either model, made at the
+    start (T has two segments). `restored`: the numbers that restores of the store have lost.
     """
 
     def __init__(self, settings: Settings = SETTINGS, topics: Sequence[str | PersistentName] = (T, U)) -> None:
@@ -57,18 +57,20 @@ class Bench:
     def party(
         self, gate: Gate = always, wakes: Wakes | None = None, late: Callable[[Callable[[], None]], None] | None = None
     ) -> Client:
-        """A process of its own. `wakes`: who wakes its watches; without it nobody does. `late`: who keeps delayed requests."""
+        """Return the client of a new process. `wakes`: wakes its watches; None: no watch is woken. `late`: keeps its delayed
+        requests.
+        """
         store = GatedStore(self.state, self.clock, gate, observer=self.history, wakes=wakes, late=late)
         storage = GatedStorage(self.disk, gate)
         cluster = Cluster("memory://t", store, storage, self.settings, self.clock, self.unique, owner="o", restored=self.restored)
         return client(cluster, inline)
 
     def instream(self, gate: Gate = always, late: Callable[[Callable[[], None]], None] | None = None) -> InStream:
-        """The persistent topics as a process of its own has them."""
+        """Return the marker-based part of a new process's client."""
         return self.party(gate, late=late).instream
 
     def part(self, label: str) -> Part:
-        """A part of one row, which lies on the disk under its label."""
+        """Make a part of one row, which lies on the disk under its label."""
         return self._part(f"public/default/x/persistent/{label}-{self.unique()}.parquet")
 
     def _part(self, path: str) -> Part:
@@ -86,8 +88,8 @@ class Bench:
         timeout_ms: int = 1_000,
         random: bool = False,
     ) -> WriteSet:
-        """A write set of one part for each segment of the topics (None: all of the bench; none: an empty batch), labelled
-        `app.version` in persistent topics. Its parts lie on the disk.
+        """Return a write set with one part for each segment of the topics. None: all topics of the bench; no topics: an empty
+        batch. In persistent topics the parts are labelled `app.version`. The parts lie on the disk.
         """
         attempt = attempt or self.unique()
         parts: dict[str, list[Part]] = {}
@@ -104,7 +106,7 @@ class Bench:
         return WriteSet(app, "", claim, parts, self.clock.now_ms(), timeout_ms, random=random)
 
     def read(self, party: Client | None = None, topics: tuple[str, ...] = (T, U), kind: str = "batch") -> list[Row]:
-        """Everything that is visible now in `topic://`, noted in the history."""
+        """Return all visible rows of the `topic://` topics. The history records the read."""
         history, began = self.history, self.history.now()
         reading = (party or self.party()).buffer.read(LogSelection(topics))
         rows = [
@@ -133,24 +135,24 @@ class Bench:
         return sorted(key.path for key in self.state.records if key.path.startswith(folder))
 
     def late(self) -> None:
-        """Time passes beyond every deadline."""
+        """Advance the clock past every deadline."""
         self.clock.now += self.settings.max_txn_timeout_ms + self.settings.deadline_allowance_ms + 1
 
     def old(self) -> None:
-        """Time passes beyond the retention of headers."""
+        """Advance the clock past the retention of headers."""
         self.clock.now += self.settings.header_retention_ms + 1
 
     def older(self) -> None:
-        """Time passes beyond the retention of all that is final, and the grace period of what was trimmed."""
+        """Advance the clock past the retention of all final records, and past the grace period of trimmed rows."""
         self.clock.now += max(self.settings.header_retention_ms, self.settings.grace_period_ms) + 1
 
     def finish(self) -> None:
-        """Sweep everything; then nothing is left of what has ended, and all rules hold."""
+        """Sweep everything, and check all rules."""
         self.sweep_everything()
         self.check()
 
     def sweep_everything(self) -> None:
-        """Sweep both models; then nothing is undecided, and nothing is left of what has ended."""
+        """Sweep both models. Check that no transaction is undecided and that no record of an ended transaction is left."""
         self.late()
         self.party().sweep()
         assert State.OPEN not in self.headers().values(), "OPEN after a sweep past the deadline"
@@ -181,7 +183,7 @@ class Bench:
         assert not found, found
 
     def decided(self, version: int, app: str = "app") -> str | None:
-        """The transaction that committed the version, `empty` if it had no rows, None if nobody committed it."""
+        """Return the transaction that committed the version; `empty`: the version has no rows; None: it is not committed."""
         for event in self.history.events:
             if isinstance(event, Changed) and (event.state, event.app, event.version) == ("COMMITTED", app, version):
                 return event.txn
@@ -193,7 +195,7 @@ class Bench:
         return self.decided(version, app) is not None
 
     def opened(self, attempt: str) -> str | None:
-        """The last transaction that the attempt opened."""
+        """Return the last transaction that the attempt opened."""
         opened = [e.txn for e in self.history.events if isinstance(e, Changed) and (e.state, e.attempt) == ("OPEN", attempt)]
         return opened[-1] if opened else None
 
@@ -204,7 +206,9 @@ def label(part: Part) -> str:
 
 @dataclass
 class At:
-    """A gate that does something at the k-th step (from 0) and otherwise lets pass. `hit`: whether it came to that."""
+    """A gate that calls `meanwhile` and returns `fate` at the k-th step (from 0). All other steps pass. `hit`: the step at which it
+    did so; empty: never.
+    """
 
     k: int
     fate: Fate = Fate.GO
@@ -226,7 +230,7 @@ class At:
 
 
 def each(run: Callable[[int], At]) -> int:
-    """Run for k = 0, 1, 2, .. until the gate is never reached; how many steps there are."""
+    """Run for k = 0, 1, 2, .. until the gate is not reached. Return the number of steps."""
     for k in range(10_000):
         if not run(k).hit:
             return k
@@ -234,7 +238,7 @@ def each(run: Callable[[int], At]) -> int:
 
 
 def each_step(run: Callable[[At], None], make: Callable[[int], At]) -> Iterator[At]:
-    """Run once for each step that the run has: k = 0, 1, 2, .. until the gate is never reached."""
+    """Run once for each step of the run: k = 0, 1, 2, .. until the gate is not reached. Yield the gate of each run."""
     for k in range(10_000):
         gate = make(k)
         run(gate)

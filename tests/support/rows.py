@@ -13,7 +13,7 @@ from txnsegment import Cluster
 
 
 def rows_by_segment(cluster: Cluster, topic: str) -> Mapping[str, Sequence[dict[str, Any]]]:
-    """Every committed row of a topic, by segment and in order, read straight from the parts that a reading names."""
+    """Return all committed rows of a topic, by segment and in order, read directly from the parts of a reading."""
     name = cluster.topics.describe(topic).name
     reading = cluster.client.buffer.read(LogSelection((name,)))
     struct = cluster.topics.describe(topic).schema

@@ -11,7 +11,7 @@ LEASE_SECONDS = 3
 
 
 def open_mortal(url: str) -> MetadataStore:
-    """As `open_store`, for a process that is to be killed: its ephemeral records outlive it by about three seconds."""
+    """Open a store like `open_store`, for a process that will be killed: its ephemeral records end about three seconds after it."""
     if url.startswith("file://"):
         return SqliteStore(folder_of(url), lease_ms=LEASE_SECONDS * 1000)
     if url.startswith("zk://"):
@@ -20,5 +20,5 @@ def open_mortal(url: str) -> MetadataStore:
 
 
 def open_impatiently(url: str) -> MetadataStore:
-    """As `open_store`; it waits five seconds for a server."""
+    """Open a store like `open_store`, but wait only five seconds for a server."""
     return ZooKeeperStore(*hosts_and_root(url), connect_seconds=5) if url.startswith("zk://") else open_store(url)

@@ -23,7 +23,7 @@ X, Y = "persistent://public/default/x", "persistent://public/default/y"
 
 
 class SparkBench:
-    """One embedded cluster; rows are numbers in the column `n`."""
+    """An embedded cluster. Its rows are numbers in the column `n`."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -32,7 +32,7 @@ class SparkBench:
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def parts(self, topic: str, values: Iterable[int] | pa.Table, entry_rows: int = 1000) -> list[Part]:
-        """Staged as the sink does it."""
+        """Stage the rows as the sink does. Return the parts."""
         table = values if isinstance(values, pa.Table) else pa.table({"n": pa.array(list(values), pa.int64())})
         given = {"serviceUrl": self.url, "topic": topic, "entryRows": str(entry_rows)}
         plan = plan_write(self.client, WriteOptions.parse(given, streaming=False), from_arrow(table.schema))
@@ -41,7 +41,7 @@ class SparkBench:
         return [dataclasses.replace(part, schema=schema_id) for part in found]
 
     def plain(self, topic: str, values: Iterable[int] | pa.Table, entry_rows: int = 1000) -> int:
-        """Without a transaction; the ledger id."""
+        """Append the rows without a transaction. Return the ledger id."""
         parts = self.parts(topic, values, entry_rows)
         return self.client.instream.coordinator.append(None, {persistent_name(topic): parts})[topic]
 
@@ -55,7 +55,7 @@ class SparkBench:
         self.client.instream.coordinator.end(txn, commit=commit)
 
     def commit(self, topic: str, values: Iterable[int] | pa.Table) -> int:
-        """A transaction of one append; the ledger id."""
+        """Commit a transaction of one append. Return the ledger id."""
         txn = self.begin(topic)
         number = self.append(txn, topic, values)
         self.end(txn)
@@ -80,15 +80,15 @@ class SparkBench:
 
 
 class Query:
-    """A streaming query as Spark drives it: offsets go through the checkpoint."""
+    """A streaming query, driven as Spark does: its offsets come from the checkpoint."""
 
     def __init__(self, reader: StreamReader, at: dict[str, Any] | None = None) -> None:
         self.reader = reader
         self.at = reader.initialOffset() if at is None else at
 
     def next(self, limit: ReadLimit | None = None) -> list[int]:
-        """Plan a micro-batch, read it, and read it again as a replay; the numbers. Spark replays the first one from a new initial
-        offset.
+        """Plan a micro-batch, read it, and read it again as a replay. Return the rows. Spark replays the first micro-batch from a
+        new initial offset.
         """
         end = self.reader.latestOffset(self.at, limit or self.reader.getDefaultReadLimit())
         found = self.read(self.at, end)
@@ -98,11 +98,11 @@ class Query:
 
     def read(self, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
         if start == end:
-            return []  # Spark plans no batch
+            return []  # Spark plans no micro-batch
         return numbers(run_tasks(self.reader, self.reader.partitions(start, end)))
 
     def rest(self, most: int = 100) -> Iterator[list[int]]:
-        """Micro-batches until there is nothing new."""
+        """Yield the rows of micro-batches until there are no new rows."""
         for _ in range(most):
             before = self.at
             found = self.next()
@@ -113,5 +113,5 @@ class Query:
 
 
 def position_of(offset: dict[str, Any]) -> dict[str, Any]:
-    """Where an offset stands, without what it says of the first micro-batch's start."""
+    """Return the position in an offset, without its record of the first micro-batch's start."""
     return {name: value for name, value in offset.items() if name not in ("initial", "began", "cluster", "subscription")}

@@ -8,7 +8,9 @@ from conformance.history.format import Entry, Event
 
 
 class Telling:
-    """The events so far. A number in place of a transaction is the least part of its id, in a coordinator of the older model."""
+    """A builder of a recorded history. A transaction may be given as a number: it is the last part of its id in a coordinator of
+    the marker-based model.
+    """
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -19,7 +21,7 @@ class Telling:
         return self
 
     def entry(self, log: str, kind: str, txn: int | str | None = None, **more: Any) -> Self:
-        """The next one of this log."""
+        """Add the next entry of this log."""
         number = self._last[log] = self._last.get(log, 0) + 1
         name = f"1000000_{txn}" if isinstance(txn, int) else txn
         return self.add(Entry, log, number, kind, more.pop("id", f"e{len(self.events)}"), name, **more)

@@ -77,7 +77,7 @@ def test_batches_are_arrow(topic: Cluster, consumer: Consumer) -> None:
 
 
 def test_a_value_outside_the_range_of_python_blocks_no_earlier_row(cluster: Cluster) -> None:
-    """Spark writes days before the year 1. Rows before it are handed out, and it comes as Arrow."""
+    """Spark writes dates before the year 1. The rows before such a date are delivered, and a batch delivers the date as Arrow."""
     cluster.topics.create("days", schema="day date")
     with cluster.begin() as txn:
         txn.append("days", pa.table({"day": pa.array([0, -(10**6), 1], pa.date32())}))
@@ -129,7 +129,7 @@ def test_a_cumulative_ack_covers_all_earlier_rows(topic: Cluster, consumer: Cons
         write(topic, first)
     found = list(consumer.messages(timeout=NOW))
     consumer.ack_cumulative(found[6])
-    consumer.ack_cumulative(found[3])  # behind it already: nothing to do
+    consumer.ack_cumulative(found[3])  # already acknowledged: nothing to do
     left = [m.value["n"] for m in found[7:]]
     with topic.consumer("t", "s") as other:
         assert numbers(other) == left
@@ -184,7 +184,7 @@ def test_an_uncommitted_transaction_returns_its_rows(topic: Cluster, consumer: C
 
 @pytest.mark.parametrize("cumulative", [True, False])
 def test_a_skipped_transaction_returns_its_rows(topic: Cluster, consumer: Consumer, cumulative: bool) -> None:
-    """A program that died after its commit runs the version again: what it was given then counts in no commit."""
+    """The program died after its commit and runs the version again. The skipped commit acknowledges no row of this run."""
 
     def step(reader: Consumer, version: int) -> tuple[list[int], bool]:
         with topic.begin(app="etl", version=version) as txn:
@@ -265,7 +265,7 @@ def test_a_new_column_appears_with_the_next_batch(topic: Cluster, consumer: Cons
 
 
 def test_a_commit_wakes_a_waiting_consumer(topic: Cluster, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would sleep for ten minutes: a commit's registration and its events wake it."""
+    """The consumer would sleep for ten minutes. The registration and the events of a commit wake it."""
     monkeypatch.setattr("txnsegment.consumer.IDLE_SECONDS", 600.0)
     monkeypatch.setattr("txnsegment.consumer.UNDECIDED_SECONDS", 600.0)
     waiting = threading.Event()
@@ -324,7 +324,7 @@ def test_a_producer_whose_block_raises_drops_its_rows(topic: Cluster, consumer: 
 
 
 def trim(topic: Cluster) -> None:
-    """Let retention take what it may once all is folded. (A sweep trims, too.)"""
+    """Fold everything and trim by retention. (A sweep trims, too.)"""
     inner = topic.client.cluster
     inner.settings = inner.settings.model_copy(update={"fold_after_registrations": 1})
     topic.sweep()
@@ -332,7 +332,7 @@ def trim(topic: Cluster) -> None:
 
 
 def test_trimmed_rows_acknowledged_by_another_consumer_are_no_loss(topic: Cluster, consumer: Consumer) -> None:
-    """`make surface` found it: DataLoss for rows that the subscription had acknowledged."""
+    """`make surface` found DataLoss for rows that the subscription had acknowledged."""
     write(topic, 0)
     assert sorted(numbers(consumer)) == [0, 1, 2, 3]
     write(topic, 4)

@@ -11,7 +11,7 @@ from txnsegment.sweeping import drop_gauges_of_the_dead
 
 
 def run(code: str, folder: Path) -> int:
-    """The pid of a process that ran the code and has ended."""
+    """Run the code in a process, wait for its end, and return its pid."""
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder), "PYTHONPATH": str(Path(__file__).parents[2])}
     process = subprocess.Popen([sys.executable, "-c", code], env=environment)
     assert process.wait(timeout=60) == 0
@@ -19,7 +19,7 @@ def run(code: str, folder: Path) -> int:
 
 
 def test_imports_of_a_task_create_no_metrics_files(tmp_path: Path) -> None:
-    """Executors unpickle readers and writers, and with them import their modules; they count nothing."""
+    """Executors import the modules of the pickled readers and writers, but count no metrics."""
     run(
         "import sys, pyspark_txnsegment, spark_txn_source.batch, spark_txn_source.stream, spark_txn_source.tasks\n"
         "import spark_txn_sink.writer, spark_txn_sink.staging\n"

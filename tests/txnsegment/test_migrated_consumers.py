@@ -39,7 +39,7 @@ def numbers(consumer: Consumer) -> list[int]:
 
 
 def left(cluster: Cluster, *topics: str) -> list[int]:
-    """What a consumer that is made now gets: of a topic that it did not know from the first row on."""
+    """Return the rows that a new consumer of the subscription gets. Topics that are new to the subscription start at earliest."""
     with cluster.consumer(topics, "s", start="earliest") as consumer:
         return numbers(consumer)
 
@@ -78,7 +78,7 @@ def test_rows_undelivered_before_the_migration_come_in_their_order(cluster: Clus
 
 @pytest.mark.parametrize("log", [LOG, X])
 def test_a_migration_between_two_polls_loses_no_row(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, log: str) -> None:
-    """Rows of topic:// that stand above what goes on are not delivered before it, whichever log is looked at first."""
+    """A poll may read either log first. Rows of `topic://` topics are not delivered before lower-numbered rows of the successor."""
     read: Callable[[Feed], Reading] = Feed.look
     moved = False
 
@@ -128,13 +128,13 @@ def test_a_batch_begun_before_the_migration_is_delivered_once(cluster: Cluster) 
         cluster.topics.migrate(X, Y)
         write(cluster, 4, Z)
         write(cluster, 5, Y)
-        assert consumer.lag().rows == 4  # what goes on is looked at once that batch is done
+        assert consumer.lag().rows == 4  # the lag counts the successor after that batch
         assert [first.value["n"], *(m.value["n"] for m in rows), *numbers(consumer)] == [1, 2, 3, 4, 5]
         assert consumer.lag().rows == 5
 
 
 def test_rows_read_ahead_before_the_migration_are_delivered_once_after_it(cluster: Cluster) -> None:
-    """Its batch was read ahead before: what is left of it comes first, once."""
+    """The consumer has read a batch ahead. The rest of this batch comes first, and once."""
     with cluster.consumer([X, Z], "s", start="earliest") as consumer:
         with cluster.begin() as txn:
             txn.append(X, pa.table({"n": pa.array([1, 2, 3], pa.int64())}))
@@ -150,7 +150,9 @@ def test_rows_read_ahead_before_the_migration_are_delivered_once_after_it(cluste
 
 
 def test_cumulative_acknowledgements_after_a_migration(cluster: Cluster) -> None:
-    """Of a row that came by its topic's own log in that topic alone; of what came since in all topics that the one log orders."""
+    """An ack of a row of the persistent topic's log covers this topic only. An ack of a later row covers all topics of the
+    cluster's log.
+    """
     write(cluster, 1, X)
     with cluster.consumer([X, Z], "s", start="earliest") as consumer:
         (one,) = consumer.messages(timeout=0)
@@ -179,7 +181,7 @@ def test_cumulative_acknowledgements_after_a_migration(cluster: Cluster) -> None
 
 
 def test_rows_that_were_delivered_before_the_migration_are_not_missed(cluster: Cluster) -> None:
-    """Whatever retention takes of them since; what it takes of others is told."""
+    """Retention trims rows after the migration. Delivered rows are no loss to a consumer. Undelivered rows are a DataLoss."""
     for n in (1, 2):
         write(cluster, n, X)
     with (

@@ -212,7 +212,7 @@ def test_acknowledged_rows_do_not_come_again(topics: Cluster, consumer: Consumer
         other.rewind()
         found = list(other.messages(timeout=NOW))
         other.ack_cumulative(found[1])
-        other.ack_cumulative(found[0])  # behind it already
+        other.ack_cumulative(found[0])  # already acknowledged
         with pytest.raises(AckConflict):
             other.ack(found[0])
     consumer.rewind()
@@ -239,7 +239,7 @@ def test_one_transaction_never_spans_both_models(topics: Cluster) -> None:
 
     write(topics, P, 0)
     write(topics, T, 0)
-    topics.client.finish()  # what these two left to the background
+    topics.client.finish()  # waits for the background work of both writes
     before = kept()
     for first, second in ((P, T), (T, P)):
         with topics.begin() as txn:
@@ -269,7 +269,7 @@ def test_a_consumer_reads_both_models_at_once(topics: Cluster) -> None:
         by_topic = {name: [m.value["n"] for m in found if m.topic == name] for name in (P, Q, T)}
         assert by_topic == {P: [*range(8)], Q: [*range(100, 108)], T: [*range(200, 208)]}
         assert consumer.lag().rows == 24
-        consumer.ack([m for m in found if m.value["n"] % 2])  # one call for both kinds
+        consumer.ack([m for m in found if m.value["n"] % 2])  # one call for rows of both models
         consumer.ack_cumulative([m for m in found if m.topic == P][-1])
         consumer.rewind()
         again = sorted(m.value["n"] for m in consumer.messages(timeout=NOW))
@@ -282,7 +282,7 @@ def test_a_commit_wakes_an_idle_consumer(topics: Cluster, consumer: Consumer) ->
 
     def waiting(seconds: float | None = None) -> bool:
         asleep.set()
-        return plain(30)  # an event alone ends it
+        return plain(30)  # only an event ends the wait
 
     consumer._woken.wait = waiting  # type: ignore[method-assign]
     thread = threading.Thread(target=lambda: found.append(next(iter(consumer.messages()))), daemon=True)
@@ -369,7 +369,7 @@ def test_a_namespace_makes_new_persistent_names_topics_of_segments(topics: Clust
         txn.append(new, pa.table({"n": [1, 2]}))
         txn.append(T, rows(0))
         with pytest.raises(OptionError, match="never spans both"):
-            txn.append(P, rows(0))  # which exists stays as it is
+            txn.append(P, rows(0))  # P exists, so it stays persistent
         txn.commit()
     assert topics.subscriptions.create(new, "s").topic == "topic://public/default/new"
     with topics.consumer(new, "s") as consumer:
@@ -386,7 +386,10 @@ def test_a_sweep_ends_transactions_past_their_deadline(topics: Cluster, consumer
     topics.sweep()
     with topics.producer(P, plain=True) as producer:
         producer.send({"n": 1})
-    assert topics.transactions.get(ongoing).state in ("OPEN", "ABORTED")  # by the store's clock, with the allowance
+    assert topics.transactions.get(ongoing).state in (
+        "OPEN",
+        "ABORTED",
+    )  # the store's clock may allow more time
     assert numbers(consumer) == [1]
 
 

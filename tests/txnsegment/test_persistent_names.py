@@ -39,7 +39,7 @@ def write(cluster: Cluster, topic: str, *numbers: int) -> None:
 
 @pytest.mark.parametrize("name", [str(TRANSACTION_LOG), "persistent://pulsar/system/mine"])
 def test_a_transaction_log_takes_no_writes(cluster: Cluster, name: str) -> None:
-    """An entry of a producer in it made every transaction over persistent topics impossible, for ever."""
+    """A producer's entry in this log would block every transaction over persistent topics permanently."""
     calls: list[Callable[[], object]] = [
         lambda: cluster.topics.create(name, schema="n bigint"),
         lambda: cluster.producer(name, plain=True),
@@ -58,7 +58,7 @@ def test_a_transaction_log_takes_no_writes(cluster: Cluster, name: str) -> None:
 
 
 def test_persistent_names_keep_working_when_the_namespace_maps_them_to_topics(cluster: Cluster) -> None:
-    """The namespace makes new persistent topics topic://; everything takes the persistent name, and not only what makes it."""
+    """The namespace creates new persistent topics as `topic://` topics. Every call accepts the persistent name."""
     cluster.topics.create(P, schema="n bigint")
     for namespace in ("namespace://public/new", "namespace://public/default"):
         cluster.topics.set_model(namespace, "metadata")
@@ -79,7 +79,7 @@ def test_persistent_names_keep_working_when_the_namespace_maps_them_to_topics(cl
     assert cluster.topics.schema(NEW) == cluster.topics.schema(STANDS_FOR)
     with pytest.raises(OptionError, match=r"topic://public/new/a is no persistent:// topic"):
         cluster.topics.properties(NEW)
-    assert isinstance(cluster.topics.describe(P), PersistentDescription)  # what exists stays as it is
+    assert isinstance(cluster.topics.describe(P), PersistentDescription)  # an existing topic stays persistent
     cluster.topics.delete(NEW)
     assert [found.name for found in cluster.topics.list()] == [P]
 
@@ -125,7 +125,7 @@ def test_a_namespace_policy_is_shown(cluster: Cluster) -> None:
 def test_a_name_is_resolved_once_by_each_call(
     cluster: Cluster, call: Callable[[Cluster], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A migration between two answers would leave a reading of the one model in the hands of the other."""
+    """If a call resolved the name twice, a migration in between would mix readings of both models."""
     cluster.topics.create(P, schema="n bigint")
     cluster.subscriptions.create(P, "s")
     write(cluster, P, 1)
@@ -148,7 +148,9 @@ def test_a_trim_by_command(cluster: Cluster) -> None:
 
 
 def test_a_trim_reports_the_rows_that_it_trimmed_itself(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of three ledgers another sweeper takes the first between our look and our trim; then all of them; the topic is read once."""
+    """Another sweeper trims the first of three ledgers, later all of them, between this process's read and its trim. The topic is
+    read once.
+    """
     cluster.topics.create(P, schema="n bigint")
     for number in (1, 2, 3):
         write(cluster, P, *[number] * number)

@@ -39,7 +39,7 @@ def make_again(cluster: Cluster) -> None:
 
 
 class Eventful(Transaction):
-    """A transaction with something that happens before its first commit, or after it."""
+    """A transaction that calls `before` ahead of its first commit and `after` behind it."""
 
     before: Callable[[], object] | None = None
     after: Callable[[], object] | None = None
@@ -58,7 +58,7 @@ class Eventful(Transaction):
 def eventful(
     cluster: Cluster, *, before: Callable[[], object] | None = None, after: Callable[[], object] | None = None, **options: int
 ) -> Producer:
-    """A producer. What is given happens in its first flush: when its rows are staged, or once they are committed."""
+    """A producer whose first flush calls `before` when its rows are staged, and `after` when they are committed."""
     happenings = [(before, after)]
 
     def begin() -> Transaction:
@@ -77,7 +77,7 @@ def fail(error: Exception) -> Callable[[], object]:
 
 
 def test_rows_go_to_the_recreated_topic(cluster: Cluster) -> None:
-    """One error, and the next flush writes what is kept."""
+    """The first flush raises an error. The next one writes the kept rows."""
     make(cluster)
     producer = eventful(cluster, before=lambda: make_again(cluster))
     producer.send({"n": 1})
@@ -134,7 +134,7 @@ def test_rows_are_given_up_while_there_is_no_topic(cluster: Cluster) -> None:
 
 
 def test_rows_whose_commit_is_not_known_are_never_staged_anew(cluster: Cluster) -> None:
-    """The first flush has committed, its reply was lost, and then the topic is made again: nothing comes twice."""
+    """The first flush committed, but its reply was lost. Its row is not written twice."""
     make(cluster)
     producer = eventful(cluster, after=fail(OutcomeUnknown("The reply was lost.", advice="Run it again.")))
     producer.send({"n": 1})
@@ -148,7 +148,7 @@ def test_rows_whose_commit_is_not_known_are_never_staged_anew(cluster: Cluster) 
 
 
 def test_rows_that_were_sent_after_a_flush_that_failed_are_committed_with_the_block(cluster: Cluster) -> None:
-    """In the order in which they were sent, those of `write` after them."""
+    """The rows are committed in the order in which they were sent. The rows of `write` come after them."""
     make(cluster)
     with eventful(cluster, before=fail(Unavailable("The store is away.", advice="Try again."))) as producer:
         producer.send({"n": 1})

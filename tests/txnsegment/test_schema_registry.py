@@ -46,7 +46,7 @@ def write(cluster: Cluster, **columns: Any) -> None:
 
 
 def part_schemas(cluster: Cluster) -> list[int]:
-    """The schema ids in the registrations of the log, in order."""
+    """Return the schema ids of the parts in the log, in order."""
     listing = decide(cluster.client.cluster.store, cluster.client.buffer.log.list)
     return [p.schema for e in listing.entries for w in e.registration.segments.values() for p in w.parts]
 
@@ -57,7 +57,7 @@ def test_a_schema_is_registered_and_versions_are_kept(cluster: Cluster) -> None:
     assert cluster.topics.schemas("t") == ()
     first = cluster.topics.set_schema("t", avro(("x", "int")))
     assert (first.version, first.registered, first.columns) == (0, True, T.StructType().add("x", T.IntegerType()))
-    assert cluster.topics.set_schema("t", json.dumps(avro(("x", "int")), indent=4)) == first  # again: nothing happens
+    assert cluster.topics.set_schema("t", json.dumps(avro(("x", "int")), indent=4)) == first  # a repetition changes nothing
     second = cluster.topics.set_schema("t", avro(("x", "long"), ("y", "string", "none")))
     assert second.version == 1
     assert second.columns.simpleString() == "struct<x:bigint,y:string>"
@@ -77,7 +77,7 @@ def test_a_column_left_out_of_a_schema_stays_a_column(cluster: Cluster) -> None:
     assert json.loads(found.avro or "") == avro(("x", "int"))
     assert found.columns.simpleString() == "struct<x:int,y:int>"
     with pytest.raises(SchemaError, match="column y is string in this write, but int in the topic"):
-        cluster.topics.set_schema("t", avro(("x", "int"), ("y", "string", "")))  # what was, could not be read any more
+        cluster.topics.set_schema("t", avro(("x", "int"), ("y", "string", "")))  # existing rows could not be read by this schema
 
 
 def test_the_topic_s_key_stays_in_the_schema(cluster: Cluster) -> None:
@@ -106,7 +106,7 @@ def test_backward_is_the_default_and_refusals_leave_no_version(cluster: Cluster)
 def test_writes_grow_topics_as_ever_until_a_mode_is_set(cluster: Cluster) -> None:
     cluster.topics.create("t", schema="x int, d decimal(4,2)")
     write(cluster, x=pa.array([1], pa.int64()), y=["new"])
-    write(cluster, d=pa.array([None], pa.decimal128(6, 3)))  # backward would not let it: the mode is not set
+    write(cluster, d=pa.array([None], pa.decimal128(6, 3)))  # `backward` would refuse it, but no mode is set
     assert [s.columns.simpleString() for s in cluster.topics.schemas("t")] == [
         "struct<x:int,d:decimal(4,2)>",
         "struct<x:bigint,d:decimal(4,2),y:string>",
@@ -172,7 +172,7 @@ def test_a_recreated_topic_has_no_earlier_schema(cluster: Cluster) -> None:
     cluster.topics.create("t")
     assert cluster.topics.compatibility("t") == "backward"
     assert cluster.topics.schemas("t") == ()
-    assert cluster.topics.set_schema("t", avro(("x", "string"))).version == 1  # an id is never used again
+    assert cluster.topics.set_schema("t", avro(("x", "string"))).version == 1  # ids are not reused
     assert [s.version for s in cluster.topics.schemas("t")] == [1]
 
 

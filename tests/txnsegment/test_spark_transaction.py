@@ -55,7 +55,7 @@ def staged(cluster: Cluster) -> list[str]:
 
 
 def settled(cluster: Cluster) -> None:
-    """Wait for what commits left to the background."""
+    """Wait for the background work of commits."""
     cluster.client.finish()
 
 
@@ -92,13 +92,13 @@ def test_an_exception_in_the_block_leaves_nothing_and_the_sweep_takes_the_manife
     settled(consumed)
     assert numbers(consumed, BIG) == []
     assert consumed.subscriptions.describe("in", "s").lag.rows == 6
-    assert {t.state for t in consumed.transactions.list()} == {"COMMITTED"}  # that of the fixture
+    assert {t.state for t in consumed.transactions.list()} == {"COMMITTED"}  # the fixture's transaction
     assert staged(consumed) == []
     for use in (lambda: txn.options, txn.commit, lambda: txn.append("in", table(7)), txn.__enter__):
         with pytest.raises(TxnConflict, match="it was aborted"):
             use()
     assert consumed.sweep().orphans_deleted == 0
-    assert sum(path.endswith(".parquet") for path in files(consumed)) == 3  # of the orphan age, as ever
+    assert sum(path.endswith(".parquet") for path in files(consumed)) == 3  # kept for the orphan age
     with pytest.raises(TxnConflict, match="There is no transaction"):
         spark_write(options, BIG, table(4))
 
@@ -123,7 +123,7 @@ def test_a_transaction_does_not_begin_inside_another(cluster: Cluster, tmp_path:
 
 
 def test_writes_of_several_threads_are_one_transaction(cluster: Cluster) -> None:
-    """Without `options` having been asked for before: the threads do it all at once."""
+    """Each thread asks for `options`, which no call has made before."""
     topics = [f"t{number}" for number in range(4)]
     together = threading.Barrier(len(topics))
 
@@ -155,19 +155,19 @@ def test_a_write_counts_once_however_often_spark_runs_it(cluster: Cluster) -> No
     with cluster.transaction() as txn:
         twice = SparkWrite({**txn.options, "path": BIG}, table(1, 2))
         twice.commit(twice.run())
-        twice.commit(twice.run())  # other parts of the same rows
+        twice.commit(twice.run())  # the repetition has other parts of the same rows
         given_up = SparkWrite({**txn.options, "path": BIG}, table(3))
         given_up.commit(messages := given_up.run())
-        given_up.abort(messages)  # the reply to its commit was lost
+        given_up.abort(messages)  # as after a lost reply to its commit
         failed = SparkWrite({**txn.options, "path": BIG}, table(4))
         failed.abort([])
-        spark_write(txn.options, BIG, table(4))  # once more, by the program
+        spark_write(txn.options, BIG, table(4))  # the program repeats the write
     assert numbers(cluster, BIG) == [1, 2, 4]
     assert txn.commit().rows == 3
 
 
 def test_a_transaction_is_as_old_as_its_first_write(cluster: Cluster) -> None:
-    """The sweep may take the parts of the oldest of its writes, however new the others are."""
+    """A sweep may have deleted the parts of the oldest write, even if the other writes are new."""
     txn = cluster.transaction()
     spark_write(txn.options, BIG, table(1))
     area = StagingArea(cluster.client.cluster.storage, txn.options["txnStaging"])
@@ -197,11 +197,11 @@ def test_writes_after_a_failed_commit_are_added_once(cluster: Cluster, monkeypat
 
 def test_an_earlier_attempt_of_the_same_version_does_not_count(cluster: Cluster) -> None:
     stale = cluster.transaction(app="q", version=7)
-    spark_write(stale.options, BIG, table(1, 2))  # and its driver is killed
+    spark_write(stale.options, BIG, table(1, 2))  # its driver seems to be killed
     with cluster.transaction(app="q", version=7) as txn:
         spark_write(txn.options, BIG, table(1, 2))
     assert numbers(cluster, BIG) == [1, 2]
-    spark_write(stale.options, BIG, table(3))  # it was not killed, it slept
+    spark_write(stale.options, BIG, table(3))  # the driver was only suspended
     assert stale.commit().skipped
     with pytest.raises(VersionConflict), cluster.transaction(app="q", version=6) as older:
         spark_write(older.options, BIG, table(4))
@@ -325,7 +325,7 @@ def test_a_write_begun_after_the_close_is_refused(cluster: Cluster) -> None:
     area.close()
     with pytest.raises(TxnConflict, match="takes no write"):
         SparkWrite({**txn.options, "path": BIG}, table(2))
-    slow.commit(slow.run())  # it had begun in time
+    slow.commit(slow.run())  # it began before the transaction was closed
     assert txn.commit().rows == 1
     assert (numbers(cluster, BIG), numbers(cluster, SMALL)) == ([], [1])
 
@@ -335,7 +335,7 @@ def test_an_expired_transaction_is_not_found(cluster: Cluster) -> None:
     spark_write(forgotten.options, BIG, table(1))
     forgotten = None
     assert cluster.transactions.list() == []
-    assert cluster.sweep().orphans_deleted == 0  # its manifest lives
+    assert cluster.sweep().orphans_deleted == 0  # its manifest is kept
     assert len(staged(cluster)) == 3
     with cluster.transaction(app="f", version=1) as txn:
         spark_write(txn.options, BIG, table(1))

@@ -71,7 +71,7 @@ def test_starts_and_seeks(cluster: Cluster) -> None:
 
 
 def test_a_subscription_is_not_moved_beyond_the_cut(cluster: Cluster) -> None:
-    """The rows of a transaction that commits later would be passed over."""
+    """Otherwise it would skip rows of transactions that commit later."""
     cluster.topics.create("t", schema="n bigint")
     write(cluster, 1)
     store, segment = cluster.client.cluster.store, cluster.topics.describe("t").segments[0].name
@@ -112,7 +112,9 @@ def test_the_lag_of_each_subscription_is_a_metric(cluster: Cluster) -> None:
 
 
 def test_a_stream_reports_its_lag(cluster: Cluster) -> None:
-    """`reportLatestOffset`: what it has read already is not left, though the cursor follows only with the next batch."""
+    """`reportLatestOffset` does not count rows that the stream has read, although the cursor moves only when the next batch is
+    planned.
+    """
     cluster.topics.create("t", schema="n bigint", segments=2)
     cluster.subscriptions.create("t", "q")
     write(cluster, 10)

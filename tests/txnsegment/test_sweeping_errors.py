@@ -59,7 +59,7 @@ def root(cluster: Cluster) -> Path:
 
 
 def swept(cluster: Cluster, passes: int = 1, *, orphans_every: float = 0) -> int:
-    """Let the daemon make so many passes; how many did everything."""
+    """Let the daemon make `passes` passes. Return how many succeeded completely."""
     stop, done, begun = threading.Event(), [0], [0]
     sweep = cluster.client.sweep
 
@@ -97,7 +97,7 @@ def test_a_damaged_orphan_note_is_a_warning_that_names_it(
 
 
 def test_a_file_is_not_deleted_by_the_other_note_while_one_is_damaged(cluster: Cluster) -> None:
-    """The damaged one may have said that the file was protected later."""
+    """The damaged note may have recorded a later time of protection."""
     cluster.topics.create("t", schema="n bigint")
     path = "manifests/0_1-ab.json"
     file = root(cluster) / path
@@ -112,7 +112,7 @@ def test_a_file_is_not_deleted_by_the_other_note_while_one_is_damaged(cluster: C
     cluster.sweep()
     assert file.exists()
     assert not other.exists()
-    other.write_text(f'{{"{path}": 1}}')  # with two notes that are whole it goes
+    other.write_text(f'{{"{path}": 1}}')  # two intact notes let the file be deleted
     for one in (root(cluster) / "sweep").glob("unprotected-*.json"):
         one.write_text(f'{{"{path}": 1}}')
     cluster.sweep()
@@ -131,7 +131,7 @@ def test_a_part_is_not_deleted_while_a_damaged_note_may_spare_it(cluster: Cluste
     note.write_text("not json")
     cluster.sweep()
     assert orphan.exists()
-    os.utime(note, (1, 1))  # the grace period has passed since
+    os.utime(note, (1, 1))  # the grace period has passed
     cluster.sweep()
     assert not note.exists()
     cluster.sweep()
@@ -156,7 +156,7 @@ def test_a_damaged_staging_manifest_spares_all_parts_and_blocks_no_other_delete(
     assert orphan.exists()
     assert not left.exists()
     assert ["token.write.manifest" in r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == [True]
-    os.utime(manifest, (1, 1))  # the orphan age has passed since
+    os.utime(manifest, (1, 1))  # the orphan age has passed
     cluster.sweep()
     assert not orphan.exists()
     assert not manifest.exists()
@@ -167,7 +167,7 @@ Failing = Callable[[Trimmer, TopicName, Trimmed | None], Trimmed]
 
 
 def foreign(monkeypatch: pytest.MonkeyPatch, topic: str, error: BaseException) -> None:
-    """Trimming the topic meets an error that is none of ours."""
+    """Let the trim of the topic raise an error that is not the package's."""
     trim = Trimmer.trim
 
     def failing(self: Trimmer, name: TopicName, done: Trimmed | None = None) -> Trimmed:
@@ -184,7 +184,7 @@ def two(cluster: Cluster) -> Cluster:
     for topic in ("a", "b"):
         cluster.topics.create(topic, schema="n bigint")
         write(cluster, topic, 1)
-    cluster.client.coordinator.aftermath.close()  # a commit's share of the sweeping is done: none runs beside a test
+    cluster.client.coordinator.aftermath.close()  # ends the commits' background sweeping
     return cluster
 
 
@@ -208,7 +208,7 @@ def test_the_daemon_continues_past_an_unexpected_error_and_retries(
 def test_the_daemon_does_not_list_all_files_at_each_pass_because_one_topic_fails(
     two: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It tries again after ten minutes."""
+    """The daemon lists all files again after ten minutes."""
     listed: list[int] = []
 
     def counted(cluster: object) -> Orphans:
@@ -241,7 +241,7 @@ def test_a_failing_step_of_a_sweep_blocks_no_other_step(two: Cluster, monkeypatc
         steps.append("settle")
         raise KeyError("planted")
 
-    two.client.finish()  # what its commits have left to the background sweeps, too
+    two.client.finish()  # waits for the commits' background work, which also sweeps
     with monkeypatch.context() as patched:
         patched.setattr(Sweeper, "settle", failing)
         patched.setattr(Sweeper, "forget", lambda *args, **kwargs: steps.append("forget"))

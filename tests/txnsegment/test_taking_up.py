@@ -25,11 +25,11 @@ def table(first: int, count: int) -> pa.Table:
 
 
 class LeftInTheMiddle(Exception):
-    """What a loop's body raises."""
+    """The exception that the body of a loop raises."""
 
 
 class Run:
-    """One consumer of two topics, and what it has to do: `given` since the last rewind, `ever` in all."""
+    """One consumer of two topics, and the expected rows. `given`: delivered since the last rewind; `ever`: delivered in all."""
 
     def __init__(self, cluster: Cluster, consumer: Consumer) -> None:
         self.cluster, self.consumer = cluster, consumer
@@ -40,7 +40,7 @@ class Run:
         self.acked_at_rewind: set[int] = set()
         self.last: Message | Batch | None = None
         self.kept: list[Iterator[Message | Batch]] = []
-        """Loops that were left and are still there."""
+        """Loops that were left but not closed."""
 
     # --- commands ---------------------------------------------------------------------------------------------------
 
@@ -53,7 +53,7 @@ class Run:
             txn.commit()
 
     def take(self, how: str, by_batch: bool, count: int) -> None:
-        """A new loop, left after `count` rounds."""
+        """Start a new loop, and leave it after `count` rounds."""
         consumer = self.consumer
         loop: Iterator[Message | Batch] = consumer.batches(timeout=NOW) if by_batch else consumer.messages(timeout=NOW)
         if how == "next":
@@ -77,7 +77,7 @@ class Run:
             gc.collect()
 
     def go_on(self, which: int, count: int) -> None:
-        """Take up a loop that was left before, beside those that came after it."""
+        """Continue a loop that was left, beside loops that started later."""
         if self.kept:
             loop = self.kept[which % len(self.kept)]
             for _ in range(count):
@@ -97,7 +97,9 @@ class Run:
         assert numbers == sorted(numbers), "transactions come in order"
 
     def ack_cumulative(self, at: int | None, end: str) -> None:
-        """With the last thing that was handed out, or with an earlier row; alone or with a transaction that ends so."""
+        """Acknowledge up to the last delivered item, or up to an earlier row. `end`: without a transaction, or how the transaction
+        ends.
+        """
         if not self.given or self.last is None:
             return
         one = self.last if at is None else self.given[at % len(self.given)]
@@ -115,7 +117,7 @@ class Run:
         self.check_acked()
 
     def ack(self, at: int, end: str) -> None:
-        """One row."""
+        """Acknowledge one row."""
         left = [message for message in self.given if message.value["n"] not in self.acked]
         if not left:
             return
@@ -155,14 +157,14 @@ class Run:
     # --- oracles ----------------------------------------------------------------------------------------------------
 
     def check_acked(self) -> None:
-        """The subscription has exactly what this acknowledged, which is all of it handed out."""
+        """Check that the subscription has acknowledged exactly the expected rows, and only delivered ones."""
         with self.cluster.consumer(["a", "b"], "s") as other:
             left = [message.value["n"] for message in other.messages(timeout=NOW)]
         assert sorted({*self.written} - self.acked) == sorted(left)
         assert self.acked <= self.ever
 
     def check_all(self) -> None:
-        """What was not delivered since the last rewind comes now, to a loop of each kind; then everything was, once."""
+        """Read all rows not delivered since the last rewind, with a loop of each kind. Check that every row came."""
         self.take("break", by_batch=False, count=2)
         self.take("break", by_batch=True, count=1_000_000)
         delivered = {message.value["n"] for message in self.given}
@@ -247,7 +249,7 @@ def test_two_loops_at_once_share_the_rows(consumer: Consumer) -> None:
 
 
 def test_a_temporarily_missing_file_loses_no_row(cluster: Cluster, consumer: Consumer) -> None:
-    """After the error the next loop goes on with the next row, and gives none again."""
+    """After the error the next loop continues with the next row, and repeats none."""
     parts = Path(cluster.ledgers.removeprefix("file://")).rglob("*.parquet")
     (_, second) = sorted(parts, key=lambda path: path.stat().st_mtime_ns)
     found = [next(consumer.messages(timeout=NOW)).value["n"]]
@@ -262,7 +264,7 @@ def test_a_temporarily_missing_file_loses_no_row(cluster: Cluster, consumer: Con
 
 
 def test_a_retried_transaction_acknowledges_the_rows_of_its_first_try(cluster: Cluster) -> None:
-    """An aborted transaction gives its rows back at the next delivery; who repeats it before that repeats all of its acks."""
+    """The rows of an aborted transaction are delivered again. If the transaction is repeated before that, it repeats all acks."""
     cluster.topics.create("t", segments=2, key="k", schema="k string, n bigint")
     with cluster.consumer("t", "s", start="earliest") as consumer:
         write(cluster, 0, 10)
@@ -279,7 +281,7 @@ def test_a_retried_transaction_acknowledges_the_rows_of_its_first_try(cluster: C
 
 
 def test_a_cumulative_ack_in_an_open_transaction_replaces_no_other_ack(cluster: Cluster, consumer: Consumer) -> None:
-    """Whoever acknowledges the same rows at once, or with another transaction, acknowledges them; the open one comes too late."""
+    """Other acks of the same rows, with or without a transaction, succeed. The open transaction's commit then fails."""
     *_, last = consumer.messages(timeout=NOW)
     late = cluster.begin()
     consumer.ack_cumulative(last, txn=late)
@@ -336,7 +338,7 @@ def test_rows_returned_by_a_seek_are_not_covered_by_an_older_cumulative_ack(clus
 
 
 def test_a_failed_rewind_is_repeated(cluster: Cluster, consumer: Consumer) -> None:
-    """No row is passed over because a rewind was not finished."""
+    """The next read repeats the rewind, so that no row is skipped."""
     cluster.topics.create("u", schema="k string, n bigint")
     with cluster.consumer(["t", "u"], "s", start="earliest") as both:
         assert numbers(both) == [1, 2, 3, 4, 5]

@@ -30,13 +30,13 @@ def test_create_list_describe_delete(cluster: Cluster) -> None:
     assert all(s.state is SegmentState.ACTIVE and s.sealed_ms is None for s in made.segments)
     assert [t.name for t in cluster.topics.list()] == ["topic://a/b/c", "topic://public/default/t"]
     assert [t.name for t in cluster.topics.list("topic://a/.*")] == ["topic://a/b/c"]
-    assert cluster.topics.list("topic://a") == []  # the whole name, never a part of it
+    assert cluster.topics.list("topic://a") == []  # a pattern must match the whole name
     cluster.topics.delete("t")
     with pytest.raises(TopicNotFound):
         cluster.topics.describe("t")
     again = cluster.topics.create("t")
     assert again.epoch > made.epoch
-    assert again.segments[0].name.endswith("-3")  # ids are never used again
+    assert again.segments[0].name.endswith("-3")  # ids are not reused
     assert again.schema is None
 
 

@@ -79,7 +79,7 @@ def test_one_append_leaves_one_part_for_each_segment(cluster: Cluster) -> None:
     with cluster.begin() as txn:
         txn.append("t", iter(table(["x"] * 100).to_batches(max_chunksize=10)))
         txn.commit()
-    assert parts_on_disk(cluster) == 1  # rows without a key go round robin by entry, not by batch
+    assert parts_on_disk(cluster) == 1  # rows without a key are distributed by entry, not by batch
 
 
 def test_small_transactions_without_a_key_spread_over_the_segments(cluster: Cluster) -> None:
@@ -104,7 +104,7 @@ def test_a_block_left_without_a_commit_warns_and_adds_no_row(cluster: Cluster) -
         f"The block of transaction {txn.id} ended without commit(): 3 rows for topic://public/default/t do not count. Call"
     )
     assert rows(cluster, "t") == []
-    assert cluster.transactions.list() == []  # nothing was ever opened
+    assert cluster.transactions.list() == []  # no transaction was opened
     with pytest.raises(TxnConflict, match="aborted"):
         txn.commit()
 
@@ -134,12 +134,12 @@ def test_a_block_that_silently_drops_work_warns(cluster: Cluster) -> None:
 
 
 def test_a_transaction_is_as_old_as_its_first_append(cluster: Cluster) -> None:
-    """The sweep may take the parts of the first append, however new those of the others are."""
+    """A sweep may have deleted the parts of the first append, even if later appends are new."""
     cluster.topics.create("t", schema="k string, n bigint")
     txn = cluster.begin()
     txn.append("t", table(["x"]))
     assert txn._staged_ms is not None
-    txn._staged_ms -= cluster.settings.orphan_age_ms // 2 + 1_000  # it was so long ago
+    txn._staged_ms -= cluster.settings.orphan_age_ms // 2 + 1_000  # the first append was that long ago
     txn.append("t", table(["y"]))
     with pytest.raises(TxnConflict, match="staged more than half the orphan age ago"):
         txn.commit()
@@ -158,7 +158,7 @@ def test_deleted_parts_are_refused_before_they_are_rerouted_to_the_children_of_a
 
 
 def test_a_retried_commit_opens_a_new_transaction(cluster: Cluster) -> None:
-    """The first try was refused when its transaction was OPEN: it is ABORTED, and its id is used up."""
+    """The first commit failed after its transaction was OPEN. This transaction is ABORTED, and its id is not used again."""
     cluster.topics.create("t", schema="k string, n bigint")
     with cluster.begin() as txn:
         txn.append("t", table(["x"]))
@@ -263,7 +263,7 @@ def test_a_forked_child_has_ids_and_a_background_of_its_own(cluster: Cluster) ->
     txn.append("t", table(["x"]))
     txn.commit()
     cluster.client.finish()
-    # The background has a thread, which waits outside of SQLite: a child of a fork gets SQLite's locks as they are just then.
+    # The background thread must be idle: a forked child inherits SQLite's locks in their present state.
     waits, over = threading.Event(), threading.Event()
     cluster.client.coordinator.aftermath(lambda: (waits.set(), over.wait()))
     waits.wait()
@@ -446,7 +446,7 @@ def test_the_timeout_is_in_seconds(cluster: Cluster, timeout: Any) -> None:
 
 
 class LosesReplies:
-    """The store of a cluster, but the reply to the n-th write that `matches` is lost: the write happened, or did not."""
+    """A cluster's store that loses the reply to the first write below `prefix`. `happened`: whether this write takes effect."""
 
     def __init__(self, cluster: Cluster, *, prefix: str, happened: bool) -> None:
         self._store = cluster.client.cluster.store
@@ -487,7 +487,7 @@ def test_a_lost_reply_commits_once(cluster: Cluster, prefix: str, happened: bool
 
 
 class GoesAway(LosesReplies):
-    """The store is away from the deciding write on, which reached it (`happened`) or not."""
+    """A store that is unreachable from the deciding write on. `happened`: whether this write takes effect."""
 
     away = False
 
@@ -523,7 +523,7 @@ def test_giving_up_aborts_a_transaction_left_open_by_a_commit(cluster: Cluster) 
 
 
 def test_a_transaction_with_an_unknown_outcome_takes_no_more_work(cluster: Cluster) -> None:
-    """A second commit only tells what became of the first one: what was added in between would be in neither."""
+    """A second commit only finds the outcome of the first. Work added in between would be in neither."""
     for name in ("t", "given"):
         cluster.topics.create(name, schema="k string, n bigint")
         with cluster.producer(name) as producer:
@@ -545,7 +545,9 @@ def test_a_transaction_with_an_unknown_outcome_takes_no_more_work(cluster: Clust
 
 
 def test_a_second_commit_that_finds_the_first_returns_no_row(cluster: Cluster) -> None:
-    """Without an application nobody else commits under its name: its acknowledgements count, and later ones go on behind them."""
+    """The transaction has no application, so no other attempt can have committed its version. Its acks count, and later acks
+    continue after them.
+    """
     cluster.topics.create("t", schema="k string, n bigint")
     with cluster.begin() as txn:
         txn.append("t", table(["x", "y"]))

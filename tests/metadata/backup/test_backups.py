@@ -331,7 +331,7 @@ def test_a_restored_cluster_does_not_reuse_numbers_absent_from_its_backup() -> N
         transaction_buffer(second.cluster()).read_to(LogSelection((T, U)), lost)
 
 
-# --- a restore that is interrupted, and what it refuses ---------------------------------------------------------------
+# --- interrupted and refused restores ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.SPLIT_CRASH])

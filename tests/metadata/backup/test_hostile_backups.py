@@ -240,7 +240,7 @@ def test_data_after_the_end_of_a_backup_is_refused(tmp_path: Path, origin: Path,
     assert "there is data after its last line" in refused(tmp_path, gzip.compress(gzip.decompress(data) + b"{}\n"))
 
 
-# --- anything else ----------------------------------------------------------------------------------------------------
+# --- random mutations -------------------------------------------------------------------------------------------------
 
 HOSTILE: list[Any] = [None, -1, 0, 2**63 - 1, 1.5, "", "x", "../x", "\x00", [], {}, [[]], {"a": {}}, True, "topic://a/b/c", "%"]
 

@@ -466,7 +466,7 @@ def orphans(root: Path, count: int) -> None:
 
 @pytest.mark.parametrize("after", [0, 1, BATCH - 1, BATCH, BATCH + 1, 2 * BATCH])
 def test_a_sweep_deletes_nothing_once_a_take_over_is_complete(tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A take-over begins after the `after`-th delete of the sweep. It completes only after the last delete of the sweep."""
+    """A take-over begins after the `after`-th delete of the sweep. The sweep deletes no file after the take-over has completed."""
     root = tmp_path / "root"
     url, copy = make(tmp_path / "prod", root), f"file://{tmp_path}/copy"
     shutil.copytree(tmp_path / "prod", tmp_path / "copy")

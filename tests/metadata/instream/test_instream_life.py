@@ -201,7 +201,7 @@ def test_rows_trimmed_before_the_first_transaction_are_not_missed() -> None:
     assert bench.labels(T) == ["p2", "app.1"]
 
 
-# --- what nobody registered --------------------------------------------------------------------------------------------
+# --- data of unregistered transactions ---------------------------------------------------------------------------------
 
 
 def test_data_of_an_unregistered_transaction_is_aborted_by_a_sweep_or_a_reader() -> None:
@@ -346,7 +346,7 @@ def test_a_write_set_too_big_for_an_entry_lies_in_a_manifest(monkeypatch: pytest
     assert {p for p in bench.disk.files if p.startswith("manifests/")} <= set(party.sweeper.named_files(party.cluster.store.view()))
 
 
-# --- both kinds --------------------------------------------------------------------------------------------------------
+# --- both models -------------------------------------------------------------------------------------------------------
 
 
 def test_providers_select_by_domain_and_by_namespace() -> None:

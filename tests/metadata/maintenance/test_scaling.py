@@ -126,7 +126,7 @@ def _done(active: list[SegmentInfo], change: Change, taken: int) -> tuple[int, l
     return taken + len(children), [*active[:at], *children, *active[at + len(parents) :]]
 
 
-# --- carried out ----------------------------------------------------------------------------------------------------
+# --- scaling of a cluster -------------------------------------------------------------------------------------------
 
 
 def publish(bench: Bench, rows: int, *, folded: bool = False) -> None:

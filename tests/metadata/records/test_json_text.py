@@ -163,7 +163,7 @@ def test_a_type_other_than_a_struct_is_refused_as_columns(text: str) -> None:
         columns_from_json(text)
 
 
-# --- what people see ------------------------------------------------------------------------------------------------
+# --- text shown to users --------------------------------------------------------------------------------------------
 
 
 def _put(url: str, key: paths.Key, value: bytes) -> None:

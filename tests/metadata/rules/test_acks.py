@@ -125,7 +125,7 @@ def test_the_first_unacknowledged_row_lies_before_every_gap() -> None:
     assert first_left(with_done(Cursor(), union(before(end_of(3)), parse_all(["5:2"])))) == end_of(3)
 
 
-# --- acks and claims ----------------------------------------------------------------------------------------------
+# --- acks and pending acks ----------------------------------------------------------------------------------------
 
 ACKS = st.one_of(
     ROWS.filter(bool).map(lambda found: Ack(S, "s", found)),

@@ -166,7 +166,7 @@ def test_a_late_abort_ends_only_its_own_attempt(found: Header, may: bool) -> Non
     assert transitions.may_abort(found, STREAM) == may
 
 
-# --- which registrations count ------------------------------------------------------------------------------------
+# --- the visibility of registrations ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

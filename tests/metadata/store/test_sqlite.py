@@ -297,7 +297,7 @@ class TestPlaces:
         assert kind(text, "/mnt/with space") == "fuse.sshfs"
 
     def test_a_folder_that_cannot_be_written(self) -> None:
-        """As another user, since root may write anywhere."""
+        """The child process drops root, since root may write to any folder."""
         with tempfile.TemporaryDirectory() as folder:
             open_store(f"file://{folder}").close()
             (Path(folder) / "metadata.db").chmod(0o444)

@@ -188,7 +188,7 @@ def environment(files: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
     return Environment(files, monkeypatch)
 
 
-# --- a cluster, and what others see of it ---
+# --- a cluster, and access by other sessions ---
 
 
 def commit_and_read_back(url: str, ledgers: Path) -> None:

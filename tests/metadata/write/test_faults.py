@@ -278,7 +278,7 @@ def test_a_driver_that_is_behind_is_fenced() -> None:
     bench.finish()
 
 
-# --- what the simulator and the review found ----------------------------------------------------------------------
+# --- faults found by the simulator and by review ------------------------------------------------------------------
 
 
 def test_an_empty_batch_is_not_taken_for_the_commit_of_the_attempt_it_fenced() -> None:

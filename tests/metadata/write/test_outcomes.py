@@ -163,7 +163,7 @@ def test_zookeeper_is_lost_at_the_deciding_cas(zookeeper: ZooKeeperServer, tmp_p
     setup.client.close()
 
 
-# --- running it again, late -----------------------------------------------------------------------------------------
+# --- late retries ---------------------------------------------------------------------------------------------------
 
 
 def test_a_random_application_never_opens_twice(breaking: tuple[Face, Breaking, str]) -> None:

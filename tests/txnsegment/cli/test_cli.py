@@ -30,7 +30,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(url: str) -> Run:
-    """Run a command on the test's cluster; it must end with `code`."""
+    """A function that runs a command on the test's cluster and checks its exit code."""
 
     def call(*arguments: str, code: int = 0) -> Result:
         done = CliRunner().invoke(build(), ["--service-url", url, *arguments])
@@ -205,7 +205,9 @@ def test_rows_of_every_type_are_printed_as_json(run: Run, cluster: Cluster) -> N
 
 
 def undecided(cluster: Cluster, txn: str, *, deadline_in_ms: int) -> int:
-    """A transaction that has registered a row of `t` and not decided, as a driver leaves it that dies in a commit."""
+    """Register a row of `t` in a transaction that stays undecided, as a driver that crashed in a commit leaves it. Return the log
+    number.
+    """
     store = cluster.client.cluster.store
     now = store.view().now_ms()
     header = Header(
@@ -246,7 +248,7 @@ def test_segments_show(run: Run, cluster: Cluster) -> None:
     assert second["undecided"] == []
     assert first["rows"] + second["rows"] == 80
     assert (first["ledgers"], first["maxReadPosition"]) == (2, "2:0")
-    assert first["watermark"] in ("1:0", "2:0")  # the second commit's share of the sweeping may have come by
+    assert first["watermark"] in ("1:0", "2:0")  # the second commit's share of the sweeping may have folded the first row
     text = run("segments", "show", "t").stdout
     assert f"{number} (0_9999)" in text
 
@@ -270,7 +272,7 @@ def test_init_remembers_settings_and_ledgers(tmp_path: Path) -> None:
         return done
 
     assert "txnTimeoutMs=2000" in init("--ledgers", ledgers, "--set", "txnTimeoutMs=2000", "--set", "FOLD_AFTER_MS=5").stdout
-    assert "txnTimeoutMs=2000" in init().stdout  # again: nothing changes
+    assert "txnTimeoutMs=2000" in init().stdout  # a repetition changes nothing
     init("--ledgers", ledgers, "--set", "txnTimeoutMs=2000", "--set", "foldAfterMs=5")
     assert "other settings" in init("--set", "txnTimeoutMs=3000", code=1).stderr
     assert "keeps its ledgers in" in init("--ledgers", f"file://{tmp_path}/third", code=1).stderr
@@ -306,7 +308,7 @@ def test_doctor_reports_a_storage_that_cannot_be_written(run: Run, cluster: Clus
 
 
 def damage(cluster: Cluster, what: str) -> str:
-    """Damage the one part of the second transaction on disk; its path."""
+    """Damage the only part of the second transaction on disk. Return its path."""
     files = sorted((f for f in cluster.client.cluster.storage.list() if f.path.endswith(".parquet")), key=lambda f: f.mtime_ms)
     root = Path(cluster.ledgers.removeprefix("file://"))
     path = root / files[-1].path
@@ -334,7 +336,7 @@ def test_verify_lists_damaged_parts(run: Run, cluster: Cluster, what: str) -> No
     cluster.topics.create("t")
     write(cluster, pa.table({"n": range(1000)}))
     for file in Path(cluster.ledgers.removeprefix("file://")).rglob("*.parquet"):
-        os.utime(file, (1, 1))  # the first part is the older one for certain
+        os.utime(file, (1, 1))  # makes the first part older
     write(cluster, pa.table({"n": range(5000)}))
     sound = answer(run("verify", "t", "--json"))
     assert (sound["parts"], sound["rows"], sound["damaged"]) == (2, 6000, [])

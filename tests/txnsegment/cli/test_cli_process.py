@@ -37,7 +37,7 @@ def test_the_command_line_works_from_a_program(url: str) -> None:
     assert run("topics", "create", long, "--schema", "n bigint").returncode == 0
     listed = run("topics", "list")
     assert (listed.returncode, listed.stderr) == (0, "")
-    assert f"topic://public/default/{long}" in listed.stdout  # nothing is cut off in a pipe
+    assert f"topic://public/default/{long}" in listed.stdout  # a pipe gets the whole name
     assert json.loads(run("topics", "describe", long, "--json").stdout)["name"].endswith(long)
     wrong = run("topics", "describe", "nowhere")
     assert (wrong.returncode, wrong.stdout) == (1, "")
@@ -48,7 +48,9 @@ def test_the_command_line_works_from_a_program(url: str) -> None:
 
 @contextmanager
 def daemon(*arguments: str, **more: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
-    """A command that stays. A block that fails ends it as a person would: killed, it would leave its ZooKeeper behind."""
+    """Start a command that runs until it is stopped. It is terminated if the block fails: if it were killed, its ZooKeeper would
+    stay.
+    """
     process = subprocess.Popen(
         [*PROGRAM, *arguments],
         env=environment(PYTHONUNBUFFERED="1", **more),
@@ -78,7 +80,7 @@ def test_the_daemon_sweeps_serves_metrics_and_ends_cleanly(cluster: Cluster, url
         assert address.startswith("http://127.0.0.1:")
         first = json.loads(out.readline())
         assert (first["timedOut"], first["voided"]) == (1, 1)
-        assert json.loads(out.readline())["timedOut"] == 0  # it goes on
+        assert json.loads(out.readline())["timedOut"] == 0  # the daemon continues
         with urllib.request.urlopen(address, timeout=10) as answer:
             text = answer.read().decode()
         assert metric(text, 'txnsegment_sweeps_total{result="ok"}') >= 2
@@ -112,7 +114,7 @@ def test_the_daemon_serves_the_counters_of_all_processes(url: str, tmp_path: Pat
             text = answer.read().decode()
         assert metric(text, "txnsegment_rows_written_total") == 6
         assert metric(text, "txnsegment_commit_seconds_count") == 3
-        process.terminate()  # one that waits an hour ends at once, too
+        process.terminate()  # a daemon that waits an hour ends at once
         assert process.wait(timeout=30) == 0
 
 
@@ -141,9 +143,9 @@ def test_the_daemon_survives_a_pass_that_fails(cluster: Cluster, url: str) -> No
             txn.append("t", pa.table({"n": [2]}))
             if index.is_dir():
                 index.rename(away)
-            index.write_text("a file in the way")  # what is staged can be committed, but nothing can be folded
+            index.write_text("a file in the way")  # commits still work, but no fold does
             txn.commit()
-        cluster.client.finish()  # what this process does behind a commit is done while nothing can be folded
+        cluster.client.finish()  # waits for this process's background fold, which fails, too
         assert "fold failed: segment://public/default/t/" in process.stderr.readline()
         assert "sweep failed: the sweep: Everything was swept but the segment" in process.stderr.readline()
         while "the sweep failed, the next one is in" not in process.stderr.readline():
@@ -186,7 +188,7 @@ def test_a_cluster_on_zookeeper_from_init_to_rows(tmp_path: Path) -> None:
                 txn.append("t", pa.table({"k": ["x", "y"], "n": [1, 2]}))
                 done = txn.commit()
             assert [t.id for t in cluster.transactions.list("committed")] == [done.txn_id]
-            cluster.client.finish()  # the commit's own share of the sweeping would time it out too
+            cluster.client.finish()  # the commit's share of the sweeping must not time it out
             undecided(cluster, "0_9999", deadline_in_ms=-60_000)
         assert '"timedOut": 1' in run("sweep", "--json", "--service-url", url)
         found = [json.loads(line)["n"] for line in run("topics", "read", "t", "--json", "--service-url", url).splitlines()]
