@@ -45,9 +45,7 @@ def batch(here: Deployment, start: int | str = "earliest", end: int | str = "lat
 
 
 def drained(one: StreamReader, offset: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Return the number of rows of all micro-batches from an offset on, and the last offset. As Spark requires, every micro-batch
-    has an end offset.
-    """
+    """Return the number of rows of all micro-batches from an offset on, and the offset that is reached."""
     rows = 0
     while (end := one.latestOffset(offset, ReadAllAvailable())) != offset:
         rows += planned(one.partitions(offset, end))

@@ -120,7 +120,7 @@ class Bench:
         return rows
 
     def labels(self, name: PersistentName = PERSISTENT[0], party: InStream | None = None) -> list[str]:
-        """The labels of the visible parts of a persistent topic, in order."""
+        """Return the labels of the visible parts of a persistent topic, in order."""
         reading = (party or self.instream()).buffer.read(name)
         return [label(part) for ledger in reading.ledgers() for part in ledger.parts]
 

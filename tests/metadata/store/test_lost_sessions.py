@@ -28,7 +28,7 @@ SCHEMA = StructType([StructField(name, LongType()) for name in ("seq", "batch", 
 
 
 def forgetful(url: str, **_: object) -> FaultyStore:
-    """A store in memory. Every other view has lost its session before it answers for the first time."""
+    """A store in memory. Every second view loses its session before its first answer."""
     memory, views = MemoryStore(url), itertools.count()
 
     def lose(call: Call, go: Callable[[], Any]) -> Any:

@@ -317,7 +317,7 @@ class TestZnodes:
             assert made is not None
             store.write(Put(A, b"2", made, (IndexEntry("i", "2"),)), Append(LOG, b"y"))
 
-        writes()  # makes the folders
+        writes()  # creates the folders
         store.delete(A)
         assert requests(store, writes) == 2
 

@@ -26,9 +26,7 @@ def tiles(topic: Topic) -> None:
 
 
 def divide(party: Client) -> None:
-    """Let the coordinator divide a part by registering the same path in every child. (The parts of the bench hold no rows that
-    could be divided.)
-    """
+    """Make the coordinator divide a part by registering its path in every child. The parts of the bench have no rows to divide."""
     party.coordinator.rewrite = lambda part, segment, key, to: [(target.segment, part) for target in to]
 
 
