@@ -1,8 +1,8 @@
 """Checks of a part's page headers: Parquet's page checksums cover the content of a page but not its header.
 
 A changed byte in a header can make a reader take nulls for values (tested: the encoding of the levels) without a checksum error. So
-each header is compared with the footer, whose CRC-32 is in the registration: the chain of pages must fill its column chunk exactly,
-in compressed and uncompressed bytes and in values, with the encodings of our writer and a checksum on each page.
+each header is compared with the footer, whose CRC-32 is in the registration. The chain of pages must fill its column chunk exactly:
+in compressed bytes, in uncompressed bytes and in values. Each page must have an encoding that our writer uses, and a checksum.
 """
 
 from __future__ import annotations

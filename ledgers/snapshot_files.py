@@ -1,9 +1,9 @@
 """The two kinds of index snapshot files, both valid Avro containers.
 
 A *ledger file* holds blocks of ledgers, column by column (ids and publish times as differences, common prefixes and suffixes of
-paths once). Its Avro header has a directory of the blocks: a range of numbers is read by the blocks that overlap it, and files are
-joined by copying blocks. The CRC-32 of the header is in the head that names the file, and the CRC-32 of each block is in the
-header, so every byte is checked before its use.
+paths once). Its Avro header has a directory of the blocks. So a read of a range of numbers reads only the blocks that overlap it,
+and two files are joined by copying blocks. The CRC-32 of the header is in the head that names the file, and the CRC-32 of each
+block is in the header, so every byte is checked before its use.
 
 A *head* holds one record: the content of the chain. Its CRC-32 is part of its name.
 """

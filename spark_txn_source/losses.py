@@ -57,8 +57,8 @@ def known_trims(reading: Reading, start: Start, *, cursors: bool = False) -> dic
     """Return the numbers, by segment or topic, up to which trimmed rows are no loss for a NEW read.
 
     `earliest` begins at the first transaction that is kept whole, over all segments of a topic. `cursors`: the read begins at the
-    cursors of a subscription. A cursor shows which rows are acknowledged, so only segments that have left the layout count here: a
-    segment leaves it only after every subscription has acknowledged it.
+    cursors of a subscription. Then only segments that have left the layout count here. In other segments the cursor shows which
+    rows are acknowledged. A segment leaves the layout only after every subscription has acknowledged the trimmed rows in it.
     """
     if cursors:
         return reading.guards()

@@ -58,8 +58,8 @@ class Consumer:
 
     It delivers every committed row that is not acknowledged, in the order of transactions, over all segments and topics. So rows of
     parents come before rows of children. All loops share one position. A row counts as delivered when the loop returns it, not when
-    it is read ahead: after a loop that was left (`next`, `break`, an error) the next loop, by row or by batch, starts with the next
-    row. An idle consumer sleeps until a commit wakes it.
+    it is read ahead. After a loop was left (`next`, `break`, an error), the next loop starts with the next row, by row or by batch.
+    An idle consumer sleeps until a commit wakes it.
 
     A `persistent://` topic has its own order: its rows come in the order of its log, up to its maxReadPosition. They have no order
     relative to rows of other topics. Once the topic is migrated, its remaining rows and those of its successor come in one order

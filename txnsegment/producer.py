@@ -101,10 +101,10 @@ class Producer:
     def flush(self) -> Committed | None:
         """Commit all waiting rows, in order, and return the outcome; None if no row waits.
 
-        If `flush` raises, the rows still wait, and another `flush` writes none of them twice (except in a plain producer): it
-        first finds out whether the failed commit took effect. If that commit can never take effect, since the topic was
-        deleted, sealed or changed, the rows are staged again for the topic that has the name now. Rows that were sent after
-        the failed flush are committed in a second transaction, whose outcome is returned.
+        If `flush` raises, the rows still wait. Another `flush` first finds out whether the failed commit took effect, so it writes
+        no row twice (except in a plain producer). If that commit can never take effect, since the topic was deleted, sealed or
+        changed, the rows are staged again for the topic that has the name now. Rows that were sent after the failed flush are
+        committed in a second transaction, whose outcome is returned.
 
         Raises what `Transaction.append` and `Transaction.commit` raise. The advice of the error says how many rows wait.
         """

@@ -153,8 +153,8 @@ class Codec:
         return pa.Array.from_buffers(pa.binary(), batch.num_rows, [None, offsets.buffers()[1], pa.py_buffer(stream.getvalue())])
 
     def filled(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Add the default of every field that a part lacks, inside structs too: the rows were written before the field existed, and
-        Avro reads such rows with the default. `conform` fills fields without a default.
+        """Add the default of every field that a part lacks, inside structs too. The rows of the part were written before the field
+        existed, and Avro reads such rows with the default. `conform` fills fields without a default.
         """
         columns, names = list(batch.columns), list(batch.schema.names)
         for field in self.record.fields:

@@ -1,8 +1,9 @@
 """Ownership of a ledger root: the mark `cluster.json` in it (protocol.md section 3, "The ledger root").
 
-The mark names the cluster and, of the stores with a record of that cluster, the owning store: by a nonce, which is also in that
-store's cluster record, and by the store's place. A copy of a store has the nonce and another place. Only the owner can be opened,
-and only the owner deletes: it reads the mark again right before each batch of deletes.
+The mark names the cluster and the store that owns the root. Several stores may have a record of the cluster, for example copies.
+The mark names the owner by a nonce, which is also in the cluster record of that store, and by the place of the store. A copy of a
+store has the nonce and another place. Only the owner can be opened, and only the owner deletes: it reads the mark again right
+before each batch of deletes.
 
 A take-over has three steps: (1) the mark gets a new nonce and the new place, which refuses the previous owner from then on; (2)
 wait until no sweep is deleting; (3) if the mark is unchanged, write the nonce into the cluster record. Until (3) no store owns the
@@ -98,9 +99,9 @@ def recorded(storage: LedgerStorage, service: ServiceUrl) -> str:
 def located(known: ClusterRecord, service: ServiceUrl) -> LedgerStorage:
     """Return the ledger root of a cluster. Raises ConfigurationError.
 
-    Older versions always recorded a URI. If the store's folder has ledgers with the cluster's mark and the URI lies elsewhere, the
-    folder was copied or moved, and its own ledgers are the root, unless the mark of the recorded root names this store as the
-    owner.
+    Older versions always recorded a URI. If the URI lies elsewhere, but the store's folder has ledgers with the cluster's mark,
+    then the folder was copied or moved. In this case the ledgers in the folder are the root. There is one exception: if the mark of
+    the recorded root names this store as the owner, the recorded root is the root.
     """
     if "://" not in known.ledgers and not known.ledgers.startswith("/"):
         if service.scheme != "file":
@@ -132,10 +133,10 @@ def located(known: ClusterRecord, service: ServiceUrl) -> LedgerStorage:
 def own(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, store: MetadataStore) -> Place:
     """Check, when the store is opened, that it owns the root. Return the place of the store.
 
-    Two clusters on one root, or two copies of one cluster, would delete each other's parts, and rows written to the empty mount
-    point of a volume are hidden once it is mounted. A mark without a place (of an older version), or with the place of the store
-    before a move, gets the current place. Raises ConfigurationError (the root has no mark, or another owner), StorageError (there
-    is no root).
+    Two clusters on one root, or two copies of one cluster, would delete each other's parts. Rows that are written to the empty
+    mount point of a volume are hidden once the volume is mounted. A mark without a place (of an older version), or with the place
+    of the store before a move, gets the current place. Raises ConfigurationError (the root has no mark, or another owner),
+    StorageError (there is no root).
     """
     mark, ours = _checked(storage, known, service, store)
     if mark.place is None or (same_place(mark.place, ours) and not mark.place.equals(ours.in_mark())):

@@ -1,10 +1,10 @@
 """The orphan sweep: the only code that deletes files (protocol.md sections 2 and 7).
 
-It lists the files first, then everything that protects one: staging manifests, live log, registration manifests, snapshot chains
-with the parts they list, and the notes of replaced snapshots. An unprotected part is deleted once it is older than the orphan age,
-by its modification time and the store's clock. A superseded index snapshot file, and the manifest of a registration that left the
-log, are deleted once they have been seen unprotected for the grace period, because a reader may have planned from them. The ledger
-root is checked again before each batch of deletes.
+It lists the files first. Then it reads everything that protects a file: staging manifests, the live log, registration manifests,
+snapshot chains with the parts they list, and the notes of replaced snapshots. An unprotected part is deleted once it is older than
+the orphan age, by its modification time and the store's clock. A reader may have planned from a superseded index snapshot file, or
+from the manifest of a registration that left the log. So these files are deleted only after they have been seen unprotected for the
+grace period. The ledger root is checked again before each batch of deletes.
 """
 
 from __future__ import annotations
@@ -131,9 +131,9 @@ def sweep_orphans(cluster: Cluster, markers: MarkerModel) -> Orphans:
 
 
 def _fence(cluster: Cluster, folders: Collection[str]) -> None:
-    """Rewrite the watermark records of the segments with these folders. A compaction that read an earlier version of such a record
-    can then no longer name its files: its CAS fails, it reads again and finds the files too old. The caller reads the named
-    files again after this call, to find those named before.
+    """Rewrite the watermark records of the segments with these folders. The CAS of a compaction that read an earlier version of
+    such a record then fails. The compaction reads again and finds its files too old. The caller reads the named files again after
+    this call, to find those named before.
     """
 
     def body(view: View) -> bool | None:

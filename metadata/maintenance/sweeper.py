@@ -1,5 +1,5 @@
-"""The sweeper: time out, settle, fold, expire (protocol.md section 7). Any process may sweep, several at once: every step is a CAS
-or an idempotent delete by version, so after a lost race another process has done the step.
+"""The sweeper: time out, settle, fold, expire (protocol.md section 7). Any number of processes may sweep at once. Every step is a
+CAS or an idempotent delete by version. A process that loses a race continues, because another process has done the step.
 
 `metadata.maintenance.folding` folds; `metadata.maintenance.orphans` is the orphan sweep, the only code that deletes files.
 """

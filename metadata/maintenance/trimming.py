@@ -1,7 +1,7 @@
 """Trimming: rows past their retention leave the snapshots; the orphan sweep deletes their files (protocol.md section 7).
 
-Any process may trim, several at once. `trimmedTo` in the watermark record is the guard: the CAS that removes the rows moves it, so
-a reader either finds the rows or finds that they were trimmed.
+Any process may trim, several at once. One CAS of the watermark record removes the rows and moves `trimmedTo`. So a reader finds
+either the rows, or that they were trimmed.
 """
 
 from __future__ import annotations

@@ -215,8 +215,8 @@ class SegmentInfo(JsonRecord):
     """One segment of a topic's layout. -1 in the sealed fields: not sealed. `sealed_at_log`: number of the seal that counts.
 
     `deleted_at_log`: number of the seal that deleted the topic with this segment. The layout keeps such a segment for the grace
-    period, also in a new topic of the same name: its files stay for readers that planned from them, and later readers find what
-    they have lost. `legacy_topic_name`: the persistent:// topic of a migrated segment; its ledgers are in that topic's log.
+    period, also in a new topic of the same name. Its files stay for readers that planned from them. Later readers find by it which
+    rows are lost. `legacy_topic_name`: the persistent:// topic of a migrated segment; its ledgers are in that topic's log.
     """
 
     segment_id: Whole

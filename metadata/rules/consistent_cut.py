@@ -1,9 +1,9 @@
 """The rules of a consistent backup: the content of each record at the moment when the log up to a number N was decided. PURE: no
 I/O, no clock.
 
-A backup reads one record after the other while writers run. The content of a record at N follows from two readings of it, one
-before and one after the log was listed, and from the state of each transaction in between. If it does not follow, `Moving` is
-raised and the backup is read again.
+A backup reads one record after the other while writers run. Each record is read twice: before and after the log is listed. The
+content of the record at N follows from the two readings and from the state of each transaction in between. If it does not follow,
+`Moving` is raised and the backup is read again.
 """
 
 from __future__ import annotations

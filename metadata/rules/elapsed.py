@@ -2,7 +2,8 @@
 
 Each sweep or trim records the clocks it read: the store's, its machine's, and the machine's monotonic clock, which counts from boot
 and is never set. Only the time on which all of them agree has passed. So a clock that leaps ahead or back never makes fresh rows
-old: a limit of `keep` is judged by elapsed time plus the smallest lead that the clocks had over it within `keep`.
+old. The lead is the earlier one of the store's and the machine's time, minus the elapsed time. A limit of `keep` is judged by the
+elapsed time plus the smallest lead within `keep`.
 """
 
 from __future__ import annotations

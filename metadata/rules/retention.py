@@ -39,8 +39,9 @@ def effective(topic: Policies | None, namespace: Policies | None) -> Policies:
 def trim_to(kept: Iterable[Kept], policies: Policies, *, total_bytes: int, now_ms: int, known_to: int | None = None) -> int:
     """Return the highest number to trim; 0: none. `kept` is ascending, and is read no further than needed.
 
-    By time: a registration is trimmed once it and all earlier ones were published longer ago than the limit, and its number is not
-    above `known_to` (entries above are known to be younger). By size: the oldest are trimmed until the rest is within the limit.
+    By time: a registration is trimmed once it and all earlier registrations were published longer ago than the limit. Its number
+    must not be above `known_to`: registrations above are known to be younger. By size: the oldest registrations are trimmed until
+    the remaining ones are within the limit.
     """
     through = 0
     latest, left = 0, total_bytes

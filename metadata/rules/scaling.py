@@ -1,8 +1,9 @@
 """Automatic splits and merges of segments, pure: the rule of the scaling policies (docs/scaling.md).
 
 A segment's load is measured over the last cool-down: rows and bytes of its visible registrations, by publish time. A segment
-younger than the cool-down comes from a recent split or merge and is left alone. A segment splits above a limit; two neighbours
-merge below half of it together, so that a fresh split does not merge at once, nor a fresh merge split.
+younger than the cool-down comes from a recent split or merge and is left alone. A segment whose load is above a limit is split. Two
+neighbours are merged if their joint load is at most half of the limit. So the children of a split are not merged at once, and a
+merged segment is not split at once.
 """
 
 from __future__ import annotations

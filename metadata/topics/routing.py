@@ -1,8 +1,8 @@
 """Routing of rows to segments (protocol.md section 4), shared by the sink and the Python API.
 
-A key routes by the HIGH 16 bits of Murmur3_32 of its bytes (text: UTF-8; binary: raw; integer: its decimal text). Null keys and
-rows without a key are routed round robin by entry: they go to one segment until about an entry is full, then to the next one, so
-that a small write makes one part and not one for each segment.
+A key routes by the HIGH 16 bits of Murmur3_32 of its bytes (text: UTF-8; binary: raw; integer: its decimal text). Rows with a null
+key or without a key are routed round robin by entry. They go to one segment until about an entry is full, then to the next segment.
+So a small write makes one part, and not one part for each segment.
 """
 
 from __future__ import annotations
