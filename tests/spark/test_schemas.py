@@ -85,9 +85,9 @@ def test_not_null_in_a_user_schema_is_checked(here: Deployment) -> None:
 
 def test_a_topic_without_a_schema_reads_with_a_given_one(here: Deployment) -> None:
     here.cluster.topics.create("t")
-    with pytest.raises(PySparkException, match="has no schema yet"):
+    with pytest.raises(PySparkException, match="have no schema yet"):
         here.read()
-    with pytest.raises(SchemaError, match="has no schema yet"):
+    with pytest.raises(SchemaError, match="have no schema yet"):
         here.scan()
     schema = StructType([StructField("a", LongType())])
     assert here.read(schema=schema).collect() == []
