@@ -21,7 +21,7 @@ _ACKNOWLEDGED = "metadata.rules.acks:acknowledged"
 
 @fault(
     "8.11",
-    "What an OPEN transaction claims is a conflict for everybody else.",
+    "While a transaction is OPEN, no other acknowledgement of the rows that it claims is accepted.",
     at=_ACKNOWLEDGED,
     by=f"{_TESTS}::test_one_of_two_transactions_that_ack_a_message_wins",
     kind="acking",
@@ -35,7 +35,7 @@ def claims_hold_nobody_off(real: Real, cursor: Cursor, ack: Ack, txn: str | None
 
 @fault(
     "8.11",
-    "What is acknowledged is refused, and leaves nothing behind.",
+    "An acknowledgement of acknowledged rows is refused and leaves no record.",
     at=_ACKNOWLEDGED,
     by=f"{_TESTS}::test_an_ack_of_acked_rows_is_refused_and_leaves_no_record",
     kind="acking",
@@ -50,7 +50,7 @@ def ack_again(real: Real, cursor: Cursor, ack: Ack, txn: str | None) -> Any:
 
 @fault(
     "A22, 8.11",
-    "Whoever settles a committed transaction moves its claims into the cursor, also after its owner died.",
+    "The process that settles a committed transaction moves its claims into the cursor, even if the transaction's owner has died.",
     at="metadata.rules.acks:settled",
     by=f"{_TESTS}::test_a_commit_with_acks_is_atomic_at_every_step[acks-Fate.CRASH_AFTER]",
     kind="acking",
@@ -61,7 +61,7 @@ def acks_forgotten_at_recovery(real: Real, cursor: Cursor, txn: str, *, committe
 
 @fault(
     "A23, 8.11",
-    "An unsettled ack op of a committed transaction is settled, then deleted.",
+    "A sweep settles an ack op record of a committed transaction before it deletes the record.",
     at=f"{_PENDING}.settle",
     within="metadata.maintenance.sweeper:Sweeper._delete_ops",
     by=f"{_TESTS}::test_a_sweeper_that_stops_anywhere_applies_each_ack_once[Fate.CRASH_BEFORE]",
@@ -73,7 +73,7 @@ def ops_thrown_away(real: Real, self: PendingAcks, txn_id: str, where: Any, *, c
 
 @fault(
     "A33, 8.11",
-    "Cursor and claims are one record, changed by CAS: of two who saw the same one wins.",
+    "A cursor and its claims are one record. If two writers read the same cursor record, only one of their writes succeeds.",
     at="metadata.store.contract:Put.__new__",
     within=f"{_PENDING}._change",
     by=f"{_TESTS}::test_a_pending_ack_made_between_read_and_write_is_seen",
@@ -85,7 +85,7 @@ def cursor_without_cas(real: Real, _cls: type, key: Key, value: bytes, expect: R
 
 @fault(
     "A33, 8.11",
-    "Who lost a race has not written, even if the winner has written the very same cursor.",
+    "A writer that lost a race for a cursor has not written, even if the winner wrote an identical cursor.",
     at="metadata.cursors.pending_ack:_perhaps_done",
     by=f"{_TESTS}::test_one_of_two_plain_acks_of_a_row_wins",
     kind="acking",
@@ -96,7 +96,7 @@ def lost_race_taken_for_ours(real: Real, error: Exception) -> bool:
 
 @fault(
     "A27, 8.11",
-    "A claim whose header is gone is read again: it may have been settled and forgotten in between.",
+    "A cursor is read again if the header of one of its claims is gone: the claim may have been settled meanwhile.",
     at=f"{_PENDING}._states",
     by="script acks_of_a_forgotten_transaction",
     kind="acking",
@@ -107,7 +107,7 @@ def forgotten_claims_believed(real: Real, self: PendingAcks, view: View, txns: S
 
 @fault(
     "8.11",
-    "A child's cursors are made with the layout that shows it.",
+    "The cursors of a child segment exist before the layout lists that segment.",
     at="metadata.cursors.cursors:make_children",
     by=f"{_TESTS}::test_children_have_their_cursors_when_the_layout_shows_them[split-Fate.CRASH_BEFORE]",
     kind="splitting",
@@ -118,7 +118,7 @@ def children_without_cursors(real: Real, *arguments: Any) -> None:
 
 @fault(
     "8.14",
-    "What a split made for a subscription that was deleted meanwhile is taken back until nothing of it is seen.",
+    "If a subscription is deleted during a split, the split deletes the cursors that it made for that subscription.",
     at="metadata.cursors.cursors:_bury",
     by=f"{_TESTS}::test_a_deleted_subscription_leaves_no_cursor_on_a_child[Fate.LOSE_REQUEST]",
     kind="acking",
@@ -130,7 +130,7 @@ def cursor_of_a_deleted_subscription(real: Real, *arguments: Any) -> bool:
 
 @fault(
     "8.11",
-    "Moving a subscription leaves the claims of OPEN transactions as they are.",
+    "Moving a subscription keeps the claims of OPEN transactions.",
     at="metadata.rules.acks:sought",
     by="script seek_and_claims",
     kind="acking",
@@ -141,7 +141,7 @@ def seek_drops_claims(real: Real, cursor: Cursor, acked: Rows) -> Any:
 
 @fault(
     "7, 8.11",
-    "What a transaction acknowledges is claimed, and moves into the cursor once the transaction has committed.",
+    "An acknowledgement in a transaction is only a claim until the transaction commits. Then it moves into the cursor.",
     at=_ACKNOWLEDGED,
     within=f"{_PENDING}.claim",
     kind="moving",

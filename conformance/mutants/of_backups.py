@@ -1,4 +1,4 @@
-"""Faults of backups and restores (docs/operations.md, Backup), and of who owns a ledger root."""
+"""Faults of backups and restores (docs/operations.md, Backup), and of the ownership of ledger roots."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ _LEDGER_ROOT = "metadata.cluster.ledger_root"
 
 @fault(
     "8.8, A16",
-    "An application in a backup has committed what is visible there, and no more: a replay would be skipped, its rows lost.",
+    (
+        "The last committed version of an application in a backup is the last one visible in the backup. With a later one, a "
+        "restored cluster would skip a replay and lose its rows."
+    ),
     at="metadata.rules.consistent_cut:application_at",
     by=f"{_TESTS}test_a_commit_above_an_undecided_registration_is_not_in_the_backup",
     kind="backing",
@@ -51,7 +54,7 @@ def backup_knows_later_versions(
 
 @fault(
     "8.11",
-    "Acknowledgements in a backup are those of its own transactions, not of later ones.",
+    "A cursor in a backup has the acknowledgements of the backup's transactions only, not those of later transactions.",
     at="metadata.rules.consistent_cut:cursor_at",
     kind="backing",
     by="seed 11",
@@ -62,7 +65,10 @@ def backup_takes_acks_as_they_come(real: Real, number: int, before: Cursor, afte
 
 @fault(
     "8.5, 8.6",
-    "A backup reaches beyond everything that was registered when it began: what applications and cursors say is in its log.",
+    (
+        "A backup waits until its log covers every registration that existed when it began, since applications and cursors refer "
+        "to them."
+    ),
     at="metadata.backup.backup:BackupReader._log",
     by=_MOMENTS,
     kind="backing",
@@ -76,7 +82,7 @@ def backup_does_not_wait(real: Real, self: BackupReader, view: View) -> _Log:
 
 @fault(
     "8.6, A29",
-    "A watermark in a backup never lies beyond its log.",
+    "A watermark in a backup never lies beyond the backup's log.",
     at="metadata.backup.backup:BackupReader._watermarks",
     kind="backing",
     by="seed 5",
@@ -88,7 +94,7 @@ def backup_of_a_later_watermark(real: Real, self: BackupReader, view: View, log:
 
 @fault(
     "8.6, A5",
-    "A restored log reaches the end that readers have seen, though that was a marker.",
+    "A restored log ends at the number that readers have seen, even if the entry of that number was a marker.",
     at="metadata.instream.backup_rules:kept_log",
     kind="backing",
     by="seed 1",
@@ -101,7 +107,7 @@ def backup_ends_a_log_with_its_last_data(real: Real, *arguments: Any, **options:
 
 @fault(
     "issue 13, 21",
-    "A backup file unpacks to no more than a backup of its size can have.",
+    "Unpacking a backup file stops at the largest size that a backup with this compressed size can have.",
     at="metadata.backup.backup_file:_most",
     by=f"{_HOSTILE}test_a_bomb_is_refused_in_bounded_memory",
 )
@@ -114,7 +120,7 @@ def backup_bombs_are_unpacked(real: Real, packed: int) -> int:
 
 @fault(
     "8.7",
-    "Numbers go on above all that the lost cluster can have given out.",
+    "A restored cluster allocates log numbers above every number that the lost cluster can have allocated.",
     at="metadata.backup.backup_file:Heading.following",
     by=f"{_TESTS}test_a_restored_cluster_reads_and_sweeps_alike_and_continues_above_the_backup",
     kind="backing",
@@ -125,7 +131,7 @@ def restore_gives_numbers_again(real: Real, self: Heading) -> int:
 
 @fault(
     "8.3, A1",
-    "Transaction ids go on above all that the lost cluster can have given out.",
+    "A restored cluster allocates transaction ids above every id that the lost cluster can have allocated.",
     at=f"{_RESTORATION}._records",
     by=_MOMENTS,
     kind="backing",
@@ -137,7 +143,7 @@ def restore_gives_ids_again(real: Real, self: Restoration) -> list[Kept]:
 
 @fault(
     "8.4, 8.6",
-    "What still comes of a transaction of before a restore never counts, and holds no reader up.",
+    "Data that a transaction from before a restore still writes is void and does not delay readers.",
     at="metadata.instream.backup_rules:all_ended",
     by=f"{_IN_STREAM}test_late_data_of_transactions_before_a_restore_is_void_and_no_id_is_reused",
     kind="backing",
@@ -148,7 +154,7 @@ def restore_lets_old_transactions_write(real: Real, following: int) -> Any:
 
 @fault(
     "8.5",
-    "Whose restore was taken over writes nothing any more: the cluster may be in use by now.",
+    "A restore that another restore has taken over stops writing, since the cluster may already be in use.",
     at=f"{_RESTORATION}._put",
     by=f"{_TESTS}test_a_restore_that_was_taken_over_stops",
     kind="backing",
@@ -162,7 +168,7 @@ def restore_goes_on_when_overtaken(real: Real, self: Restoration, claim: Record,
 
 @fault(
     "issue 13, 9",
-    "A restore that died while it marked the root is finished by running it again: what is half written is in nobody's way.",
+    "A restore that died while it marked the root can be run again. The half-written temporary file does not block it.",
     at="ledgers.local_files:temporary_of",
     within="ledgers.local_files:LocalFiles.replace",
     by=f"{_KILLS}test_a_mark_that_is_half_written_does_not_stop_a_restore",
@@ -173,7 +179,7 @@ def replaced_file_has_one_temporary_name(real: Real, path: Path) -> Path:
 
 @fault(
     "issue 13, 12",
-    "A restore that is refused leaves no store where there was none.",
+    "A refused restore creates no metadata store.",
     at=f"{_RESTORATION}.check",
     by=f"{_KILLS}test_a_refused_restore_creates_no_store",
 )
@@ -183,7 +189,7 @@ def restore_makes_a_store_before_it_looks(real: Real, self: Restoration) -> None
 
 @fault(
     "issue 13, 10",
-    "A restore looks for its files again once no other cluster can delete them.",
+    "A restore checks for its files once more after it has made sure that no other cluster can delete them.",
     at=f"{_RESTORATION}._check_files",
     by=f"{_COPIES}test_a_restore_beside_a_sweep_has_all_files_or_names_the_missing_ones",
 )
@@ -193,7 +199,7 @@ def restore_looks_for_files_once(real: Real, self: Restoration, records: Sequenc
 
 @fault(
     "4, The ledger root",
-    "A restore whose root somebody else took over meanwhile is not complete.",
+    "A restore fails if another cluster took over its ledger root meanwhile.",
     at=f"{_RESTORATION}._check_taken",
     by=f"{_KILLS}test_one_of_two_concurrent_restores_over_a_root_is_refused",
 )
@@ -203,7 +209,7 @@ def restore_without_its_root(real: Real, self: Restoration, restoring: Restoring
 
 @fault(
     "8.5, A20",
-    "A stream whose checkpoint is newer than the backup says so, and does not go on without the versions in between.",
+    "A stream whose checkpoint is newer than the restored backup fails. It does not continue without the lost versions.",
     at="metadata.rules.transitions:opening",
     by=f"{_TESTS}test_a_stream_beyond_the_backup_fails_and_a_stream_within_it_continues",
     kind="backing",
@@ -212,12 +218,12 @@ def restored_stream_skips_what_was_lost(real: Real, app: Application, claim: Cla
     return real(app, dataclasses.replace(claim, accepts_loss=True), predecessor)
 
 
-# --- whose a root is ------------------------------------------------------------------------------------------------
+# --- ownership of ledger roots ---------------------------------------------------------------------------------------
 
 
 @fault(
     "4",
-    "Who opens a folder whose store was lost leaves nothing there that a restore would refuse.",
+    "Opening a folder whose metadata store was lost creates nothing there that would make a restore refuse the folder.",
     at="metadata.store.contract:look",
     within="metadata.cluster.cluster:_found",
     by="tests/metadata/backup/test_backup_stores.py::test_a_folder_opened_without_its_store_blocks_no_restore",
@@ -229,7 +235,7 @@ def founding_left_beside_a_lost_store(real: Real, store: MetadataStore, key: Key
 
 @fault(
     "issue 13, 1",
-    "A store at another place than the mark names is refused.",
+    "A metadata store is refused if the ledger root's mark names another location of the store.",
     at=f"{_LEDGER_ROOT}:_is_here",
     by=f"{_COPIES}test_a_copy_that_shares_the_root_is_refused_with_the_take_over_command",
 )
@@ -239,7 +245,7 @@ def copied_store_opens_the_root(real: Real, *arguments: Any) -> bool:
 
 @fault(
     "issue 13, 1",
-    "A copied folder of an older version uses its own ledgers.",
+    "A copied folder of an older version uses the ledgers in the copy, not those of the original.",
     at=f"{_LEDGER_ROOT}:marked",
     within=f"{_LEDGER_ROOT}:located",
     by=f"{_COPIES}test_a_copied_folder_is_a_cluster_of_its_own",
@@ -250,7 +256,7 @@ def copied_folder_uses_the_recorded_root(real: Real, storage: LedgerStorage) -> 
 
 @fault(
     "issue 13, 1",
-    "A take-over waits until no sweep deletes any more.",
+    "A take-over of a ledger root waits until no sweep is deleting files there.",
     at=f"{_LEDGER_ROOT}:wait_for_deletes",
     within=f"{_LEDGER_ROOT}:take_over",
     by=f"{_COPIES}test_a_take_over_waits_for_a_sweep_that_died_for_a_bounded_time",
@@ -261,7 +267,7 @@ def take_over_does_not_wait(real: Real, storage: LedgerStorage, clock: Any) -> N
 
 @fault(
     "issue 13, 24",
-    "A root that lies in another cluster's root is refused.",
+    "A ledger root inside another cluster's ledger root is refused.",
     at=f"{_LEDGER_ROOT}:_above",
     by="tests/metadata/cluster/test_ledger_root.py::test_a_root_within_another_clusters_root_is_refused",
 )
@@ -271,7 +277,7 @@ def root_within_a_root(real: Real, storage: LedgerStorage) -> Iterator[str]:
 
 @fault(
     "issue 13, 24",
-    "A credential is found though it is percent-encoded.",
+    "A percent-encoded credential in a URL is recognised and hidden.",
     at="ledgers.credentials:_readings",
     by="tests/metadata/common/test_credentials_in_urls.py",
 )

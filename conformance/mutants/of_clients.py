@@ -29,7 +29,7 @@ _TAKING_UP = "tests/txnsegment/test_taking_up.py"
 
 @fault(
     "8.11",
-    "A cumulative ack ends behind a row in each segment: acks of later rows cover the empty space before them.",
+    "A cumulative acknowledgement ends at a row in each segment. Acknowledgements of later rows cover the empty space before them.",
     at=f"{_CONSUMER}._row_end",
     by="tests/conformance/surface/test_surface.py::test_each_shrunk_failure_of_the_past_passes[cumulative_ack_then_single_ack]",
 )
@@ -40,7 +40,7 @@ def cumulative_ack_ends_in_empty_space(real: Real, self: Any, view: SegmentView,
 
 @fault(
     "8.11",
-    "A cumulative ack covers what was handed out, and not what was read ahead.",
+    "A cumulative acknowledgement covers the rows that the consumer has returned, not the rows that it has read ahead.",
     at=f"{_CONSUMER}._message",
     by=f"{_TAKING_UP}::test_a_loop_exit_after_one_row_loses_no_row",
 )
@@ -53,7 +53,7 @@ def read_ahead_counts_as_delivered(real: Real, self: Any, ahead: Ahead) -> Messa
 
 @fault(
     "8.11",
-    "What an open or aborted transaction is to acknowledge stands for no other ack: the one that repeats it acknowledges it.",
+    "An acknowledgement in an open or aborted transaction replaces no other acknowledgement of the same rows.",
     at=f"{_TRANSACTION}.counts",
     within=f"{_CONSUMER}._floor_of",
     by=(
@@ -67,7 +67,7 @@ def acks_of_an_open_transaction_count(real: Real, self: Any) -> bool:
 
 @fault(
     "8.5",
-    "A consumer that met an error goes on with the next row, and gives none twice.",
+    "A consumer continues with the next row after an error, and returns no row twice.",
     at=f"{_CONSUMER}._not_again",
     by=f"{_TAKING_UP}::test_a_temporarily_missing_file_loses_no_row",
 )
@@ -77,7 +77,7 @@ def rows_again_after_an_error(real: Real, self: Any, reading: Any) -> dict[str, 
 
 @fault(
     "8.14",
-    "A consumer that is behind says which rows went with a topic that was deleted and made again.",
+    "If a topic is deleted and created again, a consumer that had not yet read all of its rows reports the lost rows.",
     at=f"{_CONSUMER}._check_deletions",
     within=f"{_CONSUMER}._deliver",
     by=f"{_CONSUMERS}::test_undelivered_rows_of_a_recreated_topic_are_a_loss",
@@ -88,7 +88,7 @@ def consumer_passes_over_a_deletion(real: Real, *rest: Any) -> None:
 
 @fault(
     "8.5",
-    "A subscription is not moved beyond what is decided: rows of open transactions would be passed over.",
+    "A subscription cannot be moved beyond the cut, since it would skip rows of open transactions.",
     at="txnsegment.subscriptions:ClusterSubscriptions._number",
     by="tests/txnsegment/test_subscriptions.py::test_a_subscription_is_not_moved_beyond_the_cut",
 )
@@ -101,7 +101,7 @@ def seek_beyond_the_cut(real: Real, self: Any, topic: Any, where: Any) -> Any:
 
 @fault(
     "8.5",
-    "Rows that may be committed are never staged anew: they would be there twice.",
+    "Rows that may be committed are never staged again, since they would then be there twice.",
     at=f"{_PRODUCER}._commit",
     by=f"{_PRODUCERS}::test_an_error_after_an_unknown_outcome_does_not_stage_anew",
 )
@@ -114,7 +114,7 @@ def unknown_flush_staged_anew(real: Real, self: Any) -> Any:
 
 @fault(
     "8.14",
-    "A producer keeps no more rows than it may.",
+    "A producer buffers no more rows than its limit.",
     at=f"{_PRODUCER}.send",
     by=f"{_PRODUCERS}::test_a_producer_keeps_to_its_limit_of_waiting_rows",
 )
@@ -128,7 +128,7 @@ def producer_without_bound(real: Real, self: Any, row: Any) -> None:
 
 @fault(
     "8.5",
-    "A transaction that may have committed takes nothing more: it would be in no commit.",
+    "A transaction that may have committed accepts no more rows, since no commit would contain them.",
     at=f"{_TRANSACTION}._check_takes_more",
     by=f"{_TRANSACTIONS}::test_a_transaction_with_an_unknown_outcome_takes_no_more_work",
 )
@@ -138,7 +138,7 @@ def more_rows_after_an_unknown_commit(real: Real, self: Any, verb: str) -> None:
 
 @fault(
     "A4",
-    "Giving a transaction up ends what a commit that raised has left OPEN.",
+    "If a commit raised and left its transaction OPEN, aborting the transaction ends it.",
     at=f"{_TRANSACTION}.abort",
     by=f"{_TRANSACTIONS}::test_giving_up_aborts_a_transaction_left_open_by_a_commit",
 )
@@ -149,7 +149,7 @@ def abort_leaves_it_open(real: Real, self: Any) -> None:
 
 @fault(
     "8.8",
-    "Rows that a skipped transaction was to acknowledge are delivered again: its acknowledgements do not count.",
+    "The acknowledgements of a skipped transaction have no effect. Their rows are delivered again.",
     at=f"{_TRANSACTION}._give_back",
     within=f"{_TRANSACTION}.commit",
     by=(
@@ -163,7 +163,7 @@ def skipped_transaction_keeps_its_rows(real: Real, self: Any, *, skipped: bool) 
 
 @fault(
     "8.3",
-    "A forked child gives no ids of the block that its parent took.",
+    "A forked process allocates no transaction ids from the block of its parent process.",
     at="metadata.write.txn_ids:TxnIds.next",
     by=f"{_TRANSACTIONS}::test_a_forked_child_has_ids_and_a_background_of_its_own",
 )
@@ -174,7 +174,7 @@ def forked_child_gives_its_parents_ids(real: Real, self: Any) -> Any:
 
 @fault(
     "8.5",
-    "One transaction never spans both kinds of topics: it could not be atomic.",
+    "A transaction never writes to topics of both transaction models, since it could not be atomic.",
     at=f"{_TRANSACTION}._check_kind",
     by="tests/txnsegment/test_persistent.py::test_one_transaction_never_spans_both_models",
 )
@@ -184,7 +184,7 @@ def transaction_spans_both_kinds(real: Real, self: Any, names: Iterable[str]) ->
 
 @fault(
     "8.1",
-    "Nobody but a coordinator writes to its transaction log.",
+    "Only a coordinator writes to its transaction log.",
     at="metadata.records.names:persistent_name",
     by="tests/txnsegment/test_persistent_names.py::test_a_transaction_log_takes_no_writes",
 )
@@ -198,7 +198,10 @@ def transaction_logs_are_topics_of_everybody(real: Real, text: str) -> Any:
 
 @fault(
     "A20",
-    "A write in foreachBatch whose version another query has committed is an error: its rows would be lost without a word.",
+    (
+        "A write in foreachBatch fails if another query has committed its version. If the write were skipped, its rows would be "
+        "lost silently."
+    ),
     at="metadata.rules.transitions:_same",
     by="tests/spark_txn_sink/test_batch_tokens.py::test_another_query_repeats_nothing",
 )
@@ -208,7 +211,7 @@ def batch_tokens_without_their_query(real: Real, claim: Claim, by: str | None) -
 
 @fault(
     "8.5",
-    "A write with a task that did not report is never committed.",
+    "A write with a task that did not report its files is never committed.",
     at="spark_txn_sink.commit:reported",
     by="tests/spark_txn_sink/test_sink_commit.py::test_a_task_that_does_not_report_is_an_error",
 )

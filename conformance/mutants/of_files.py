@@ -1,4 +1,4 @@
-"""Faults of parts, snapshots, routing and bytes: what readers believe of files and records, where rows go."""
+"""Faults of parts, snapshots, routing and bytes: the checks of files and records, and the routing of rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TEXT = "tests/metadata/common/test_hostile_text.py"
 
 @fault(
     "a part's checksum not verified, 8.5",
-    "A part's footer has the CRC-32 that its registration keeps.",
+    "The CRC-32 of a part's footer is compared with the one in its registration.",
     at="ledgers.part_reader:_difference",
     by=f"{_PARTS}::test_a_missing_shorter_longer_or_replaced_part_is_refused",
 )
@@ -42,7 +42,7 @@ def part_checksum_unchecked(real: Real, footer: Footer, part: Part) -> Any:
 
 @fault(
     "8.5",
-    "On local disks each page header is checked before rows of its page are shown.",
+    "On local disks, each page header is checked before rows of the page are returned.",
     at="ledgers.part_reader:_entries",
     within="ledgers.part_reader:read_part",
     by=f"{_PARTS}::test_a_level_encoding_that_changed_is_noticed",
@@ -53,7 +53,7 @@ def page_headers_unchecked(real: Real, *rest: Any, headers: bool) -> Any:
 
 @fault(
     "8.5",
-    "A snapshot's head has the CRC-32 that stands in its name.",
+    "The CRC-32 of a snapshot's head is compared with the one in its file name.",
     at="ledgers.snapshots:_has_its_crc",
     by="tests/ledgers/test_snapshots.py::test_every_damage_is_noticed",
 )
@@ -63,7 +63,7 @@ def snapshot_checksum_unchecked(real: Real, path: str, data: bytes) -> bool:
 
 @fault(
     "8.5",
-    "A registration's manifest has the length and CRC-32 that the registration keeps.",
+    "The length and the CRC-32 of a manifest are compared with those in its registration.",
     at="metadata.log.live_log:ledger",
     by="tests/metadata/write/test_manifests.py::test_a_damaged_manifest_is_an_error_that_names_the_manifest",
 )
@@ -73,7 +73,7 @@ def manifest_checksum_unchecked(real: Real, storage: Any, number: int, registrat
 
 @fault(
     "8.4",
-    "A transaction buffer's snapshot that lies in a file is compared with its checksum: a bit would show aborted rows.",
+    "The checksum of a transaction buffer's snapshot file is checked. One flipped bit could show aborted rows.",
     at="metadata.instream.snapshots:_load",
     by="tests/metadata/instream/test_instream_damage.py::test_not_one_bit_of_a_snapshot_goes_unnoticed",
 )
@@ -86,7 +86,7 @@ def damaged_snapshots_are_believed(real: Real, storage: Any, name: Any, found: S
 
 @fault(
     "A19, 8.5",
-    "A read opens every ledger file that overlaps its range, its edges included.",
+    "A read opens every index snapshot file that overlaps its range, including a file that overlaps only at an edge.",
     at="ledgers.snapshots:read_ledgers",
     by="seed 1",
 )
@@ -99,7 +99,7 @@ def snapshot_file_at_the_edge(real: Real, storage: Any, head: SnapshotHead, afte
 
 @fault(
     "8.14",
-    "The totals of an index file say what is left of it after a trim.",
+    "After a trim, the totals of an index file count only the ledgers that are left.",
     at="ledgers.snapshot_changes:_totals",
     by=f"{_COMPACTION}::test_a_trimmed_chain_lists_the_rest",
 )
@@ -110,7 +110,7 @@ def cut_snapshot_keeps_its_rows(real: Real, *rest: Any) -> tuple[int, int, int, 
 
 @fault(
     "1, 8.5",
-    "The record of a compacted part says where its rows begin in the new file.",
+    "The record of a compacted part states the row of the new file at which the part's rows begin.",
     at="ledgers.compaction:_moved",
     by=f"{_COMPACTION}::test_rows_positions_and_order_stay",
 )
@@ -126,7 +126,7 @@ def compacted_rows_off_by_one(real: Real, outputs: Any) -> Moved | None:
 
 @fault(
     "routing by the low 16 bits, 8.13",
-    "The HIGH 16 bits of a key's hash pick its segment.",
+    "The high 16 bits of a key's hash select its segment.",
     at="metadata.topics.routing:_high_bits",
     by="tests/spark_txn_sink/test_routing.py::test_each_row_goes_to_the_segment_of_its_key_in_order",
 )
@@ -136,7 +136,7 @@ def routing_by_the_low_bits(real: Real, digests: Any) -> Any:
 
 @fault(
     "8.13",
-    "Active segments tile 0000-ffff without a gap.",
+    "The active segments cover the range 0000-ffff without a gap.",
     at="metadata.records.names:even_ranges",
     by="script a19_no_row_is_skipped_at_the_edge",
 )
@@ -146,7 +146,7 @@ def segments_leave_a_gap(real: Real, count: int) -> list[HashRange]:
 
 @fault(
     "8.15",
-    "Null fields are left out of records.",
+    "Records omit fields that are null.",
     at="metadata.records.json_records:JsonRecord.to_bytes",
     by="tests/metadata/records/test_records.py::test_bytes",
 )
@@ -157,7 +157,7 @@ def null_fields_are_written(real: Real, self: JsonRecord) -> bytes:
 
 @fault(
     "8.15, time in the wrong unit",
-    "Instants are written digit by digit from integers, never through a float.",
+    "Instants are formatted from integers, digit by digit, and never converted to a float.",
     at="metadata.records.records:_to_seconds",
     by="tests/metadata/records/test_records.py::test_bytes",
 )
@@ -165,12 +165,12 @@ def times_pass_through_a_float(real: Real, nanos: int) -> Decimal:
     return Decimal(nanos / 1e9)
 
 
-# --- what others wrote --------------------------------------------------------------------------------------------
+# --- files and records of unknown origin -----------------------------------------------------------------------------
 
 
 @fault(
     "4, 8.5",
-    "JSON of a record has 200 levels at most.",
+    "The JSON of a record is nested at most 200 levels deep.",
     at="ledgers.json_text:_check_depth",
     by=f"{_JSON}::test_a_hostile_record_is_a_corrupt_record_at_once",
 )
@@ -180,7 +180,7 @@ def nesting_without_a_bound(real: Real, raw: bytes) -> None:
 
 @fault(
     "4, 8.5",
-    "Of columns in a record no type is read that makes Spark import a module.",
+    "A record whose column type would make Spark import a module is refused.",
     at="ledgers.spark_json:_check_type",
     by=f"{_JSON}::test_columns_of_unknown_types_are_refused_and_run_no_code",
 )
@@ -190,7 +190,7 @@ def columns_of_user_types(real: Real, found: Any) -> None:
 
 @fault(
     "8.5",
-    "Bytes that are no Avro of the schema are refused, never taken for other values.",
+    "Bytes that are no Avro value of the schema are refused, and never decoded to other values.",
     at="ledgers.avro.rows:Codec._same",
     within="ledgers.avro.rows:Codec.decode",
     by="tests/ledgers/test_hostile_avro.py::test_bytes_that_are_no_value_of_the_schema_are_refused_by_topic_and_row",
@@ -201,7 +201,7 @@ def avro_not_looked_at_twice(real: Real, self: Any, records: Any, given: Any) ->
 
 @fault(
     "8.5",
-    "A head with a right checksum is checked, too.",
+    "The content of a snapshot's head is validated even if its checksum is right.",
     at="ledgers.snapshot_checks:check_head",
     within="ledgers.snapshots:read_head",
     by="tests/ledgers/test_hostile_files.py::test_a_head_of_hostile_content_is_a_corrupt_snapshot",
@@ -212,7 +212,7 @@ def heads_believed(real: Real, record: Any) -> None:
 
 @fault(
     "4",
-    "A new topic's name has no control character and no mark of direction.",
+    "The name of a new topic contains no control character and no direction mark.",
     at="metadata.records.names:check_new",
     within="metadata.topics.topics:Topics.create",
     by=f"{_TEXT}::test_a_new_topic_subscription_or_application_has_no_control_or_mark_of_direction",
@@ -221,12 +221,12 @@ def names_with_escapes(real: Real, name: Any) -> None:
     return None
 
 
-# --- who may read -------------------------------------------------------------------------------------------------
+# --- file permissions ------------------------------------------------------------------------------------------------
 
 
 @fault(
     "3",
-    "The metadata database is readable by its owner alone, whatever the umask.",
+    "Only its owner can read the metadata database, whatever the umask.",
     at="metadata.store.sqlite_database:Database._make_file",
     by="tests/metadata/store/test_file_modes.py::test_the_database_and_backups_are_readable_by_their_owner_alone",
 )

@@ -34,7 +34,7 @@ _APPEND = "metadata.instream.managed_log:append_to_all"
 
 @fault(
     "in-stream end, 8.5, 8.9",
-    "Every participant gets its marker before the final state is logged.",
+    "Every topic of a transaction has its marker before the transaction log records the final state.",
     at=_APPEND,
     within=f"{_END}._mark_topics",
     by="script instream_backup",
@@ -56,7 +56,10 @@ def marker_missing_on_a_subscription(real: Real, store: Any, appends: Iterable[A
 
 @fault(
     "in-stream end, 8.9",
-    "COMMITTED is logged once every participant has its marker: a death between the two would leave rows that nobody ever shows.",
+    (
+        "COMMITTED is logged only after every topic has its marker. If the coordinator died between the two, rows without a "
+        "marker would never be shown."
+    ),
     at=f"{_END}._mark_topics",
     by="script instream_acks",
 )
@@ -67,7 +70,10 @@ def committed_before_the_markers(real: Real, self: Any, txn: Txn, *, again: bool
 
 @fault(
     "in-stream end, 8.14",
-    "A process that finishes a stalled transaction gives no second marker to a topic: else a stall grows with each look.",
+    (
+        "A process that finishes a stalled transaction adds no second marker to a topic. Otherwise the topic would grow at each "
+        "attempt."
+    ),
     at=f"{_END}._takes_no_marker",
     by="script instream_marker_missing",
 )
@@ -91,7 +97,7 @@ def low_water_mark_one_too_high(real: Real, live: Iterable[int], last: int) -> i
 
 @fault(
     "in-stream zombies, 8.4",
-    "Data of a transaction after its own marker is void: nobody would ever end it.",
+    "Data that a transaction appends after its own marker is void, since no process would ever end it.",
     at=f"{_RULES}:has_ended",
     within=f"{_RULES}:_data",
     by="script instream_backup",
@@ -102,7 +108,7 @@ def data_after_its_marker_counts(real: Real, *rest: Any) -> bool:
 
 @fault(
     "in-stream zombies, 8.6",
-    "Data of a transaction that has ended everywhere is void, though its marker here is forgotten.",
+    "Data of a transaction that has ended in every topic is void, even if this topic no longer has the marker.",
     at=f"{_RULES}:has_ended",
     by="script instream_backup",
 )
@@ -112,7 +118,7 @@ def zombie_below_the_low_water_mark(real: Real, state: TopicState, txn: str) -> 
 
 @fault(
     "in-stream lost replies, 8.5",
-    "An append whose reply was lost and that is repeated counts once.",
+    "An append that is repeated after a lost reply counts once.",
     at=f"{_RULES}:_data",
     by="script instream_lost_replies",
 )
@@ -120,7 +126,7 @@ def second_append_of_one_id_counts(real: Real, state: TopicState, number: int, t
     return real(state, number, txn, f"{entry_id} at {number}")
 
 
-@fault("in-stream seals, 8.12", "Everything above a topic's seal is void.", at=f"{_RULES}:fold", by="script instream_seal")
+@fault("in-stream seals, 8.12", "All entries above a topic's seal are void.", at=f"{_RULES}:fold", by="script instream_seal")
 def seal_ignored(real: Real, state: TopicState, number: int, entry: LogEntry) -> Counts:
     sealed, state.sealed_at = state.sealed_at, None
     counts: Counts = real(state, number, entry)
@@ -130,7 +136,7 @@ def seal_ignored(real: Real, state: TopicState, number: int, entry: LogEntry) ->
 
 @fault(
     "in-stream seals, 8.5, 8.9",
-    "A seal of a migration does not count while a transaction is ongoing there.",
+    "A migration's seal has no effect while a transaction is ongoing in the topic.",
     at=f"{_RULES}:fold",
     by="script instream_seal",
 )
@@ -142,7 +148,7 @@ def migration_cuts_through_a_transaction(real: Real, state: TopicState, number: 
 
 @fault(
     "in-stream seals, 8.12",
-    "A transaction that has written above a seal is not committed: its rows would be lost without a word.",
+    "A transaction that wrote above a seal does not commit, since its rows would be lost silently.",
     at=f"{_END}.sealing",
     within=f"{_STEPS}._check_seals",
     by="script instream_seal",
@@ -156,7 +162,7 @@ def commits_over_a_seal(real: Real, *rest: Any) -> dict[PersistentName, bool]:
 
 @fault(
     "in-stream reading, 8.4",
-    "Rows of a transaction that an abort marker has ended are filtered.",
+    "Rows of a transaction that an abort marker ended are filtered.",
     at=f"{_RULES}:_end",
     by="script instream_acks_with_rows",
 )
@@ -166,7 +172,7 @@ def aborted_rows_are_shown(real: Real, state: TopicState, number: int, txn: str,
 
 @fault(
     "in-stream reading, 8.6",
-    "maxReadPosition lies before the first entry of the first transaction that is ongoing.",
+    "maxReadPosition lies before the first entry of the first ongoing transaction.",
     at=f"{_RULES}:max_read",
     by="script instream_backup",
 )
@@ -190,7 +196,7 @@ class _Earlier:
 
 @fault(
     "in-stream property, 8.4",
-    "A reader lists the log first and reads the system property after it.",
+    "A reader lists the log before it reads the system property.",
     at=f"{_BUFFER}._open",
     by="script instream_property",
 )
@@ -200,7 +206,7 @@ def property_read_before_the_list(real: Real, self: Any, view: View, name: Persi
 
 @fault(
     "in-stream reading, 8.4",
-    "Two threads of a process replay a topic's log one after the other: they fold into one state.",
+    "Two threads of a process never replay a topic's log at the same time, since both change the same state.",
     at=f"{_BUFFER}._of",
     by="seed 25",
 )
@@ -212,7 +218,7 @@ def buffer_without_its_lock(real: Real, self: Any, name: PersistentName) -> Any:
 
 @fault(
     "in-stream log, 8.1, 8.4",
-    "Two threads read a log's state, the coordinator's or a subscription's, one after the other: they fold into one.",
+    "Two threads never fold a coordinator's or a subscription's log at the same time, since both change the same state.",
     at=f"{_REPLAY}._read",
     by="tests/metadata/instream/test_replaying.py::test_a_reader_during_another_threads_fold_waits_and_does_not_fold_again",
 )
@@ -226,7 +232,7 @@ def replay_without_its_lock(real: Real, self: Any, view: View) -> Any:
 
 @fault(
     "in-stream snapshots, 8.6",
-    "A snapshot is of the maxReadPosition that its state was folded to: what lies above is replayed.",
+    "A snapshot names the maxReadPosition up to which its state was folded. Recovery replays the entries above it.",
     at=f"{_BUFFER}._decided",
     by="script instream_snapshot",
 )
@@ -238,7 +244,7 @@ def snapshot_newer_than_its_data(real: Real, known: Any) -> tuple[TopicState, di
 
 @fault(
     "in-stream snapshots, 8.4",
-    "An aborted transaction is forgotten once all its data is trimmed: its marker lies above all of it.",
+    "An aborted transaction stays in the list until all of its data is trimmed. Its marker lies above all of that data.",
     at=f"{_RULES}:trimmed",
     by="script instream_trimming",
 )
@@ -250,7 +256,7 @@ def aborted_list_trimmed_early(real: Real, state: TopicState, to: int) -> Any:
 
 @fault(
     "in-stream trimming, 8.5",
-    "Nothing above the newest snapshot leaves the log: it is still replayed.",
+    "Entries above the newest snapshot stay in the log, since recovery still replays them.",
     at="metadata.instream.trimming:_replayable",
     by="script instream_trimming",
 )
@@ -263,7 +269,7 @@ def trimmed_above_the_snapshot(real: Real, layout: PersistentLayout, to: int) ->
 
 @fault(
     "in-stream log, 8.1, A6",
-    "The first allowed transition in the order of the log takes effect, whoever appended it.",
+    "The first allowed transition in log order takes effect, whichever process appended it.",
     at=f"{_TXN}:can_follow",
     by="script instream_compaction",
 )
@@ -273,7 +279,7 @@ def second_transition_wins(real: Real, before: TxnState, after: TxnState) -> boo
 
 @fault(
     "in-stream log, 8.8",
-    "COMMITTING is void if the application has committed this version by another transaction.",
+    "COMMITTING is void if the application has committed this version in another transaction.",
     at=f"{_TXN}:overtaken",
     within=f"{_TXN}:_status",
     by="script instream_exactly_once",
@@ -284,7 +290,7 @@ def version_token_not_checked(real: Real, *rest: Any) -> bool:
 
 @fault(
     "in-stream compaction, 8.8",
-    "A version that an application committed outlives its transaction.",
+    "Compaction keeps the version that an application committed after it removes the transaction.",
     at=f"{_TXN}:compacted",
     by="script instream_backup",
 )
@@ -296,7 +302,7 @@ def compaction_forgets_versions(real: Real, *rest: Any) -> TxnLogSnapshot:
 
 @fault(
     "in-stream compaction, 8.2",
-    "A transaction that is not final is kept, however old.",
+    "Compaction keeps every transaction that is not final, however old it is.",
     at=f"{_TXN}:compacted",
     by="script instream_compaction",
 )
@@ -310,7 +316,7 @@ def compaction_forgets_the_undecided(real: Real, *rest: Any) -> TxnLogSnapshot:
 
 @fault(
     "in-stream kinds",
-    "A transaction never spans both kinds of topics: an error before anything is written.",
+    "A transaction over topics of both transaction models fails before it writes anything.",
     at="metadata.instream.coordinator:_persistent",
     by="script instream_both_kinds",
 )
@@ -321,7 +327,7 @@ def one_transaction_over_both_kinds(real: Real, name: str) -> PersistentName:
 
 @fault(
     "in-stream acks, 8.11",
-    "A transaction that has ended acknowledges nothing any more.",
+    "An acknowledgement in a transaction that has ended has no effect.",
     at=f"{_RULES}:has_ended",
     within=f"{_ACKS}:fold",
     by="script instream_acks",

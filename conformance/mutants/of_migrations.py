@@ -1,4 +1,4 @@
-"""Faults of migration: a persistent topic that goes on as topic://, how long it is kept, what is left of it (docs/in_stream.md)."""
+"""Faults of migrating a persistent topic to a topic://, and of keeping and deleting the migrated topic (docs/in_stream.md)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _RULES = "metadata.rules.migrated"
 _TESTS = "tests/metadata/instream/test_migration.py"
 _KEPT = "tests/metadata/instream/test_migrated_remains.py"
 
-# --- while it is migrated -----------------------------------------------------------------------------------------
+# --- during a migration ----------------------------------------------------------------------------------------------
 
 
 @fault(
     "8.8",
-    "What an application committed before the migration is known after it: a replay is skipped, an older version refused.",
+    "A migration carries over the last version of each application. A replay is then skipped, and an older version refused.",
     at=f"{_MIGRATOR}._carry_applications",
     by="script instream_migrate",
 )
@@ -32,7 +32,7 @@ def migration_forgets_what_applications_committed(real: Real, *rest: Any) -> boo
 
 @fault(
     "8.11",
-    "The cursor of a subscription is carried over as it stood at its own last word.",
+    "A migration carries over the final cursor of each subscription.",
     at="metadata.cursors.cursors:make_missing",
     within=f"{_MIGRATOR}.carry",
     by="script instream_migrate_subscriptions",
@@ -43,7 +43,10 @@ def subscriptions_of_a_migrated_topic_begin_anew(real: Real, store: Any, wanted:
 
 @fault(
     "8.11",
-    "A subscription moves by a CAS of its record: a deletion or a second creation may be faster, and the migration goes by it.",
+    (
+        "A migration moves a subscription by a CAS of its record. If the subscription was deleted or created again before, the "
+        "CAS fails."
+    ),
     at="metadata.instream.pending_ack:InStreamAcks.close",
     within=f"{_MIGRATOR}.carry",
     by="tests/metadata/instream/test_subscriptions_while_migrating.py::test_a_subscription_call_at_each_step_of_a_migration_takes_effect_once[delete]",
@@ -54,7 +57,7 @@ def migration_revives_a_deleted_subscription(real: Real, *rest: Any) -> bool:
 
 @fault(
     "8.12",
-    "The SEAL says where a topic goes on; another name counts only if that one is another topic's for ever.",
+    "The SEAL names the successor of a topic. Another name replaces it only if an unrelated topic has taken the named one.",
     at=f"{_MIGRATOR}._is_taken",
     within=f"{_MIGRATOR}._said",
     by="script instream_migrate",
@@ -63,12 +66,12 @@ def two_migrations_two_names(real: Real, *rest: Any) -> bool:
     return True
 
 
-# --- what becomes of its rows -------------------------------------------------------------------------------------
+# --- rows of a migrated topic ----------------------------------------------------------------------------------------
 
 
 @fault(
     "8.9",
-    "No limit cuts between two entries that one transaction appended to a migrated topic.",
+    "No limit separates two entries that one transaction appended to a migrated topic.",
     at=f"{_RULES}:whole_transactions",
     by="script instream_migrated_retention",
 )
@@ -78,7 +81,7 @@ def limits_split_migrated_transactions(real: Real, ledgers: Iterable[Ledger]) ->
 
 @fault(
     "7",
-    "Retention takes no row of a migrated topic that a subscription has not acknowledged.",
+    "Retention keeps the rows of a migrated topic that a subscription has not acknowledged.",
     at=f"{_RULES}:first_needed",
     by="script instream_migrated_retention",
 )
@@ -88,7 +91,7 @@ def migrated_rows_trimmed_past_a_subscription(real: Real, *rest: Any) -> None:
 
 @fault(
     "8.5",
-    "A migrated segment leaves the layout only once nothing of it is left.",
+    "A migrated segment leaves the layout only after it has no rows left.",
     at="metadata.rules.retention:is_drained",
     within="metadata.maintenance.trimming:Trimmer._drained_migrated",
     by=f"{_KEPT}::test_the_new_topic_s_retention_takes_the_oldest_rows_and_no_more",
@@ -102,7 +105,7 @@ def migrated_segment_leaves_with_its_rows(real: Real, info: Any, mark: Any, empt
 
 @fault(
     "8.4",
-    "A persistent topic is listed no more once the topic that it was migrated to was deleted: its rows went with that.",
+    "Deleting the successor deletes the rows of the migrated topic, which is then no longer listed.",
     at=f"{_RULES}:went_with",
     by=f"{_KEPT}::test_deleting_the_successor_deletes_the_migrated_topic",
 )
@@ -112,7 +115,7 @@ def rows_of_a_deleted_topic_under_its_old_name(real: Real, *rest: Any) -> bool:
 
 @fault(
     "8.4",
-    "The name of a persistent topic stands for the topic:// that it became, and for no other that was made under that name.",
+    "The name of a migrated topic refers to its successor only, never to another topic that was made under the successor's name.",
     at=f"{_RULES}:is_its_own",
     by=f"{_TESTS}::test_a_topic_never_redirects_to_an_unrelated_topic_made_meanwhile",
 )
@@ -122,7 +125,7 @@ def old_name_stands_for_a_topic_of_somebody_else(real: Real, *rest: Any) -> bool
 
 @fault(
     "8.14",
-    "Once the topic that goes on has let go of it, all that is left of a persistent topic is its name.",
+    "Once the successor needs no more rows of the migrated topic, only the name of the migrated topic is kept.",
     at=f"{_RULES}:let_go",
     by="script instream_migrated_deletion",
 )

@@ -1,4 +1,4 @@
-"""Faults that only a power cut shows: a file, a folder or a name that something counts on before it is durable."""
+"""Faults that only a power cut shows: a file, a folder or a name that is used before it is durable."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _nothing(path: Path) -> None:
 
 @fault(
     "8.5",
-    "The content of a file is durable before it gets the name by which records name it.",
+    "A file's content is durable before the file gets the name that records refer to.",
     at=f"{_FILES}:publish_file",
     by=_PUBLISHED,
 )
@@ -42,14 +42,14 @@ def published_file_not_synced(real: Real, disk: Disk, temporary: Path, path: Pat
     return real(_Careless(disk, "sync"), temporary, path)
 
 
-@fault("8.5", "The name of a file is durable before a record names it.", at=f"{_FILES}:publish_file", by=_PUBLISHED)
+@fault("8.5", "A file's name is durable before a record refers to it.", at=f"{_FILES}:publish_file", by=_PUBLISHED)
 def published_name_not_synced(real: Real, disk: Disk, temporary: Path, path: Path) -> Any:
     return real(_Careless(disk, "sync_folder"), temporary, path)
 
 
 @fault(
     "8.5",
-    "A file that replaces another one is durable under its name before a record counts on it.",
+    "A file that replaces another one is durable under its name before a record relies on it.",
     at=f"{_FILES}:LocalFiles.replace",
     by=_RESTORED,
 )
@@ -64,7 +64,7 @@ def replaced_name_not_synced(real: Real, self: Any, rel: str, data: bytes) -> No
 
 @fault(
     "8.5",
-    "The folder of a cluster is durable before anything is written in it.",
+    "A cluster's folder is durable before anything is written in it.",
     at=f"{_FILES}:make_folders",
     by=f"{_TESTS}test_an_embedded_cluster_outlives_a_power_cut_once_a_commit_has_returned",
 )
@@ -74,7 +74,7 @@ def new_folder_not_synced(real: Real, disk: Disk, *rest: Any) -> Any:
 
 @fault(
     "issue 13, 9",
-    "A restore that is run again writes its file of records again: the one that it finds may not be durable.",
+    "A restore that is run again rewrites its file of records, since the existing one may not be durable.",
     at="ledgers.storage:LedgerStorage.replace",
     within="metadata.backup.restore:Restoration._publish",
     by=_RESTORED,
@@ -86,7 +86,7 @@ def restore_counts_on_a_file_that_it_finds(real: Real, self: LedgerStorage, rel:
 
 @fault(
     "issue 13, 9",
-    "What a writer left whose power failed is in nobody's way.",
+    "A temporary file left by a power failure does not block a later writer.",
     at=f"{_FILES}:temporary_of",
     by=f"{_TESTS}test_a_backup_outlives_a_power_cut_and_can_be_written_again_after_one",
 )
@@ -96,7 +96,7 @@ def temporary_name_used_twice(real: Real, path: Path) -> Path:
 
 @fault(
     "8.5",
-    "The disk under real clusters asks the system to make files and folders durable.",
+    "The disk of a real cluster asks the operating system to make files and folders durable.",
     at="ledgers.disk:LocalDisk.sync",
     by="tests/ledgers/test_disk.py::test_the_real_disk_syncs_the_very_file_and_folder",
 )

@@ -1,4 +1,4 @@
-"""Faults of readers: what counts, the cut, plans of batches and streams (protocol.md section 6)."""
+"""Faults of readers: visible registrations, the cut, plans of batches and streams (protocol.md section 6)."""
 
 from __future__ import annotations
 
@@ -37,14 +37,16 @@ def _in_state(header: Header | Gone, was: State, becomes: State, number: int) ->
 # --- which registrations count --------------------------------------------------------------------------------------
 
 
-@fault("A2, 8.4", "A registration of an ABORTED transaction is filtered.", at=_RESOLVE, by="script a02_aborted_rows_are_never_read")
+@fault(
+    "A2, 8.4", "The registration of an ABORTED transaction is filtered.", at=_RESOLVE, by="script a02_aborted_rows_are_never_read"
+)
 def aborted_rows_are_read(real: Real, number: int, registration: Registration, header: Header | Gone, *, reread: bool) -> Any:
     return real(number, registration, _in_state(header, State.ABORTED, State.COMMITTED, number), reread=reread)
 
 
 @fault(
     "A11, 8.4",
-    "A registration whose header is gone, and that nobody settled, is filtered.",
+    "A registration that is not settled and whose header is gone is filtered.",
     at=_RESOLVE,
     by="script a07_replay_shows_nothing_aborted",
 )
@@ -54,7 +56,10 @@ def gone_means_committed(real: Real, number: int, registration: Registration, he
 
 
 @fault(
-    "A8, 8.9", "An aborted transaction is decided: it holds nobody up.", at=_RESOLVE, by="script a08_aborted_tail_holds_nobody_up"
+    "A8, 8.9",
+    "An aborted transaction is decided, so it does not hold back the cut.",
+    at=_RESOLVE,
+    by="script a08_aborted_tail_holds_nobody_up",
 )
 def aborted_tail_holds_readers(real: Real, number: int, registration: Registration, header: Header | Gone, *, reread: bool) -> Any:
     return real(number, registration, _in_state(header, State.ABORTED, State.OPEN, number), reread=reread)
@@ -62,7 +67,7 @@ def aborted_tail_holds_readers(real: Real, number: int, registration: Registrati
 
 @fault(
     "model reread-gone, A27",
-    "A gone header counts only if the registration is still not settled when read again.",
+    "A missing header means that its transaction did not commit only if the registration, read again, is still not settled.",
     at=_RESOLVE,
     by="script a27_gone_header_of_a_committed_transaction",
 )
@@ -70,7 +75,12 @@ def reread_gone(real: Real, number: int, registration: Registration, header: Hea
     return Verdict.FILTERED if reread else real(number, registration, header, reread=reread)
 
 
-@fault("8.5", "Only decided verdicts are remembered.", at=f"{_BUFFER}.verdicts", by="script a04_hanging_transaction_pins_nothing")
+@fault(
+    "8.5",
+    "Only verdicts on decided transactions are cached.",
+    at=f"{_BUFFER}.verdicts",
+    by="script a04_hanging_transaction_pins_nothing",
+)
 def undecided_is_remembered(real: Real, self: TransactionBuffer, view: View, listing: Listing) -> Any:
     found = real(self, view, listing)
     self._final.update(found)
@@ -79,7 +89,7 @@ def undecided_is_remembered(real: Real, self: TransactionBuffer, view: View, lis
 
 @fault(
     "8.5",
-    "A thread with an older listing takes no entries out of another's.",
+    "A thread with an older listing of the log removes no entries that another thread has cached.",
     at="metadata.log.live_log:LiveLog._known",
     by="tests/metadata/log/test_live_log.py",
 )
@@ -93,7 +103,7 @@ def older_listing_wins(real: Real, self: LiveLog, numbers: Sequence[int]) -> dic
 
 
 class _Remembering(SoundView):
-    """Answers from what it was asked before."""
+    """A view that answers each key from its first read of this key."""
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
@@ -130,7 +140,7 @@ def log_before_snapshot(real: Real, self: TransactionBuffer, view: View, selecti
 
 @fault(
     "A32",
-    "Topics and layouts are read after the log: rows of a new topic are passed over else.",
+    "Topics and layouts are read after the log. Otherwise a read would miss the rows of a new topic.",
     at=f"{_BUFFER}._read",
     by="script a32_layouts_are_read_after_the_log",
 )
@@ -142,7 +152,7 @@ def layouts_before_log(real: Real, self: TransactionBuffer, view: View, selectio
 
 @fault(
     "A29, 8.9",
-    "A watermark that is read after the log does not move the cut beyond the listed log.",
+    "A watermark that is read after the log does not raise the cut above the listed log.",
     at=f"{_BUFFER}._read",
     by="script a29_cut_is_not_taken_from_a_moving_watermark",
 )
@@ -156,7 +166,7 @@ def cut_from_the_watermark(real: Real, self: TransactionBuffer, view: View, sele
 
 @fault(
     "6, 8.6",
-    "Nothing undecided lies at or below the cut.",
+    "No undecided transaction lies at or below the cut.",
     at="metadata.rules.transitions:cut",
     by="script a04_hanging_transaction_pins_nothing",
 )
@@ -166,7 +176,7 @@ def cut_at_the_end(real: Real, undecided: Iterable[int], end_of_log: int) -> int
 
 @fault(
     "A21, 8.4",
-    "Without a watermark, too, only decided registrations are visible.",
+    "In a segment without a watermark, too, only decided registrations are visible.",
     at=f"{_BUFFER}._segment",
     by="script a21_uncommitted_rows_of_a_new_segment",
 )
@@ -187,7 +197,7 @@ def open_rows_of_a_new_segment(
 
 @fault(
     "A3, 8.5",
-    "A snapshot that cannot be read is an error, not an empty one.",
+    "A snapshot that cannot be read is an error. It is not treated as empty.",
     at=f"{_BUFFER}.head",
     within=f"{_BUFFER}._segment",
     by="script a03_no_position_in_place_of_an_error",
@@ -201,7 +211,7 @@ def unreadable_snapshot_is_empty(real: Real, self: TransactionBuffer, path: str)
 
 @fault(
     "A9",
-    "Plain writes move maxReadPosition as transactions do.",
+    "Plain writes advance maxReadPosition, as transactions do.",
     at="metadata.read.segment_view:StoredSegment.last",
     by="script a09_plain_writes_move_max_read_position",
 )
@@ -212,7 +222,7 @@ def plain_writes_move_nothing(real: Real, self: StoredSegment, cut: int) -> Any:
 
 @fault(
     "A19, 8.5",
-    "A read to a number includes that number.",
+    "A read up to a number includes that number.",
     at="metadata.read.segment_view:StoredSegment._live",
     by="script a19_no_row_is_skipped_at_the_edge",
 )
@@ -222,7 +232,7 @@ def last_ledger_is_left_out(real: Real, self: StoredSegment, after: int, through
 
 @fault(
     "6, 8.9",
-    "A registration above a segment's seal is void there, also while its transaction is OPEN.",
+    "A registration above a segment's seal is void in that segment, even while its transaction is OPEN.",
     at="metadata.read.transaction_buffer:_above",
     within=f"{_BUFFER}._read",
     by="tests/metadata/write/test_splits.py::test_entries_above_a_seal_block_no_reader",
@@ -237,7 +247,7 @@ def void_holds_readers(real: Real, number: int, seal: int | None) -> bool:
 
 @fault(
     "A31, 8.5",
-    "Planning a given end needs a cut that reaches it: never fewer rows than the first time.",
+    "Planning up to a given end needs a cut that reaches this end, so that a replay never has fewer rows.",
     at=f"{_BUFFER}.read_to",
     by="script a31_replay_never_returns_fewer_rows",
 )
@@ -247,7 +257,7 @@ def replay_with_fewer_rows(real: Real, self: TransactionBuffer, selection: LogSe
 
 @fault(
     "a replay that plans with a newer cut, A31",
-    "A micro-batch that is planned again ends where it ended.",
+    "A micro-batch that is planned again has the same end.",
     at="spark_txn_source.plan:tasks",
     within="spark_txn_source.stream:StreamReader.partitions",
     by="script a02_aborted_rows_are_never_read",
@@ -258,7 +268,7 @@ def replay_with_a_newer_cut(real: Real, ranges: Sequence[LogRange], *rest: Any) 
 
 @fault(
     "6, 8.5",
-    "A first micro-batch that is planned again starts where it was planned from.",
+    "A first micro-batch that is planned again has the same start.",
     at="spark_txn_source.offsets:StreamOffset.start_of_batch",
     by="tests/spark_txn_source/test_first_micro_batch.py::test_replay_of_the_first_batch_reads_the_same_rows",
 )
@@ -268,7 +278,10 @@ def first_batch_starts_anew(real: Real, self: StreamOffset, start: StreamOffset)
 
 @fault(
     "6, 7",
-    "A stream acknowledges no row of a subscription that was moved back, or made again: it does not give it out again.",
+    (
+        "A stream acknowledges nothing in a subscription that was moved back or created again, since it does not read those rows "
+        "again."
+    ),
     at="spark_txn_source.cursors:StreamCursors._check_not_moved_back",
     by="tests/spark_txn_source/test_streams_of_moved_subscriptions.py::"
     "test_rows_acked_by_others_before_the_start_stay_unacknowledged_after_a_move_back",
@@ -279,7 +292,7 @@ def stream_acknowledges_what_was_moved_back(real: Real, *arguments: Any, **optio
 
 @fault(
     "limits that split a transaction, 8.9",
-    "Limits lower the end of a micro-batch to whole transactions.",
+    "A limit on a micro-batch lowers its end to the end of a whole transaction.",
     at="spark_txn_source.plan:tasks",
     by="script a01_late_commit_hits_no_successor",
 )
@@ -290,7 +303,7 @@ def limit_splits_a_transaction(real: Real, ranges: Sequence[LogRange], options: 
 
 @fault(
     "8.9",
-    "A micro-batch has at least one transaction, whatever the limits: a stream always moves.",
+    "A micro-batch has at least one transaction, whatever the limits, so that the stream always advances.",
     at=_LIMITED,
     by="script a02_aborted_rows_are_never_read",
 )
@@ -317,7 +330,7 @@ def end_at_seal(real: Real, weights: Iterable[Weight], end: int, **options: Any)
 
 @fault(
     "8.13",
-    "A seal ends a micro-batch also once its segment is folded and only the layout shows it.",
+    "A seal ends a micro-batch even after its segment is folded and only the layout shows the seal.",
     at="metadata.read.reading:Reading.seals",
     kind="splitting",
     by="script micro_batch_ends_at_a_folded_seal",
@@ -329,7 +342,7 @@ def micro_batch_passes_a_shown_seal(real: Real, self: Reading, after: int, throu
 
 @fault(
     "a stale watch trusted, 8.16",
-    "Watches are wake-ups: without one, too, the log is listed before a reading is called the newest.",
+    "A reader lists the log before it treats a reading as the newest. A watch that has not fired proves nothing.",
     at="spark_txn_source.following:Following._is_newest",
     by="script a08_aborted_tail_holds_nobody_up",
 )
@@ -339,7 +352,7 @@ def stale_watch_is_trusted(real: Real, self: Following[Any], seen: Any) -> bool:
 
 @fault(
     "8.16",
-    "What comes between the first reading and its watches wakes whoever waits for the next one.",
+    "A change between the first reading and the setting of its watches wakes a waiting reader.",
     at="spark_txn_source.following:Following.wake",
     within="spark_txn_source.following:Following._watch",
     by="tests/metadata/read/test_following.py::test_a_commit_between_a_reading_and_its_watches_wakes_the_reader",

@@ -26,7 +26,7 @@ _CHANGE = "metadata.maintenance.compaction:change_snapshot"
 
 @fault(
     "7, 8.5",
-    "What compaction replaced stays for the grace period.",
+    "Files that compaction replaced are kept for the grace period.",
     at="metadata.maintenance.retired:retire",
     within=_CHANGE,
     by="script compaction_crashes",
@@ -37,7 +37,7 @@ def compaction_without_a_note(real: Real, *rest: Any) -> None:
 
 @fault(
     "5 Late commit, 7",
-    "Before it takes an old compacted file the orphan sweep makes sure that nobody can name it any more.",
+    "The orphan sweep deletes an old compacted file only after it has made sure that no compaction can still record this file.",
     at="metadata.maintenance.orphans:_fence",
     by=f"{_COMPACTING}::test_a_compaction_suspended_too_long_does_not_publish_its_files",
 )
@@ -47,7 +47,7 @@ def late_compaction_not_fenced(real: Real, *rest: Any) -> None:
 
 @fault(
     "5 Late commit, 7",
-    "A compaction that has taken longer than half the orphan age names nothing: its files may be gone.",
+    "A compaction that took longer than half the orphan age records no files, since they may already be deleted.",
     at="metadata.store.contract:time_ms",
     within="metadata.maintenance.compaction:Compactor._name",
     by=f"{_COMPACTING}::test_a_compaction_suspended_too_long_does_not_publish_its_files",
@@ -61,7 +61,7 @@ def late_compaction(real: Real, store: Any) -> int:
 
 @fault(
     "A19, 7",
-    "`trimmedTo` moves in the CAS that takes the rows away.",
+    "One CAS removes the rows and raises `trimmedTo`.",
     at=_CHANGE,
     within=f"{_TRIMMER}._trim_segment",
     by="script a19_trimmed_rows_are_an_error",
@@ -72,7 +72,7 @@ def trim_without_a_guard(real: Real, cluster: Any, segment: str, change: Any, **
 
 @fault(
     "7",
-    "Subscriptions hold retention back.",
+    "Retention keeps the rows that a subscription has not acknowledged.",
     at="metadata.rules.retention:is_done",
     by=f"{_TRIMMING}::test_rows_that_a_subscription_needs_are_kept_unless_the_policy_overrides",
 )
@@ -82,7 +82,7 @@ def trim_past_a_subscription(real: Real, ledger_id: int, last_entry: int, needed
 
 @fault(
     "7, 8.11",
-    "What an open transaction acknowledges is delivered again if it aborts: it is still needed.",
+    "Retention keeps the rows that an open transaction claims, since they are delivered again if it aborts.",
     at="metadata.rules.acks:first_left",
     by=f"{_TRIMMING}::test_rows_with_pending_acks_are_kept",
 )
@@ -94,7 +94,7 @@ def trim_what_is_claimed(real: Real, cursor: Cursor) -> Any:
 
 @fault(
     "7, 8.9",
-    "Nothing is trimmed that is not folded in every segment: a transaction goes from all of its segments with one trim.",
+    "A trim removes a transaction from all of its segments together, and only after it is folded in each of them.",
     at="metadata.maintenance.trimming:_folded_in_all",
     by="script trim_is_one_number",
 )
@@ -104,7 +104,7 @@ def trim_half_of_a_transaction(real: Real, segments: Any, through: int) -> int:
 
 @fault(
     "7, 8.12",
-    "A sealed segment leaves the layout only once nobody can be on the way to it.",
+    "A sealed segment leaves the layout only after the grace period, since staged writes may still be on the way to it.",
     at="metadata.rules.retention:is_drained",
     by=f"{_TRIMMING}::test_one_segment_is_read_beside_a_removed_segment",
 )
@@ -117,7 +117,10 @@ def drained_within_the_grace_period(real: Real, *rest: Any, now_ms: int, grace_m
 
 @fault(
     "7, 8.5",
-    "The smallest lead of the clocks within the limit counts, not that of now: a clock that has leapt shows it by its lead.",
+    (
+        "The age of rows uses the smallest clock lead seen within the retention limit, not the current one. A clock that jumped "
+        "ahead shows a larger lead."
+    ),
     at="metadata.rules.elapsed:now_for",
     by=f"{_ELAPSED}::test_a_row_of_a_persistent_topic_that_was_committed_while_the_clock_was_behind_stays",
 )
@@ -127,7 +130,7 @@ def age_by_the_clocks_of_now(real: Real, seen: SeenTime, keep_ms: int) -> int:
 
 @fault(
     "7, 8.5",
-    "What was not in the log at a look within the limit is not old, whatever its publish time says.",
+    "A row that was not in the log at a look within the retention limit is not expired, whatever its publish time.",
     at="metadata.rules.elapsed:known_to",
     by=f"{_ELAPSED}::test_a_row_published_while_the_clock_was_behind_is_not_old_when_it_is_right_again",
 )
@@ -137,7 +140,7 @@ def age_by_publish_times_alone(real: Real, seen: SeenTime, keep_ms: int) -> int:
 
 @fault(
     "7, 8.5",
-    "How much time has passed is said by the monotonic clock besides the store's.",
+    "Elapsed time is measured by the monotonic clock as well as by the store's clock.",
     at="metadata.rules.elapsed:_since",
     by=f"{_ELAPSED}::test_a_clock_that_leaps_ahead_makes_no_row_old",
 )
@@ -147,7 +150,7 @@ def time_passes_by_a_clock_that_can_be_set(real: Real, mine: Witness, now: Clock
 
 @fault(
     "7, 8.5",
-    "The orphan sweep does not go by the store's clock alone: it may leap beyond the orphan age.",
+    "The orphan sweep does not rely on the store's clock alone, since this clock may jump ahead by more than the orphan age.",
     at="metadata.rules.elapsed:now_for",
     within="metadata.maintenance.orphans:sweep_orphans",
     by=f"{_ELAPSED}::test_a_staged_part_outlives_a_leap_of_the_clock",
@@ -158,7 +161,7 @@ def orphans_by_the_store_s_clock(real: Real, seen: SeenTime, keep_ms: int) -> in
 
 @fault(
     "7, 8.5",
-    "The first look is made when the cluster is: a leap before the first sweep is seen, too.",
+    "The clocks are first compared when the cluster is created, so that a jump before the first sweep is detected.",
     at="metadata.cluster.clock_looks:look",
     within="metadata.cluster.cluster:open_cluster",
     by=f"{_ELAPSED}::test_a_staged_part_outlives_a_leap_of_the_clock",

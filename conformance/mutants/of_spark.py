@@ -29,7 +29,7 @@ _RULES = "tests/spark_txn_source/test_reading_rules.py"
 
 @fault(
     "6, 8.5",
-    "The numbers of an offset count in the cluster that it names alone, and in those restored from its backups.",
+    "The numbers of an offset are valid only in the cluster that the offset names and in clusters restored from its backups.",
     at="metadata.cluster.cluster:Cluster.check_is_mine",
     by=f"{_CHECKPOINTS}::test_a_checkpoint_counts_for_the_cluster_that_it_was_made_with",
 )
@@ -39,7 +39,7 @@ def offset_of_another_cluster(real: Real, *rest: Any) -> None:
 
 @fault(
     "6, 8.11",
-    "A stream that began without a subscription, or without a topic, never moves its cursors over rows that it started behind.",
+    "A stream that gains a subscription or a topic never acknowledges rows before the position at which it started to read them.",
     at="spark_txn_source.cursors:StreamCursors.check_added",
     by=(
         f"{_CHECKPOINTS}::test_a_subscription_added_to_a_stream_loses_no_unacknowledged_row",
@@ -52,7 +52,7 @@ def added_subscription_is_acknowledged_unread(real: Real, *rest: Any) -> bool:
 
 @fault(
     "8.5",
-    "A persistent topic that an offset does not name came later, and is read from its first row.",
+    "A persistent topic that an offset does not name was added later. The stream reads it from its first row.",
     at=f"{_OFFSET}.number",
     by=f"{_PERSISTENT}::test_a_pattern_finds_new_topics",
 )
@@ -62,7 +62,7 @@ def newcomer_from_its_end(real: Real, self: Any, *rest: Any) -> Any:
 
 @fault(
     "8.5",
-    "A checkpoint of a persistent topic that goes on under the new name keeps what was read by the old positions.",
+    "A stream whose checkpoint has positions of a persistent topic does not read these rows again under the successor's name.",
     at=f"{_OFFSET}.as_segments",
     by=f"{_AFTER}::test_a_checkpoint_continues_under_the_new_name",
 )
@@ -75,7 +75,7 @@ def new_name_reads_again(real: Real, self: Any, migrated: Iterable[str]) -> Any:
 
 @fault(
     "8.5, 8.9",
-    "A piece that is cut by size is cut whole: every entry of it is in a task.",
+    "If a read is divided by size, every entry is in exactly one task.",
     at="spark_txn_source.pieces:split",
     by="script partitions_by_size",
 )
@@ -88,7 +88,7 @@ def last_entry_lost_in_the_split(real: Real, found: Iterable[Piece], size: int) 
 
 @fault(
     "6, 8.5",
-    "The rows that are wanted of an entry are counted within the entry, whichever of its batches they come in.",
+    "The row numbers wanted from an entry count from the start of the entry, across all of its Arrow batches.",
     at="spark_txn_source.tasks:_wanted",
     by=f"{_RULES}::test_an_entry_in_several_batches_gives_the_wanted_rows_of_each",
 )
@@ -99,7 +99,7 @@ def rows_of_the_first_batch_of_an_entry_only(real: Real, found: EntryBatch, piec
 
 @fault(
     "8.13",
-    "A consumer gets rows in the order of the log, in which the ledgers of a migrated topic stand at their numbers.",
+    "A consumer returns rows in log order. The ledgers of a migrated topic are ordered by their log numbers.",
     at="metadata.instream.legacy:LegacySegment.number",
     within="spark_txn_source.entries:_turns",
     by=f"{_AFTER}::test_a_cumulative_acknowledgement_keeps_to_the_order_of_the_log",
@@ -110,7 +110,7 @@ def migrated_rows_out_of_order(real: Real, self: Any, ledger_id: int) -> int:
 
 @fault(
     "6, 8.5",
-    "An end by publish time of a persistent topic is not final while a transaction is open that may append to it.",
+    "An end by publish time in a persistent topic is not final while an open transaction may still append to the topic.",
     at="metadata.instream.end:Ending.open_transactions",
     by="tests/spark_txn_source/test_persistent_timestamps.py::test_a_batch_in_the_middle_of_a_commit_is_final_or_an_error",
 )
@@ -134,7 +134,7 @@ def loss_is_silent(real: Real, *rest: Any) -> None:
 
 @fault(
     "6, 8.9",
-    "A read from `earliest` leaves out what is left of a transaction of which another segment has lost its rows.",
+    "A read from `earliest` omits a transaction whose rows are already trimmed in one of its segments.",
     at="spark_txn_source.losses:hidden",
     by="script trim_is_one_number",
     kind="compacting",
@@ -145,7 +145,7 @@ def half_done_trim_shows_half_of_a_transaction(real: Real, *rest: Any, **options
 
 @fault(
     "6, A19",
-    "The guard of deletions is the highest seal of those that were forgotten.",
+    "The guard of deletions is the highest seal among the deletions that are past their grace period.",
     at="metadata.rules.transitions:without_gone",
     by="tests/metadata/rules/test_transitions.py::test_the_guard_of_deletions_is_the_newest_one_that_was_forgotten",
 )
@@ -164,7 +164,7 @@ def guard_of_the_oldest_deletion(real: Real, layout: Layout, *, now_ms: int, gra
 
 @fault(
     "8.5",
-    "What is read under the old name of a migrated topic is left out of its successor.",
+    "A read that names both a migrated topic and its successor returns their rows once.",
     at="metadata.client.logs:selected",
     by=f"{_STREAMS}::test_a_stream_and_a_writer_continue_over_a_migration",
 )
@@ -175,7 +175,7 @@ def old_and_new_name_are_both_read(real: Real, *rest: Any) -> Any:
 
 @fault(
     "8.9",
-    "A pattern that matches the old name of a migrated topic alone covers its successor.",
+    "A pattern that matches only the old name of a migrated topic also covers the successor.",
     at="metadata.client.logs:Logs.successors",
     by=f"{_STREAMS}::test_a_pattern_of_the_old_name_continues_with_the_successor",
 )
@@ -188,7 +188,7 @@ def patterns_end_at_the_seal(real: Real, self: Any) -> Any:
 
 @fault(
     "8.5",
-    "Of two writes of one Spark transaction to topics of both kinds, the second is refused before it stages a row.",
+    "If a Spark transaction writes to topics of both transaction models, the second write is refused before it stages a row.",
     at="metadata.write.staging_manifests:StagingArea._refuse_both_kinds",
     by="tests/spark_txn_sink/test_staging_kinds.py::test_a_write_of_the_other_model_is_refused",
 )

@@ -1,4 +1,4 @@
-"""Faults of what a topic is made of: splits, merges and seals (protocol.md section 5, Sealing), leaders, schemas (section 4)."""
+"""Faults of topics: splits, merges and seals (protocol.md section 5, Sealing), leaders, schemas (section 4)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SCALING = "tests/metadata/maintenance/test_scaling.py"
 
 @fault(
     "A35, 8.13",
-    "A seal that was made from a layout that is gone is void.",
+    "A seal made from an outdated layout is void.",
     at=("metadata.rules.transitions:seal_counts", "metadata.rules.transitions:unfinished"),
     by="script a35_two_splits_of_one_layout",
 )
@@ -35,7 +35,7 @@ def seal_of_an_old_layout(
 
 @fault(
     "8.12, 8.13",
-    "Only an active segment is split or merged: a seal is a segment's last word.",
+    "Only an active segment can be split or merged. A sealed segment is never sealed again.",
     at=f"{_TOPICS}._active",
     kind="splitting",
 )
@@ -45,7 +45,7 @@ def sealed_segment_is_split_again(real: Real, self: Topics, topic: Topic, segmen
 
 @fault(
     "8.13, A35",
-    "Each split or merge raises the epoch, by which the seals of an older layout are known.",
+    "Each split or merge raises the layout's epoch, which identifies the seals of older layouts.",
     at=_SEALED_LAYOUT,
     kind="splitting",
     by="script a35_two_splits_of_one_layout",
@@ -56,7 +56,7 @@ def epoch_stays(real: Real, layout: Layout, number: int, seal: Registration, *, 
 
 @fault(
     "A24, 8.12",
-    "A writer that meets a seal without a layout finishes it and goes on.",
+    "A writer that finds a seal which the layout does not show yet completes the layout and continues.",
     at=f"{_TOPICS}.finish_seals",
     within="metadata.write.coordinator:Coordinator._routed_on",
     kind="splitting",
@@ -67,7 +67,7 @@ def broken_off_seal_refuses_writers(real: Real, self: Topics) -> int:
 
 @fault(
     "8.13, A6",
-    "What was decided by one layout is done to that layout or not at all: two may believe that they lead.",
+    "A leader's decision is applied only to the layout that it was made for, since two processes may believe that they lead.",
     at=f"{_TOPICS}._seal",
     by=f"{_SCALING}::test_a_split_decided_by_another_epoch_is_refused",
     kind="splitting",
@@ -78,7 +78,7 @@ def stale_leader_acts(real: Real, self: Topics, name: TopicName, segment_ids: tu
 
 @fault(
     "3, A6",
-    "Whose record it is, leads, and nobody else while its session lasts.",
+    "Only the owner of the leader record leads, as long as its session lasts.",
     at="metadata.maintenance.leading:Leadership.leads",
     by=f"{_SCALING}::test_only_the_current_leader_scales",
 )
@@ -90,14 +90,14 @@ def everybody_leads(real: Real, self: Leadership) -> bool:
 # --- schemas --------------------------------------------------------------------------------------------------------
 
 
-@fault("4", "A schema that the compatibility mode refuses is not registered.", at="metadata.topics.schemas:TopicSchemas._check")
+@fault("4", "A schema that violates the compatibility mode is not registered.", at="metadata.topics.schemas:TopicSchemas._check")
 def schemas_are_not_judged(real: Real, self: TopicSchemas, topic: Topic, mode: Any, new: Any) -> None:
     return
 
 
 @fault(
     "4",
-    "Of two schemas registered at once the second one is judged by the first.",
+    "If two schemas are registered at the same time, the second one is checked against the first.",
     at="metadata.store.contract:MetadataStore.put",
     within="metadata.topics.schemas:TopicSchemas._change",
 )
@@ -109,7 +109,7 @@ def judged_by_what_was_there(
 
 @fault(
     "4",
-    "Values are read by the schema that they were written in.",
+    "Values are read with the schema version that they were written with.",
     at="metadata.topics.schemas:TopicSchemas.version",
     within="spark_txn_sink.plan:_plan_values",
     by="tests/spark_txn_source/test_values.py::test_values_are_read_by_the_version_they_were_written_in",

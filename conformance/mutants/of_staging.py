@@ -1,4 +1,4 @@
-"""Faults of staged rows: which of them a commit takes, and under which segments (protocol.md sections 2, 5 and 7)."""
+"""Faults of staged rows: the rows that a commit takes, and the segments that they belong to (protocol.md sections 2, 5 and 7)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COORDINATOR = "metadata.write.coordinator:Coordinator"
 
 @fault(
     "5, 8.5",
-    "Parts older than half the orphan age are refused: the orphan sweep may take them.",
+    "Parts older than half the orphan age are refused, since the orphan sweep may delete them.",
     at="metadata.write.write_set:refuse_old",
     within=f"{_COORDINATOR}._open",
     by="script late_commit_of_old_parts",
@@ -32,7 +32,7 @@ def old_parts_are_committed(real: Real, work: WriteSet, now_ms: int, settings: A
 
 @fault(
     "8.12",
-    "Who meets a seal that left its layout long ago is told that its parts are too old, not that its topic was deleted.",
+    "A writer that meets a seal whose segment left the layout long ago gets an error about old parts, not about a deleted topic.",
     at="metadata.write.write_set:refuse_old",
     within=(f"{_COORDINATOR}._routed_on", f"{_COORDINATOR}._sealed_below"),
     by="tests/metadata/maintenance/test_trimming.py::"
@@ -44,7 +44,7 @@ def who_slept_is_told_of_a_deletion(real: Real, work: WriteSet, now_ms: int, set
 
 @fault(
     "5, 8.5",
-    "A commit names no file that is gone: a clock that leapt and came back may have let a sweep take it.",
+    "A commit fails if one of its files is missing. A sweep may have deleted it while a clock was ahead.",
     at="metadata.write.write_set:refuse_missing",
     by="tests/metadata/write/test_parts_gone.py::test_files_that_a_sweep_took_while_the_clock_was_ahead_are_not_committed",
 )
@@ -54,7 +54,7 @@ def files_are_not_looked_at(real: Real, cluster: Any, app: str, parts: Any) -> N
 
 @fault(
     "staged parts of a failed attempt counted, 8.4",
-    "A commit takes the parts that the accepted attempts report, never what lies in a folder.",
+    "A commit takes the parts that the accepted task attempts report, and never lists a folder for parts.",
     at="spark_txn_sink.commit:commit",
     by="seed 0",
 )
@@ -73,7 +73,7 @@ def failed_attempts_count(
 
 @fault(
     "8.13",
-    "What was staged for a segment comes before what was staged for its children, so that each key's rows keep their order.",
+    "Rows staged for a segment precede rows staged for its children, so that the rows of each key keep their order.",
     at="metadata.write.rerouting:rerouted",
     by="tests/spark_txn_sink/test_key_order.py::test_rows_of_a_key_keep_their_order_over_any_splits_and_merges",
 )
@@ -89,7 +89,7 @@ def children_before_parents(
 
 @fault(
     "8.13",
-    "Rows of a split segment go to its children by their keys.",
+    "Rows of a split segment are routed to its children by their keys.",
     at="metadata.write.rerouting:rerouted",
     kind="splitting",
     by="seed 3",
@@ -105,7 +105,7 @@ def first_child_takes_all(
 
 @fault(
     "2, 8.4",
-    "A transaction commits what its own writes left, found by its token.",
+    "A transaction commits only the manifests with its own token.",
     at="metadata.write.staging_manifests:StagingArea.files",
     kind="moving",
     by="script together_abort",
@@ -116,7 +116,7 @@ def manifest_of_another_transaction(real: Real, self: Any) -> list[str]:
 
 @fault(
     "2, 8.5",
-    "What a write left that Spark gave up, perhaps to run it again, does not count.",
+    "The manifest of a write that Spark gave up, perhaps to repeat it, is not committed.",
     at="metadata.write.staging_manifests:counted",
     kind="moving",
     by="script together_runs_twice",
@@ -127,7 +127,7 @@ def given_up_write_counts(real: Real, paths: Sequence[str]) -> Any:
 
 @fault(
     "2, 8.5",
-    "A write that has begun and is not done keeps the rest from being committed.",
+    "A transaction cannot commit while one of its writes is unfinished.",
     at="metadata.write.staging_manifests:counted",
     kind="moving",
     by="script together_runs_twice",
@@ -138,7 +138,7 @@ def running_write_left_out(real: Real, paths: Sequence[str]) -> Any:
 
 @fault(
     "2, 8.4",
-    "An exception in the block leaves nothing.",
+    "An exception in a transaction's block commits nothing.",
     at="txnsegment.spark_transaction:SparkTransaction.__exit__",
     kind="moving",
     by="script together_abort",

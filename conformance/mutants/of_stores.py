@@ -20,7 +20,7 @@ _FULL = "tests/metadata/store/test_full_disk.py::"
 
 @fault(
     "index entry left after replace, 3",
-    "A put replaces the record's index entries.",
+    "A put replaces all index entries of its record.",
     at=f"{_STATE}._place",
     store="memory",
     by="store records/a-put-of-any-version-replaces-what-another-session-wrote",
@@ -35,7 +35,7 @@ def index_entry_left(real: Real, self: Any, record: Record, session: int) -> Non
 
 @fault(
     "A14, 3",
-    "An index scan is exact: 0_1 does not find 0_10.",
+    "An index scan matches whole values: a scan for 0_1 does not return 0_10.",
     at=f"{_STATE}.scan_index",
     store="memory",
     by="store indexes/index-ranges-are-exact",
@@ -46,7 +46,7 @@ def index_scan_by_prefix(real: Real, self: Any, index: str, first: str, last: st
 
 @fault(
     "an index range one too wide, A14, 3",
-    "A range of keys ends with its last key.",
+    "A scan of a key range ends with the last key of the range.",
     at=f"{_STATE}.keys",
     store="memory",
     by="store ranges/keys-are-exact-and-in-order",
@@ -59,7 +59,7 @@ def key_range_one_too_wide(real: Real, self: Any, within: KeyRange) -> list[Key]
 
 @fault(
     "version ignored, 8.1, 3",
-    "A put that expects a version looks at it.",
+    "A put with an expected version fails if the record has another version.",
     at="metadata.store.contract:expected_version",
     within=f"{_STATE}._apply",
     store="memory",
@@ -71,7 +71,7 @@ def version_ignored(real: Real, expect: Any) -> int | None:
 
 @fault(
     "8.3, 3",
-    "A number of a sequence is never used again, also after its record is deleted.",
+    "A sequence never allocates a number twice, even if the record of this number was deleted.",
     at=f"{_STATE}._append",
     store="memory",
     by="store sequences/numbers-begin-at-one-rise-and-are-never-used-again",
@@ -83,7 +83,7 @@ def number_used_again(real: Real, self: MemoryState, write: Append, undo: list[A
 
 @fault(
     "sequence as counter then record, 8.7, 3",
-    "A sequence append allocates its number and creates the record in one step.",
+    "A sequence append allocates its number and creates its record in one atomic step.",
     at="metadata.store.memory:MemoryStore.write",
     store="memory",
     by="store sequences/a-number-that-someone-chose-is-passed-over",
@@ -102,7 +102,7 @@ def _numbered(store: Any, write: Append) -> Put:
 
 @fault(
     "A30, the session changed between two reads of one decision",
-    "All reads of a view are of one session: SessionLost once it has ended.",
+    "All reads of a view use one session. They raise SessionLost once this session has ended.",
     at="metadata.store.memory:MemoryView._checked_state",
     store="memory",
     by="store sessions/a-closed-store-says-so",
@@ -117,7 +117,7 @@ def session_changes_between_reads(real: Real, self: Any) -> MemoryState:
 
 @fault(
     "3",
-    "A session's time does not go back because an answer took long.",
+    "A session's time never goes back, even if a reply was slow.",
     at="metadata.store.zookeeper_time:learned",
     by="tests/metadata/cluster/test_server_clocks.py::test_an_answer_that_took_long_does_not_set_the_time_back",
 )
@@ -129,7 +129,7 @@ def time_set_back_by_a_slow_answer(
 
 @fault(
     "the sync before acting on absence left out, A30, 3",
-    "A view's first reads see everything that was acknowledged before it, on whichever server.",
+    "The first reads of a view return every write acknowledged before them, whichever server answers.",
     at="metadata.store.zookeeper:ZooKeeperView._fly",
     by="tests/metadata/store/test_ensemble.py::test_a_view_on_a_lagging_server_shows_acknowledged_writes",
 )
@@ -143,7 +143,7 @@ def no_sync_before_reading(real: Real, self: Any, requests: Sequence[Any]) -> An
 
 @fault(
     "issue 13, 23",
-    "A sweep that finds the disk full uses the room that is kept for it.",
+    "A sweep on a full disk uses the space that is reserved for sweeps.",
     at="metadata.store.sqlite:SqliteStore.make_room",
     by=f"{_FULL}test_a_running_sweeper_still_deletes_once_the_disk_is_full",
 )

@@ -1,4 +1,4 @@
-"""Faults of sweepers: timing out, settling, folding, forgetting, deleting files (protocol.md section 7)."""
+"""Faults of sweepers: timeouts, settling, folding, expiring records, deleting files (protocol.md section 7)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COPIES = "tests/metadata/cluster/test_copied_clusters.py::"
 
 @fault(
     "A4, 8.10",
-    "A transaction past its deadline is aborted by whoever meets it.",
+    "Any process that meets a transaction past its deadline aborts it.",
     at="metadata.rules.transitions:expired",
     by="script a04_hanging_transaction_pins_nothing",
 )
@@ -45,7 +45,7 @@ def nobody_times_out(real: Real, header: Header, now_ms: int, allowance_ms: int)
 
 @fault(
     "A7, 8.4",
-    "What no header names is settled VOID: a replay shows it else.",
+    "A registration that its header does not name is settled as VOID. Otherwise a replay would show it.",
     at="metadata.rules.transitions:settled",
     by="script a07_replay_shows_nothing_aborted",
 )
@@ -55,7 +55,7 @@ def settle_all_committed(real: Real, verdict: Verdict) -> Settled:
 
 @fault(
     "7, A27",
-    "A registration is settled by CAS: who saw less loses.",
+    "A registration is settled by CAS, so a sweeper with an outdated view of it fails.",
     at=_NEW_PUT,
     within=f"{_SWEEPER}._settle_entry",
     by="script sweep_settle_late",
@@ -74,7 +74,7 @@ def fold_stops(real: Real, segment: str, watermark: int, log: Sequence[tuple[int
 
 @fault(
     "A5, 8.6",
-    "The watermark moves by CAS and never back.",
+    "The watermark moves by CAS and never goes back.",
     at=_NEW_PUT,
     within=f"{_FOLDING}._fold_segment",
     by="script a05_watermark_never_goes_back",
@@ -85,7 +85,7 @@ def watermark_without_cas(real: Real, _cls: type, key: Key, value: bytes, expect
 
 @fault(
     "model keep-tail, 8.6",
-    "The newest record of the log stays, so that the end of a listing bounds the cut.",
+    "The newest record of the log is kept, so that the end of a listing bounds the cut.",
     at=_MAY_DROP,
     by="script a01_late_commit_hits_no_successor",
 )
@@ -103,7 +103,7 @@ def keep_tail(
 
 @fault(
     "7, 8.5",
-    "A registration leaves the log once it is folded in all its segments, not in one.",
+    "A registration leaves the log only after it is folded in all of its segments.",
     at=_MAY_DROP,
     by="script a14_one_name_a_prefix_of_another",
 )
@@ -127,7 +127,7 @@ def seal_dropped_before_shown(real: Real, *arguments: Any, seal_shown: bool) -> 
 
 @fault(
     "A11",
-    "An aborted record stays until the watermark has passed it.",
+    "The record of an aborted transaction is kept until the watermark has passed it.",
     at="metadata.records.records:AbortedTxn.of",
     within=f"{_FOLDING}.collect_aborted",
     by="script a11_no_gap_while_recovering",
@@ -139,7 +139,7 @@ def aborted_record_pruned_early(real: Real, cls: type, record: Record) -> Any:
 
 @fault(
     "an index range one too wide, A14",
-    "Folding cleans the aborted records up to its watermark, and none above it.",
+    "Folding deletes the records of aborted transactions up to the watermark, and none above it.",
     at=f"{_FOLDING}._clean_behind",
     by="script sweep_fold_cleans_no_further",
 )
@@ -149,7 +149,7 @@ def aborted_range_one_too_wide(real: Real, self: Folding, view: View, segment: s
 
 @fault(
     "A13, 8.14",
-    "Events are deleted once the watermark has passed.",
+    "An event is deleted once the watermark has passed it.",
     at=f"{_FOLDING}._forget_events",
     by="script a13_nothing_grows_without_end",
 )
@@ -157,12 +157,12 @@ def events_are_kept(real: Real, self: Folding, view: View, segment: str) -> bool
     return True
 
 
-# --- forgetting -----------------------------------------------------------------------------------------------------
+# --- expiring records ------------------------------------------------------------------------------------------------
 
 
 @fault(
     "model settle-before-forget, A10",
-    "A header is forgotten only after its registration is settled.",
+    "A header is deleted only after its registration is settled.",
     at="metadata.log.live_log:unsettled",
     within=f"{_SWEEPER}.forget",
     by="script a10_committed_rows_outlive_their_header",
@@ -183,7 +183,10 @@ def raise_before_forget(real: Real, self: Sweeper, view: View, txn: str, header:
 
 @fault(
     "the application record raised after the header is forgotten, 8.8",
-    "lastCommitted is raised before the header is deleted, not after: in between a predecessor looks aborted.",
+    (
+        "lastCommitted is raised before the header is deleted. In the opposite order, a committed predecessor would look aborted "
+        "in between."
+    ),
     at=f"{_SWEEPER}._release_application",
     by="script random_application",
 )
@@ -203,7 +206,7 @@ def _named_early(real: Real, cluster: Cluster, markers: MarkerModel, view: View)
 
 @fault(
     "7, 8.5",
-    "The orphan sweep lists the files and takes the time first, then looks for what protects them.",
+    "The orphan sweep notes the time and lists the files first, and reads the records that protect files afterwards.",
     at=_ORPHANS,
     also={"metadata.maintenance.orphans:named_files": _named_early},
     by="script a19_no_row_is_skipped_at_the_edge",
@@ -218,7 +221,7 @@ def files_listed_last(real: Real, cluster: Cluster, markers: MarkerModel) -> Any
 
 @fault(
     "7, 8.5",
-    "What a snapshot lists is protected from the orphan sweep.",
+    "The orphan sweep keeps the files that an index snapshot lists.",
     at="ledgers.snapshot_changes:listed",
     within="metadata.maintenance.orphans:named_files",
     by="script a18_abort_after_unknown_commit_deletes_nothing",
@@ -229,7 +232,7 @@ def folded_parts_unprotected(real: Real, storage: Any, head: Any) -> Iterator[st
 
 @fault(
     "7, A18",
-    "The orphan sweep spares what a live staging manifest names.",
+    "The orphan sweep keeps the files that a live staging manifest lists.",
     at="metadata.write.staging_manifests:protected",
     kind="moving",
     by="script together_killed_before_it_opens",
@@ -240,7 +243,7 @@ def sweep_takes_staged_parts(real: Real, *arguments: Any) -> Iterator[str]:
 
 @fault(
     "issue 13, 18",
-    "An error that is none of ours ends neither a sweep nor the daemon.",
+    "An exception that is no TxnSegmentError ends neither a sweep nor the sweeper daemon.",
     at="metadata.common.failures:note",
     within="metadata.common.failures:contained",
     by=f"{_ERRORS}test_the_daemon_continues_past_an_unexpected_error_and_retries",
@@ -253,7 +256,7 @@ def foreign_errors_end_the_sweeper(real: Real, step: str, what: str, error: Exce
 
 @fault(
     "issue 13, 10",
-    "A sweep that was under way during a restore deletes nothing.",
+    "A sweep that was running during a restore deletes nothing.",
     at="metadata.cluster.cluster:Cluster.check_root",
     within="metadata.maintenance.deleting:Deleter._check",
     by=f"{_COPIES}test_a_sweep_running_during_a_restore_deletes_none_of_its_files",
@@ -264,7 +267,7 @@ def sweep_does_not_look_before_it_deletes(real: Real, self: Cluster) -> None:
 
 @fault(
     "8.11",
-    "The cursors of children, made before the layout shows them, are nobody's remains.",
+    "A sweep keeps the cursors of child segments, which are made before the layout lists these segments.",
     at="metadata.maintenance.remains:_left",
     by="tests/metadata/cursors/test_pending_ack.py::test_a_sweep_spares_the_cursors_of_children_that_no_layout_shows_yet",
     kind="splitting",

@@ -18,7 +18,7 @@ _TIMES = "tests/metadata/read/test_timestamps.py::"
 
 @fault(
     "6, 8.5",
-    "An end by publish time is not final while a transaction is open that may have taken a publish time before it.",
+    "An end by publish time is not final while an open transaction may have an earlier publish time.",
     at=f"{_OPEN}.holding",
     by=f"{_TIMES}test_a_timestamp_closes_beyond_the_clock_allowance",
 )
@@ -28,7 +28,7 @@ def open_transactions_hold_no_timestamp(real: Real, self: OpenTransactions, time
 
 @fault(
     "6, 8.5",
-    "Clocks differ: an end by publish time is final once no clock shows it any more.",
+    "Clocks differ. An end by publish time is final only after it has passed on every clock.",
     at=f"{_OPEN}.passes_in",
     by=f"{_TIMES}test_a_timestamp_closes_beyond_the_clock_allowance",
 )
@@ -38,7 +38,7 @@ def timestamp_without_allowance(real: Real, self: OpenTransactions, timestamp_ms
 
 @fault(
     "6, 8.5",
-    "An end by publish time is not final while a registration above the cut may belong before it.",
+    "An end by publish time is not final while a registration above the cut may have an earlier publish time.",
     at="metadata.rules.timestamps:end",
     by=f"{_TIMES}test_an_end_is_final_once_no_earlier_row_can_still_come",
 )
@@ -50,7 +50,7 @@ def undecided_rows_hold_no_timestamp(
 
 @fault(
     "6, 8.5",
-    "The open transactions are read before the log: one that has ended meanwhile is in the log.",
+    "Open transactions are read before the log, so that a transaction that ends in between is found in the log.",
     at="spark_txn_source.timestamps:final",
     by=f"{_TIMES}test_a_batch_beside_a_running_transaction_is_final_or_an_error",
 )
@@ -75,7 +75,7 @@ class _LogFirst:
 
 @fault(
     "6",
-    "A range by timestamps of which all rows were trimmed is DataLoss, and not empty.",
+    "A range by publish time whose rows were all trimmed raises DataLoss. It is not an empty read.",
     at="spark_txn_source.losses:within_trimmed",
     by="tests/spark_txn_source/test_persistent_source.py::test_a_range_of_timestamps_among_trimmed_rows_is_an_error",
 )
@@ -85,7 +85,7 @@ def timestamps_among_trimmed_rows(real: Real, found: LogRange, given: Any) -> Lo
 
 @fault(
     "8.5, A31",
-    "An offset of the lost history is refused: a read up to it would have fewer rows than the first time.",
+    "An offset of the lost history is refused, since a read up to it would have fewer rows than the first time.",
     at="metadata.cluster.cluster:check_not_lost",
     by="tests/metadata/backup/test_backups.py::test_offsets_of_the_lost_history_are_refused",
 )

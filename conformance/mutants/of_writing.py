@@ -1,4 +1,4 @@
-"""Faults of owners: opening, registering, deciding, aborting; which staged rows are committed (protocol.md section 5)."""
+"""Faults of owners: opening, registering, deciding, aborting; the staged rows that are committed (protocol.md section 5)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NEW_PUT = "metadata.store.contract:Put.__new__"
 
 @fault(
     "A6, 8.1",
-    "A header is decided by CAS: of a commit and an abort at once exactly one wins.",
+    "A header is decided by CAS. If a commit and an abort run at the same time, exactly one succeeds.",
     at=_PUT,
     within="metadata.log.ending:end",
     by="script a06_two_coordinators_commit_all_or_nothing",
@@ -47,7 +47,9 @@ def terminal_is_not_terminal(real: Real, header: Header, decision: State, **opti
     return real(header.model_copy(update={"state": State.OPEN}) if other else header, decision, **options)
 
 
-@fault("8.2", "Ending a transaction again the same way succeeds.", at=_END, by="script a06_two_coordinators_commit_all_or_nothing")
+@fault(
+    "8.2", "Ending a transaction again in the same way succeeds.", at=_END, by="script a06_two_coordinators_commit_all_or_nothing"
+)
 def ending_twice_is_an_error(real: Real, header: Header, decision: State, **options: Any) -> Any:
     if header.state is decision:
         raise TxnConflict("The transaction has ended.")
@@ -56,7 +58,7 @@ def ending_twice_is_an_error(real: Real, header: Header, decision: State, **opti
 
 @fault(
     "A1, 8.3",
-    "Blocks of transaction ids are taken by CAS: no id is used twice.",
+    "Blocks of transaction ids are allocated by CAS, so no id is used twice.",
     at=_PUT,
     within="metadata.write.txn_ids:TxnIds._take",
     kind="wide",
@@ -73,7 +75,7 @@ def txn_ids_used_twice(
 
 @fault(
     "model abort-predecessor, 8.8",
-    "An OPEN predecessor is aborted before a new attempt opens.",
+    "A new attempt aborts an OPEN predecessor before it opens its own transaction.",
     at=_OPENING,
     by="script a01_late_commit_hits_no_successor",
 )
@@ -84,7 +86,7 @@ def abort_predecessor(real: Real, app: Application, claim: Claim, predecessor: H
 
 @fault(
     "A6, 8.8",
-    "A new attempt takes the application record by CAS: of two drivers one wins.",
+    "A new attempt takes over the application record by CAS. If two drivers try at the same time, one succeeds.",
     at=_NEW_PUT,
     within=f"{_COORDINATOR}._begin",
     by="script a16_replayed_micro_batch_commits_once",
@@ -94,7 +96,7 @@ def application_without_cas(real: Real, _cls: type, key: Key, value: bytes, expe
 
 
 @fault(
-    "A16, 8.8", "A version that is committed already is skipped.", at=_OPENING, by="script a16_replayed_micro_batch_commits_once"
+    "A16, 8.8", "A version that is already committed is skipped.", at=_OPENING, by="script a16_replayed_micro_batch_commits_once"
 )
 def replay_commits_again(real: Real, app: Application, claim: Claim, predecessor: Header | Gone) -> Any:
     what, after = real(app, claim, predecessor)
@@ -113,7 +115,7 @@ def low_version_is_dropped(real: Real, claim: Claim, by: str | None) -> bool:
 
 @fault(
     "A17, 8.8",
-    "Only a COMMITTED predecessor raises lastCommitted: a version that was aborted is written again.",
+    "Only a COMMITTED predecessor raises lastCommitted. A version that was aborted is written again.",
     at=_OPENING,
     by="script a17_failed_batch_is_never_skipped",
 )
@@ -125,7 +127,7 @@ def failed_batch_is_skipped(real: Real, app: Application, claim: Claim, predeces
 
 @fault(
     "A34",
-    "An empty batch moves lastCommitted by the same CAS, so that a zombie cannot commit its version.",
+    "An empty batch raises lastCommitted by the same CAS, so that a zombie cannot commit its version.",
     at=f"{_COORDINATOR}._commit_empty",
     by="script a34_empty_batch_fences_zombies",
 )
@@ -135,7 +137,7 @@ def empty_batch_fences_nobody(real: Real, self: Coordinator, work: WriteSet, app
 
 @fault(
     "A36",
-    "A late abort ends only a header of its own attempt.",
+    "A late abort ends only the transaction of its own attempt.",
     at="metadata.rules.transitions:may_abort",
     by="script a36_late_abort_ends_no_successor",
 )
@@ -145,7 +147,7 @@ def late_abort_ends_the_successor(real: Real, header: Header, claim: Claim) -> A
 
 @fault(
     "A18, 8.5",
-    "An abort after an unknown commit deletes no file: they may be live.",
+    "An abort after a commit with unknown outcome deletes no file, since the files may be committed.",
     at="spark_txn_sink.commit:abort",
     kind="wide",
     by="seed 106",
@@ -163,7 +165,7 @@ def abort_deletes_files(real: Real, client: Client, plan: WritePlan, identity: A
 
 @fault(
     "5, 8.5",
-    "A lost reply to the deciding CAS is answered by reading, not taken for a success.",
+    "If the reply to the deciding CAS is lost, the owner reads the header. It does not assume success.",
     at="metadata.log.ending:end",
     within=f"{_COORDINATOR}._decide",
     by="script a01_late_commit_hits_no_successor",
@@ -180,7 +182,7 @@ def _any_number(real: Real, number: int, registration: Registration, header: Hea
 
 @fault(
     "model one-registration, A25, 8.9",
-    "One record covers all segments of a transaction: no prefix of the log holds half of one.",
+    "One record registers all segments of a transaction, so that no prefix of the log contains a part of a transaction.",
     at=f"{_COORDINATOR}._register",
     also={_RESOLVE: _any_number},
     by="script a25_crossing_order_moves_every_reader",
@@ -193,7 +195,7 @@ def one_registration(real: Real, self: Coordinator, opened: Any, work: WriteSet)
 
 @fault(
     "model atomic-append, 8.7, sequence as counter then record",
-    "Number and record of a registration come into being in one step: whoever sees n+1 sees n.",
+    "A registration gets its number and its record in one atomic step. A reader that sees n+1 also sees n.",
     at="metadata.store.contract:MetadataStore.append",
     within=f"{_COORDINATOR}._register",
     by="script a01_late_commit_hits_no_successor",
@@ -205,7 +207,7 @@ def atomic_append(real: Real, self: MetadataStore, prefix: paths.Prefix, value: 
 
 @fault(
     "model named-by-header, A26",
-    "Only the registration that the deciding CAS names counts: a second one, after a lost reply, is void.",
+    "Only the registration that the deciding CAS names counts. A second registration, made after a lost reply, is void.",
     at=_RESOLVE,
     by="script a26_lost_append_registers_once",
 )
@@ -215,7 +217,7 @@ def named_by_header(real: Real, number: int, registration: Registration, header:
 
 @fault(
     "model seal-check, 8.12",
-    "The owner looks for a seal below its registration before it decides.",
+    "The owner checks for a seal below its registration before it decides.",
     at=f"{_COORDINATOR}._sealed_below",
     by="script a24_a_seal_stalls_nobody",
 )
@@ -226,7 +228,7 @@ def seal_check(real: Real, self: Coordinator, entry: Entry, work: WriteSet) -> l
 
 @fault(
     "A24, 8.12",
-    "Who registered before a seal commits: only a seal below the registration closes its segment to it.",
+    "A seal above a registration does not prevent its commit. Only a seal below the registration does.",
     at="metadata.rules.transitions:sealed_at",
     within=f"{_COORDINATOR}._sealed_below",
     by="script check_finds_a_seal",
@@ -239,7 +241,7 @@ def seal_above_refuses(
 
 @fault(
     "8.12",
-    "The owner looks for a seal of each of its segments.",
+    "The owner checks each of its segments for a seal.",
     at=f"{_COORDINATOR}._sealed_below",
     kind="splitting",
     by="seed 12",
@@ -250,7 +252,7 @@ def one_segment_is_checked(real: Real, self: Coordinator, entry: Entry, work: Wr
 
 @fault(
     "seals looked up after the layout, 8.12",
-    "Seals are looked up in the log first, then in the layout: a seal leaves the log only after the layout shows it.",
+    "Seals are read from the log first and from the layout second, since a seal leaves the log only after the layout shows it.",
     at="metadata.log.live_log:LiveLog.list",
     within=f"{_COORDINATOR}._sealed_below",
     by="script a30_one_decision_one_session",
@@ -263,7 +265,7 @@ def layouts_before_seals(real: Real, self: LiveLog, view: View, *, again: Any, t
 
 @fault(
     "A12, time in the wrong unit",
-    "The allowance of deadlines is in milliseconds, as they are.",
+    "The allowance of deadlines is in milliseconds, as the deadlines are.",
     at="metadata.rules.transitions:expired",
     by="script a12_times_have_one_unit",
 )
