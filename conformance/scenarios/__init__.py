@@ -1,7 +1,9 @@
-"""Real processes that are really broken, on real stores, a real Spark and a real ensemble, and the check of what they left.
+"""Scenarios: real processes, stores, Spark and ZooKeeper ensembles that meet faults while they work, and the check of what they
+leave.
 
-Each way to do that is a scenario (`scenario`): set up, start, faults, check, figures. `faults` has the words of what is done to
-them. `python -m conformance.chaos` (`make chaos`) runs all, `python -m conformance --cluster` the one of `cluster`; the tests run
-a short form. No product code knows of it: processes are killed from outside (`forks`), or stop themselves between two calls to
-their metadata store (`crashing`). What clients were told and readers got goes to the history checker (`history`).
+Each scenario has the phases of `scenario`: setup, start, faults, check, figures. `faults` names the kinds of fault. `python -m
+conformance.chaos` (`make chaos`) runs all scenarios, `python -m conformance --cluster` runs the one in `cluster`, and the tests run
+short forms. No product code knows about scenarios: processes are killed from outside (`forks`) or stop themselves between two calls
+to their metadata store (`crashing`). The replies that clients got and the rows that readers got go to the history checker
+(`history`).
 """

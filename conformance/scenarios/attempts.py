@@ -29,7 +29,7 @@ STRAGGLING_SECONDS = 25
 
 
 class Troubled:
-    """The function that the rows pass through. Each attempt leaves a file `attempt-<partition>-<attempt>` in the folder."""
+    """A function that all rows pass through. Each task attempt creates a file `attempt-<partition>-<attempt>` in the folder."""
 
     def __init__(self, folder: Path, trouble: str) -> None:
         self._folder, self._trouble = str(folder), trouble
@@ -48,9 +48,10 @@ class Troubled:
 
 
 def two_hosts(folder: Path) -> str:
-    """Start a standalone master and a worker on each of two loopback addresses; the master's URL. They end with our session.
+    """Start a standalone master and one worker on each of two loopback addresses. Return the master's URL. The processes end with
+    this process's session.
 
-    Two addresses, because Spark never runs a speculative attempt on the host of the first one.
+    There are two addresses because Spark never runs a speculative attempt on the host of the first attempt.
     """
     home = Path(pyspark.__file__).parent
     (core,) = (home / "jars").glob("spark-core_*.jar")

@@ -1,7 +1,9 @@
-"""One party of `conformance.scenarios.clocks`, by its name: a writer, the stream, the consumer, or a sweeper. Its clock is off.
+"""One process of `conformance.scenarios.clocks`, selected by `--name`: a writer, the stream, the consumer, or a sweeper. Its clock
+is wrong by `--off` seconds.
 
-What it got, or how often it did its work, is in `FOLDER/NAME.json`, a line for each time. An error of ours is tried again, as
-Spark and the sweeping daemon do: on SQLite a clock that is ahead ends the others' sessions.
+`FOLDER/NAME.json` has one line for each piece of work: the rows that the process got, or a count. The process retries after an
+error of this product, as Spark and the sweeper daemon do: on SQLite, a process whose clock is ahead ends the sessions of other
+processes.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ T = TypeVar("T")
 Note = Callable[[list[Any]], None]
 TRIES = 2_000
 _CLOCK = SystemClock()
-"""Its sleep is a wait: libfaketime fails Python's `time.sleep` while it leaves the monotonic clock alone."""
+"""Its `sleep` waits on a lock. libfaketime breaks Python's `time.sleep` if the monotonic clock is not shifted."""
 
 
 def main() -> None:
@@ -63,7 +65,9 @@ def main() -> None:
 
 
 def _write(cluster: Cluster, topic: str, name: str, count: int, note: Note) -> None:
-    """Each version until it is committed: what others take for late they abort."""
+    """Retry each version until it is committed. A process whose clock is ahead aborts transactions that are not late by the
+    writer's clock.
+    """
     for version in range(count):
         rows = [{"key": f"{name}-{row}", "seq": row, "batch": version, "of": ROWS} for row in range(ROWS)]
         for tries in range(1, TRIES + 1):
@@ -120,12 +124,12 @@ def _messages(consumer: Consumer) -> list[Message]:
     try:
         return list(consumer.messages(timeout=0.1))
     except TxnSegmentError:
-        consumer.rewind()  # what it gave before the error comes again
+        consumer.rewind()  # the rows returned before the error are returned again
         raise
 
 
 def _sweep(cluster: Cluster, stop: Path, note: Note) -> None:
-    """Everything that a sweeper does, in each round. One last round begins after all was written."""
+    """Run all work of a sweeper in each round. The last round begins after all rows were written."""
     while True:
         last = stop.exists()
         for work in (cluster.sweep, lambda: upkeep(cluster.client), lambda: delete_orphans(cluster.client.cluster)):

@@ -1,9 +1,10 @@
-"""Writers, a stream, a consumer and sweepers in processes whose clocks are hours apart: nothing lost, doubled, torn, trimmed early.
+"""Writers, a stream, a consumer and sweepers run in processes whose clocks are hours apart. No row may be lost, doubled, torn or
+trimmed too early.
 
-Each party is a process of its own. Its clock is shifted by `cluster.clock_shim` (Python's `time`), which needs nothing that pip
-does not install; or, with `library`, by libfaketime, which shifts the wall clock of the libc.
-On SQLite the store's time is each process's own, so parties disagree about it: transactions are aborted that others take for late,
-and their writers try again. On ZooKeeper all go by the leader's clock.
+Each process has a clock of its own. `cluster.clock_shim` shifts Python's `time` without further packages. With `library`,
+libfaketime shifts the wall clock of the libc. On SQLite, each process uses its own clock as the store's time. A process whose clock
+is ahead then aborts transactions of others before their deadline, and the writers retry them. On ZooKeeper, all processes use the
+leader's clock.
 """
 
 from __future__ import annotations
@@ -30,15 +31,17 @@ HOUR = 3600
 WRITERS = {"w1": -HOUR, "w2": HOUR, "w3": 0}
 OTHERS = {"stream": HOUR, "consumer": -HOUR, "sweeper1": HOUR, "sweeper2": -HOUR}
 KEEP = timedelta(minutes=30)
-"""Less than any two clocks are apart: by a wrong clock every row is older than this at once."""
+"""The retention limit. It is less than the difference between any two clocks, so that one wrong clock would expire every row at
+once.
+"""
 SETTINGS = Settings(max_txn_timeout_ms=60_000, orphan_age_ms=1_200_000, grace_period_ms=1_200_000, header_retention_ms=60_000)
 ROWS = 4
 SUBSCRIPTION = "s"
 SECONDS = 240.0
 LIBFAKETIME = {
     "NO_FAKE_STAT": "1",
-    # The monotonic clock stays as it is. Without the third of these, the library takes the times until which the libc's threads
-    # wait, which are of that clock, for times of the wall clock: Python's threads, which take turns so, come to a crawl.
+    # The monotonic clock is not shifted. Without the third setting, the library treats deadlines of the libc's threads, which
+    # are on the monotonic clock, as times of the wall clock. Python's threads would then hardly ever run.
     "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     "DONT_FAKE_MONOTONIC": "1",
     "FAKETIME_FORCE_MONOTONIC_FIX": "0",
@@ -46,7 +49,7 @@ LIBFAKETIME = {
 
 
 def faketime() -> Path:
-    """The library. Raises ConfigurationError where it is not installed."""
+    """Return the path of libfaketime. Raises ConfigurationError where it is not installed."""
     for folder in ("/usr/lib", "/usr/local/lib", "/opt/homebrew/lib"):
         for found in sorted(Path(folder).glob("**/libfaketime.so.1")):
             return found
@@ -56,7 +59,7 @@ def faketime() -> Path:
 
 
 class Clocks(Scenario):
-    """So many transactions of each writer. `library`: shift the clocks by it."""
+    """Each writer commits `transactions` transactions. `library` is the path of libfaketime, if it shall shift the clocks."""
 
     meets = frozenset({Fault.SHIFT})
 

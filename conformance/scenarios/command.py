@@ -50,11 +50,11 @@ STORES = ("sqlite", "zookeeper")
 CLOCK_TRANSACTIONS = 200
 CLUSTER_FAULTS = 100
 CLUSTER = "cluster"
-"""The one that has servers of its own."""
+"""The scenario that starts servers of its own."""
 OLDER = ("points", "job", "migrate", CLUSTER)
-"""What there is for persistent topics alone."""
+"""The parts that can run with persistent topics only."""
 BEHIND_MS = 1000.0
-"""So far behind no reader may fall under load."""
+"""The largest lag that a reader may have under load, in milliseconds."""
 
 
 def say(text: str) -> None:
@@ -63,7 +63,7 @@ def say(text: str) -> None:
 
 @dataclass(frozen=True)
 class Stage:
-    """One store, and what the command line says. Each place and folder is used once."""
+    """One store, and the arguments of the command line. Each place and each folder is used once."""
 
     forks: Forks
     store: str
@@ -93,13 +93,15 @@ class Stage:
 
 
 def points(on: Stage) -> Iterator[Scenario]:
-    """Before and after each store call of a commit: killed, asleep, beside a twin, failing."""
+    """Crash points: before and after each store call of a commit, the process is killed, stopped, run beside a twin, or its call
+    fails.
+    """
     for domain, fault in itertools.product(on.domains, (Fault.KILL, Fault.STOP, Fault.TWIN, Fault.FAIL)):
         yield CommitPoints(on.forks, on.place(fault, domain), fault)
 
 
 def topics(on: Stage) -> Iterator[Scenario]:
-    """Transactions over four topics in two namespaces with acknowledgements: the same crash points, then random kills."""
+    """Transactions over four topics in two namespaces with acknowledgements: first the same crash points, then random kills."""
     for fault in (Fault.KILL, Fault.STOP, Fault.FAIL):
         whens = AROUND if fault is Fault.KILL else (When.AFTER,)  # after a call and before the next one the store is the same
         yield TopicsPoints(on.forks, on.place(f"topics-{fault}"), fault, whens)
@@ -107,7 +109,7 @@ def topics(on: Stage) -> Iterator[Scenario]:
 
 
 def job(on: Stage) -> Iterator[Scenario]:
-    """A real streaming job: random kills, a zombie, two drivers."""
+    """A real streaming job: random kills, a zombie driver, two drivers at once."""
     for domain in on.domains:
         kills = on.notes(f"{domain}-random-kills", made=False)
         yield RandomKills(on.forks, on.place("random-kills", domain), kills, on.rng, on.given.kills, say)
@@ -116,14 +118,14 @@ def job(on: Stage) -> Iterator[Scenario]:
 
 
 def splits(on: Stage) -> Iterator[Scenario]:
-    """Writers and readers of a topic that is split 4 -> 16 and merged back; all of them are killed and stopped."""
+    """Writers and readers of a topic that is split from 4 to 16 segments and merged back. All processes are killed and stopped."""
     seconds, kills = 2 * on.given.load_seconds, on.given.kills
     yield Splits(on.forks, on.place("splits"), on.notes("splits"), seconds=seconds, faults=kills, rng=on.rng)
 
 
 def migrate(on: Stage) -> Iterator[Scenario]:
-    """Persistent topics that migrate while others write, read, acknowledge and move their rows: by command under Spark jobs, under
-    random kills, and at each store call.
+    """Persistent topics migrate while other processes write, read, acknowledge and move their rows. The migration runs by command
+    under Spark jobs, then under random kills, then with a fault at each store call.
     """
     yield Refusals(on.forks, on.place("migrations-refused"))
     yield SparkMigration(on.forks, on.place("migrations-spark", PERSISTENT), on.notes("migrations-spark"))
@@ -149,7 +151,7 @@ def clocks(on: Stage) -> Iterator[Scenario]:
 PARTS: Mapping[str, Callable[[Stage], Iterator[Scenario]]] = {
     made.__name__: made for made in (points, topics, job, splits, migrate, load, clocks)
 }
-"""On each store."""
+"""The parts that run on each store."""
 
 
 def main() -> int:
@@ -169,7 +171,7 @@ def main() -> int:
     parser.set_defaults(faults=CLUSTER_FAULTS)
     given = parser.parse_args()
     if given.faketime:
-        faketime()  # missing, it is missed before anything has run
+        faketime()  # fail now if it is missing, before anything has run
     say(f"seed {given.seed}")
     signal.signal(signal.SIGTERM, _interrupt)
     parts = given.only or (OLDER if given.domain == PERSISTENT else (*PARTS, CLUSTER))
@@ -181,7 +183,7 @@ def main() -> int:
 
 
 def _on_stores(given: argparse.Namespace, parts: list[str]) -> list[str]:
-    """What was wrong with these parts on each store."""
+    """Run these parts on each store. Return what was wrong."""
     wrong: list[str] = []
     if not parts:
         return wrong
@@ -199,7 +201,7 @@ def _on_stores(given: argparse.Namespace, parts: list[str]) -> list[str]:
 
 
 def _on_a_cluster(given: argparse.Namespace) -> list[str]:
-    """What was wrong on a real cluster; what happens is printed while it happens."""
+    """Run the cluster scenario and print its progress. Return what was wrong."""
     began = time.monotonic()
     if given.logs is not None:
         given.logs.mkdir(parents=True, exist_ok=True)
@@ -221,5 +223,5 @@ def _on_a_cluster(given: argparse.Namespace) -> list[str]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """SIGTERM ends a run in good order: servers and processes that a scenario started end with it."""
+    """Handle SIGTERM: raise SystemExit, so that the servers and processes of the running scenario end with it."""
     raise SystemExit(128 + number)

@@ -1,7 +1,8 @@
-"""Every crash point of a commit: at each store call it is killed, stopped while a successor works, killed beside a twin, or failed.
+"""Crash points of a commit: at each store call the process is killed, stopped while a successor works, killed beside a twin, or its
+call fails.
 
-A case is a topic of its own: version 0 is committed, version 1 meets its fault at call k, then a new process does what Spark does
-after a restart, and everything is checked. Cases run until k lies beyond the last call of a commit.
+Each case has a topic of its own. Version 0 is committed. Version 1 meets its fault at call k. Then a new process does what Spark
+does after a restart, and all rows are checked. The cases cover every call of a commit.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ AROUND = (When.BEFORE, When.AFTER)
 
 
 class CommitPoints(CrashPoints):
-    """Those of one fault, in one cluster. The topics of the cases are of the namespace and domain of `cluster.topic`. `last`: stop
-    after this call.
+    """The crash points of one fault, in one cluster. The topics of the cases have the namespace and the domain of `cluster.topic`.
+    `last`: the last call that gets a case.
     """
 
     meets = frozenset({Fault.KILL, Fault.STOP, Fault.TWIN, Fault.FAIL})
@@ -50,7 +51,9 @@ class CommitPoints(CrashPoints):
                 place = then
 
     def _next(self) -> Place:
-        """The first topic of two, with version 0 in it; that of a later one is written by the case before it."""
+        """Make a topic with version 0 in it. Only the first two topics need this, since each case writes version 0 for the next
+        case.
+        """
         place = dataclasses.replace(self._cluster, topic=next(self._names))
         self._forks.call(write_version, place, 0)
         return place

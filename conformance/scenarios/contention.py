@@ -1,6 +1,6 @@
-"""Atomic reading under load: writers commit transactions over all segments as fast as they can while readers look on.
+"""Atomic reading under load: writers commit transactions over all segments as fast as they can while readers read.
 
-No read may see part of a transaction, and none may miss what was readable when it began (`missed`).
+No read may return a part of a transaction, and none may miss rows that were readable when it began (`missed`).
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from spark_txn_sink.staging import stage
 WRITERS = 8
 ROWS = 16
 POLL_SECONDS = 0.01
-"""How often Spark asks a stream for news while there are none (spark.sql.streaming.pollingDelay)."""
+"""The interval at which Spark asks an idle stream for new rows (spark.sql.streaming.pollingDelay)."""
 PAUSE_SECONDS = 0.01
-"""Between two plans of the batch reader, so that it does not take a whole core for itself."""
+"""The pause between two plans of the batch reader, so that it does not occupy a whole core."""
 WARM = 20
-"""Commits ahead of the load that a Spark query sees one by one, until its code is compiled."""
+"""The number of commits before the load that a Spark query reads one by one, until its code is compiled."""
 PER_WRITER = 1_000_000
-"""Numbers of batches that one writer has for itself."""
+"""The size of the range of batch numbers that each writer has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit of a writer: its registration's number, and when it began and returned (ms)."""
+    """One commit of a writer: the number of its registration, and the times (ms) when it began and returned."""
 
     number: int
     began_ms: float
@@ -56,7 +56,7 @@ class Commit:
     version: int = 0
 
     def events(self, topic: str) -> list[history.Event]:
-        """What the history says of it."""
+        """Return the commit as events of the history."""
         rows = tuple(history.Written(str(seq), key) for key, seq, _, _ in _rows(self.writer, self.version))
         name = f"writer-{self.writer}"
         call = f"{name}-{self.version}"
@@ -66,7 +66,9 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer that a reader got: when it asked (no sooner), when it had the answer, and up to which number it saw."""
+    """One answer to a reader: the earliest time at which the reader asked, the time when it had the answer, and the number up to
+    which it read.
+    """
 
     began_ms: float
     at_ms: float
@@ -75,7 +77,7 @@ class Answer:
 
 @dataclass
 class Watched:
-    """What one reader saw."""
+    """The answers of one reader."""
 
     answers: list[Answer] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -83,10 +85,11 @@ class Watched:
 
 
 def write_for(place: Place, writer: int, folder: Path) -> list[Commit]:
-    """Stage and commit one transaction after the other over all segments, from the file `START` on until there is `ENOUGH`.
+    """Stage and commit transactions over all segments, one after the other. The writer begins when the file `START` exists and ends
+    when `ENOUGH` exists.
 
-    The writers have a lower priority than the readers: eight of them on two cores would measure who gets a core, not who waits for
-    a decision.
+    Writers have a lower priority than readers. With eight equal writers on two cores, the run would measure the wait for a core,
+    not the wait for a decision.
     """
     lower_priority()
     plan = planned(place)
@@ -103,8 +106,8 @@ def write_for(place: Place, writer: int, folder: Path) -> list[Commit]:
 
 
 def warm_up(place: Place, writer: int, versions: range, seen: Path | None = None) -> list[Commit]:
-    """Commits ahead of the load, so that a Spark query has run its first micro-batches, the first of which costs it seconds. Each
-    waits until the last one stands in the file `seen`.
+    """Commit before the load, so that a Spark query has run its slow first micro-batches. Each commit waits until the file `seen`
+    shows a new micro-batch.
     """
     plan, mine = planned(place), client(open_cluster(place.url))
     done = []
@@ -143,13 +146,13 @@ def _commit(mine: Client, plan: WritePlan, writer: int, version: int) -> Commit:
 
 
 def _rows(writer: int, version: int) -> list[tuple[str, int, int, int]]:
-    """One transaction's rows. Keys are the writer's own, so that each key's rows have one written order."""
+    """Return the rows of one transaction. No other writer uses its keys, so that the rows of each key have one written order."""
     batch = writer * PER_WRITER + version
     return [(f"writer-{writer}-{seq % ROWS}", seq, batch, ROWS) for seq in range(batch * ROWS, (batch + 1) * ROWS)]
 
 
 def watch_buffer(place: Place, stop: Path) -> Watched:
-    """Batch reads, planned one after the other: the decision of every read, without its rows."""
+    """Plan batch reads one after the other, without reading their rows."""
     mine = client(open_cluster(place.url))
     name = str(topic_name(place.topic))
     seen = Watched()
@@ -168,7 +171,7 @@ def watch_buffer(place: Place, stop: Path) -> Watched:
 
 
 def torn(reading: Reading) -> list[str]:
-    """Registrations that one decision shows in some of their segments and not in others."""
+    """Return the registrations that a reading shows in some of their segments and not in others."""
     found = []
     by_name = {segment.name: segment for segment in reading.segments}
     shown = {name: {n for n, _ in segment.live} for name, segment in by_name.items()}
@@ -183,7 +186,7 @@ def torn(reading: Reading) -> list[str]:
 
 
 def watch_batches(place: Place, stop: Path) -> Watched:
-    """Batch reads with all their rows, one after the other."""
+    """Run batch reads one after the other, with all of their rows."""
     seen, noted = Watched(), Observation(str(topic_name(place.topic)))
     for _ in looks(stop):
         began = now()
@@ -195,7 +198,7 @@ def watch_batches(place: Place, stop: Path) -> Watched:
 
 
 def watch_stream(place: Place, stop: Path) -> Watched:
-    """One streaming read, as fast as it can, through to the end."""
+    """Run one streaming read without a pause between its micro-batches, until `stop` exists."""
     following = Following(place.url, place.topic)
     seen, noted = Watched(), Observation(str(topic_name(place.topic)))
     for _ in looks(stop):
@@ -210,8 +213,8 @@ def watch_stream(place: Place, stop: Path) -> Watched:
 
 
 def missed(commits: Sequence[Commit], answers: Sequence[Answer]) -> list[str]:
-    """The answers of one reader that are older than their question: a commit and all below it had returned when the reader asked,
-    and it did not see that far.
+    """Return the answers of one reader that lack rows that were readable when the reader asked: a commit, and all commits below it,
+    had returned, and the answer does not reach this commit.
     """
     ordered = sorted(commits, key=lambda c: c.number)
     readable = list(accumulate((c.returned_ms for c in ordered), max))
@@ -225,9 +228,9 @@ def missed(commits: Sequence[Commit], answers: Sequence[Answer]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """The longest that a reader missed something, taken just before each of its answers arrived, in ms.
+    """The longest time (ms) for which a reader lacked a transaction, measured just before each of its answers.
 
-    behind  since the transaction and all below it had been decided: what the reader itself is late by
+    behind  since the transaction and all below it were decided: the reader's own delay
     age     since the commit of the transaction began: what an observer sees, slow commits included (protocol.md, invariant 9)
     """
 
@@ -236,11 +239,11 @@ class Lag:
 
 
 def lag(commits: Sequence[Commit], answers: Sequence[Answer]) -> Lag:
-    """The lag of one reader."""
+    """Return the lag of one reader."""
     ordered = sorted(commits, key=lambda c: c.number)
     readable = list(accumulate((c.returned_ms for c in ordered), max))
     behind = age = 0.0
-    known = 0  # index of the first commit above what the reader has
+    known = 0  # index of the first commit that the reader lacks
     for before, after in pairwise(answers):
         while known < len(ordered) and ordered[known].number <= before.through:
             known += 1
@@ -251,7 +254,9 @@ def lag(commits: Sequence[Commit], answers: Sequence[Answer]) -> Lag:
 
 
 def _goes_on(query: Session, seen: Path) -> bool:
-    """Wait for a Spark streaming query's answers: the micro-batch that is under way was asked for before."""
+    """Wait for answers of a Spark streaming query. The micro-batch in progress does not count, since Spark asked for it earlier.
+    Return whether enough answers came.
+    """
     until, enough = time.monotonic() + ANSWER_SECONDS, _lines(seen) + 1 + ANSWERS
     while (few := _lines(seen) < enough) and query.running() and time.monotonic() < until:
         time.sleep(POLL_SECONDS)
@@ -259,7 +264,7 @@ def _goes_on(query: Session, seen: Path) -> bool:
 
 
 def followed(query: Session, folder: Path, topic: str) -> Watched:
-    """What a Spark streaming query has seen, once it has ended."""
+    """Wait until a Spark streaming query has ended. Return its answers."""
     seen = Watched()
     code = query.wait(300)
     query.kill()
@@ -271,7 +276,7 @@ def followed(query: Session, folder: Path, topic: str) -> Watched:
         assert isinstance(poll, history.Poll)
         through = max([through, *(row.position[0] for row in poll.rows)])
         seen.answers.append(Answer(before, poll.at, through))
-        before = poll.at  # a micro-batch is planned once the one before it is over
+        before = poll.at  # Spark plans a micro-batch after the previous one has ended
     return seen
 
 
@@ -279,10 +284,10 @@ READERS = {"buffer": watch_buffer, "batch": watch_batches, "stream": watch_strea
 
 
 class Load(Scenario):
-    """Writers and readers together for so many seconds, and until each reader has had answers enough that it asked for meanwhile.
+    """Writers and readers run together for `seconds`, and until each reader has had `ANSWERS` answers under load.
 
-    `folder` is for the files that start and stop them. `spark`: a real streaming query too. `behind_ms`: more is wrong of a reader
-    (None: as it may be). `lag`, `answers`: by reader.
+    `folder` is for the files that start and stop the processes. `spark`: also run a real streaming query. `behind_ms`: a larger lag
+    of a reader is an error (None: any lag is accepted).
     """
 
     name = "load"
@@ -324,7 +329,7 @@ class Load(Scenario):
         wait_until("ready", (*self._watching.values(), *self._writing), self._folder)
 
     def check(self) -> list[str]:
-        """Let them work for their time, and end; the readers' answers and the history."""
+        """Let the processes work for their time and end. Check the readers' answers and the history."""
         folder = self._folder
         (folder / START).touch()
         until = time.monotonic() + self._seconds
@@ -373,7 +378,7 @@ class Load(Scenario):
 
 
 def end_of_load(place: Place) -> tuple[list[str], list[history.Event]]:
-    """What is left undecided, and a read of everything."""
+    """Return what is still undecided, and a final read of all rows."""
     left, noted = unfinished(place), Observation(str(topic_name(place.topic)))
     began = now()
     noted.read(began, read_all(place.url, place.topic), final=True)

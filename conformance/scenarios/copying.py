@@ -19,7 +19,7 @@ from conformance.scenarios.job import session
 def copying(
     spark: SparkSession, url: str, source: str, target: str, subscription: str, checkpoint: Path, rows: int
 ) -> DataStreamWriter:
-    """The query, not started yet: micro-batches of so many rows."""
+    """Return the query, which is not started yet. Its micro-batches have `rows` rows."""
     given = (
         spark.readStream.format("txnsegment")
         .option("serviceUrl", url)

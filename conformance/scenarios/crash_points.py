@@ -1,7 +1,7 @@
-"""A fault at one store call of a process, and what its successor makes of it: the engine of every scenario with crash points.
+"""The base of every scenario with crash points: a process meets a fault at one store call, and its successor continues.
 
-A case is a process that meets its fault before or after call k; then a new one goes on, and everything is checked. Each scenario
-says what its processes do and how their successors go on.
+In each case, a process meets its fault before or after call k. Then a new process continues, and all rows are checked. Each
+scenario defines the work of its processes and of their successors.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from conformance.scenarios.forks import Child
 from conformance.scenarios.scenario import Scenario
 
 CONFLICTS = frozenset({"Fenced", "TxnConflict", "VersionConflict", "OutcomeUnknown"})
-"""What a zombie or a twin may be told. Each says that nothing of this attempt counts, or that running it again is safe."""
+"""The errors that a zombie or a twin may get. Each means that nothing of this attempt counts, or that it can safely be run again.
+"""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What happened at one crash point. `hit`: the process really got there. `wrong`: in words; empty if all is well."""
+    """The result of one crash point. `hit`: whether the process reached this point. `wrong`: what is wrong, in words; empty if all
+    is well.
+    """
 
     what: str
     hit: bool
@@ -31,8 +34,8 @@ class Case:
 
 @dataclass
 class Outcome:
-    """What one process reports. `error`: class of what it raised. `calls`: of the store, in order. `done`: how often it did its
-    work.
+    """The report of one process. `error`: the class of the error that it raised. `calls`: its store calls, in order. `done`: how
+    many pieces of work it completed.
     """
 
     error: str | None = None
@@ -42,7 +45,7 @@ class Outcome:
 
 
 def refused(who: str, told: Outcome, allowed: Collection[str] = ()) -> list[str]:
-    """Who lost may say so in these words only."""
+    """Return an error text unless the process succeeded or raised one of the `allowed` errors."""
     return [] if told.error is None or told.error in allowed else [f"{who} was told {told.error}: {told.message}"]
 
 
@@ -55,10 +58,12 @@ def meet(
     allowed: Collection[str] = CONFLICTS,
     failures: Collection[str] | None = None,
 ) -> tuple[bool, list[str]]:
-    """Wait for the victim's fault, then let its successor `go_on`: whether it was met, and what is wrong, in words.
+    """Wait for the victim's fault, then call `go_on`, the work of its successor. Return whether the fault happened, and what is
+    wrong, in words.
 
-    `crash` None: it kills itself by other means. `allowed`: errors that a zombie and a twin may be told; `failures`: those that the
-    victim may be told whose call failed (None: any). A stopped one is woken once its successor has gone on.
+    `crash` None: the victim kills itself by other means. `allowed`: the errors that a zombie and a twin may raise. `failures`: the
+    errors that a victim may raise whose store call failed (None: any). A stopped victim is resumed after its successor has
+    finished.
     """
     wrong: list[str] = []
     fault = Fault.KILL if crash is None else crash.fault
@@ -83,12 +88,12 @@ def meet(
 
 
 LONGEST_SECONDS = 240.0
-"""Of one process."""
+"""The longest time that one process may take."""
 
 
 class CrashPoints(Scenario):
-    """A scenario that is a series of cases. `reach`: the share of them that must be met (one process may make more calls than
-    another).
+    """A scenario that is a series of cases. `reach`: the least share of cases whose fault must happen. It is below 1 where one
+    process may make more calls than another.
     """
 
     reach = 0.0
@@ -98,7 +103,7 @@ class CrashPoints(Scenario):
 
     @abstractmethod
     def cases(self) -> Iterator[Case]:
-        """One after the other."""
+        """Run the cases one after the other."""
 
     def faults(self) -> None:
         self.all += self.cases()

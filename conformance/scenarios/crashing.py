@@ -15,11 +15,11 @@ from conformance.scenarios.faults import Fault
 from metadata.common.errors import Unavailable, UnknownOutcome
 
 CALLS = READS | {"write", "skip"}
-"""The calls that have crash points."""
+"""The kinds of store calls that have crash points."""
 
 
 class When(Enum):
-    """BEFORE: the call is never sent. AFTER: it is done, but nobody learns its answer."""
+    """BEFORE: the call is never sent. AFTER: the call is done, but its reply is lost."""
 
     BEFORE = "before"
     AFTER = "after"
@@ -27,10 +27,10 @@ class When(Enum):
 
 @dataclass(frozen=True)
 class Crash:
-    """What happens before or after call number `call`, counted from 1, of those whose names begin with `of`.
+    """A fault before or after call number `call`. Calls are counted from 1, among those whose names begin with `of`.
 
-    KILL and STOP are signals of the process to itself. FAIL: the call raises; `Unavailable` before it, and after it what a lost
-    reply gives: `UnknownOutcome` for a write, `Unavailable` for a read.
+    With KILL and STOP, the process sends itself a signal. With FAIL, the call raises: before the call `Unavailable`; after it the
+    error of a lost reply, which is `UnknownOutcome` for a write and `Unavailable` for a read.
     """
 
     call: int

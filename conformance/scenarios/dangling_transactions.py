@@ -1,4 +1,4 @@
-"""Transactions that have written, and that nobody ends: what a migration may find in its way, and a reader before it."""
+"""Transactions that have written rows and whose owners never end them. A migration, and a reader before it, may meet them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from txnsegment.transaction import Transaction
 from txnsegment.transactions import TransactionDescription
 
 LATE_SECONDS = 60.0
-"""Beyond its deadline what is swept has ended, on a machine that is busy with other things, too."""
+"""The time after its deadline within which a sweep must have ended a transaction, even on a busy machine."""
 PAUSE_SECONDS = 0.05
 
 
 class _LeftOpen(Transaction):
-    """Appends like a transaction; `commit` writes what was appended, in a transaction of the older model that is left open."""
+    """A transaction whose `commit` appends its rows in a marker-based transaction that stays open."""
 
     def __init__(self, cluster: Cluster, timeout_ms: int) -> None:
         super().__init__(cluster.client, app=None, version=None, timeout_ms=timeout_ms)
 
     def commit(self) -> Committed:
-        """Its `txn_id` is the one that is open."""
+        """Return a result whose `txn_id` is that of the open transaction."""
         if self._committed is None:
             parts = {persistent_name(name): found for name, found in self._parts().items()}
             coordinator = self._client.instream.coordinator
@@ -43,7 +43,7 @@ class _LeftOpen(Transaction):
 
 
 def open_in(cluster: Cluster, topic: str, key: str, name: str, timeout_ms: int | None = None) -> str:
-    """Write a row in a transaction that is open from then on, until its timeout (None: the cluster's): its id."""
+    """Write one row in a transaction that stays open until its timeout (None: the cluster's). Return its id."""
     with _LeftOpen(cluster, cluster.client.cluster.settings.txn_timeout_ms if timeout_ms is None else timeout_ms) as transaction:
         transaction.append(topic, pa.table({"key": [key], "id": [name]}))
         txn = transaction.commit().txn_id
@@ -52,7 +52,7 @@ def open_in(cluster: Cluster, topic: str, key: str, name: str, timeout_ms: int |
 
 
 def leave_behind(url: str, topic: str) -> None:
-    """A transaction that was aborted, and one whose owner is gone and that is open: its deadline ends it."""
+    """Leave an aborted transaction, and an open one whose owner is gone. The open one ends at its deadline."""
     with connect(url) as cluster:
         for abort in (True, False):
             txn = open_in(cluster, topic, "nobody", "nobody.0")
@@ -61,8 +61,8 @@ def leave_behind(url: str, topic: str) -> None:
 
 
 def die_registered(url: str, topics: Sequence[str]) -> None:
-    """Be killed between the registration of a transaction over all of these topic:// and its claims, op records and decision: no
-    reader gets beyond it before its deadline, and nobody who goes on with the work meets anything that makes him wait for that.
+    """Be killed after the registration of a transaction over these topic:// topics, before its claims, op records and decision. No
+    reader can pass the registration before the deadline, and no later writer waits for it.
     """
     client, _ = crashing_client(url, Crash(1, When.AFTER, of=f"write Append {paths.LOG.path}"))
     with Transaction(client, app=None, version=None, timeout_ms=client.cluster.settings.txn_timeout_ms) as transaction:
@@ -72,8 +72,8 @@ def die_registered(url: str, topics: Sequence[str]) -> None:
 
 
 def wait_for_deadlines(url: str, late_seconds: float = LATE_SECONDS) -> list[str]:
-    """Sweep until everything that is OPEN now has ended: what a killed party left, at its deadline. What is wrong, in words: what
-    was passed over, and what is still OPEN so long after the cluster's timeout and its allowance.
+    """Sweep until every transaction that is OPEN now has ended. Return what is wrong, in words: the transactions that a successor
+    left OPEN, and those still OPEN after the cluster's timeout, its allowance and `late_seconds`.
     """
     with connect(url) as cluster:
         settings = cluster.client.cluster.settings
@@ -93,10 +93,11 @@ def _open_ids(cluster: Cluster) -> set[str]:
 
 
 def passed_over(cluster: Cluster) -> list[str]:
-    """Transactions over topic:// that are OPEN although their application has gone on: who took over has to end them first
-    (protocol.md section 5, step 2). Header and record are opened together, so the one is read before the other and after it.
+    """Return the topic:// transactions that are OPEN although their application has a later attempt. A successor has to end its
+    predecessor first (protocol.md section 5, step 2). A header and its application record are written together, so the headers are
+    read before and after the record.
 
-    Of persistent:// topics nothing is said: who takes over there may have looked before the other attempt began.
+    Persistent topics are not checked: there, a successor may have looked before the other attempt began.
     """
     before = [txn for txn in cluster.transactions.list(State.OPEN) if txn.app is not None and isinstance(txn.state, State)]
     gone_on = {txn.id: app for txn in before if (app := _application(cluster, txn)) is not None and _gone_on(app, txn)}

@@ -43,7 +43,7 @@ SCHEMA = StructType(
 )
 
 EAGER = Settings(fold_after_registrations=1, fold_after_ms=1, header_retention_ms=0)
-"""Every commit settles, folds and forgets at once: all of section 7 falls into the crash points."""
+"""Every commit settles, folds and expires at once, so that crash points cover all of section 7."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,14 @@ class Place:
 
 
 def make(place: Place, settings: Settings = EAGER) -> None:
-    """Make the cluster."""
+    """Create the cluster."""
     open_cluster(place.url, ledgers=place.ledgers, settings=settings).close()
 
 
 def crashing_client(url: str, crash: Crash | None) -> tuple[Client, Crashing]:
-    """A client whose store counts calls and may crash, and whose aftermath runs at once, so that its calls are counted too."""
+    """Return a client whose store counts calls and may crash. Its post-commit work runs at once, so that its calls are counted,
+    too.
+    """
     real = open_cluster(url)
     crashing = Crashing(crash)
 
@@ -79,7 +81,7 @@ def planned(place: Place) -> WritePlan:
 
 
 def staged(plan: WritePlan, version: int, query: str) -> list[Staged]:
-    """The parts of one batch, by two tasks with keys of their own, as Spark's accepted attempts leave them."""
+    """Stage the parts of one batch as two accepted Spark task attempts would. Each task has keys of its own."""
     found = []
     for task in range(2):
         message = stage(plan, [batch_of([r for r in written(version) if (r[1] % KEYS) % 2 == task])])
@@ -95,7 +97,7 @@ def batch_of(rows: Sequence[tuple[str, int, int, int]]) -> pa.RecordBatch:
 
 
 def write_version(place: Place, version: int, crash: Crash | None = None) -> Outcome:
-    """Stage a batch and commit it as Spark would, `abort` after a failing commit included."""
+    """Stage a batch and commit it as Spark would. If the commit fails, abort it, as Spark does."""
     plan = planned(place)
     messages = staged(plan, version, QUERY)
     client, store = crashing_client(place.url, crash)
@@ -111,9 +113,10 @@ def write_version(place: Place, version: int, crash: Crash | None = None) -> Out
 
 
 def restart(place: Place, versions: Sequence[int], then: Place | None = None) -> list[str]:
-    """What Spark does after a crash: look, run the last version again, then the next ones, and check all after each.
+    """Do what Spark does after a crash: run the last version again, then the next versions. Read before and after. Return what is
+    wrong, in words.
 
-    `then`: the next case's topic, whose version 0 is written in the same process. What is wrong, in words.
+    `then`: the next case's topic. This process also writes version 0 there.
     """
     before = read_all(place.url, place.topic)
     found = partial(before)
@@ -130,12 +133,12 @@ def restart(place: Place, versions: Sequence[int], then: Place | None = None) ->
 
 
 def end(place: Place, batches: int) -> list[str]:
-    """Sweep, then say what is wrong: rows, or anything that is left open, unsettled or uncollected."""
+    """Sweep. Return what is wrong with the rows, and what is still open, unsettled or not deleted."""
     return unfinished(place) + complete(read_all(place.url, place.topic), batches)
 
 
 def unfinished(place: Place) -> list[str]:
-    """What one sweep leaves open, unsettled or uncollected."""
+    """Return what one sweep leaves open, unsettled or undeleted."""
     client, _ = crashing_client(place.url, None)
     if is_persistent(place.topic):
         found = _unfinished_in_stream(client, persistent_name(place.topic))
@@ -154,7 +157,7 @@ def unfinished(place: Place) -> list[str]:
 
 
 def _unfinished_in_stream(client: Client, name: PersistentName) -> list[str]:
-    """The same of a persistent topic."""
+    """Return what one sweep of a persistent topic leaves undecided."""
     client.instream.sweeper.sweep()
     found = [f"still {txn.state}: {txn.least}" for txn in client.instream.coordinator.log.live()]
     return found + [f"ongoing in {name}: {txn}" for txn in client.instream.buffer.read(name).ongoing]

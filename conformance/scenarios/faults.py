@@ -1,7 +1,7 @@
-"""What the scenarios do to processes, connections, disks and clocks: one word for each, whoever is struck and by what means.
+"""The faults of all scenarios, which strike processes, connections, disks and clocks. Each fault has one name.
 
-A plan, a crash point and a random kill all say what they do in these words. `tests/conformance/chaos/test_scenarios.py` holds that
-every one of them is met by a scenario.
+Plans, crash points and random kills all use these names. `tests/conformance/chaos/test_scenarios.py` checks that a scenario meets
+each of them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from enum import StrEnum
 
 
 class Fault(StrEnum):
-    """KILL: SIGKILL. STOP: SIGSTOP, and SIGCONT some time later; if a successor has taken over meanwhile, the one that wakes is a
-    zombie. TWIN: another process does the same at the same time. FAIL: a call to the store raises, sent or not.
+    """KILL: SIGKILL. STOP: SIGSTOP, and SIGCONT later; a process that is resumed after a successor has taken over is a zombie.
+    TWIN: another process does the same work at the same time. FAIL: a store call raises, whether it was sent or not.
 
-    Of connections: CUT (closed, and open again at once), REFUSE (not open again for a while), DELAY (each way), LOSE_REPLY (the
-    request is done), EXPIRE (silence until the session is over). Of the disk FILL, of a clock SHIFT.
+    Faults of connections: CUT (closed, and open again at once), REFUSE (not open again for a while), DELAY (in each direction),
+    LOSE_REPLY (the request is done), EXPIRE (no traffic until the session has expired). FILL: the disk is full. SHIFT: a clock
+    jumps.
     """
 
     KILL = "kill"

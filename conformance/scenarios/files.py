@@ -20,5 +20,7 @@ def add_batches(folder: Path, first: int, count: int) -> None:
 
 
 def streamed(spark: SparkSession, folder: Path) -> DataFrame:
-    """The batches in order, each a micro-batch. One task reads it; two write it, each of them keys of its own in their order."""
+    """Read the batches in order, one per micro-batch. One task reads a batch and two tasks write it. Each writing task has keys of
+    its own and keeps their order.
+    """
     return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder)).repartition(2, "key")

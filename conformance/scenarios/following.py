@@ -1,4 +1,4 @@
-"""A Spark streaming query that others look on with: how it is started beside a scenario, and what it has noted (`follower`)."""
+"""A Spark streaming query that runs beside a scenario: how it is started, and the micro-batches that it recorded (`follower`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def follow(place: Place, folder: Path, stop: Path) -> Session:
 
 
 def polls(file: Path, topic: str) -> list[Poll]:
-    """The micro-batches that `conformance.scenarios.follower` has noted whole."""
+    """Return the micro-batches that `conformance.scenarios.follower` recorded completely."""
     topics, found = (str(any_topic_name(topic)),), list[Poll]()
     for line in file.read_text().split("\n")[:-1]:
         noted = json.loads(line)

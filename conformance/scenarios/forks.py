@@ -1,6 +1,6 @@
-"""Children of one clean process, cheap enough for hundreds: a tenth of a second each instead of three.
+"""Child processes forked from one clean process. A child starts in a tenth of a second instead of three seconds.
 
-The clean process has imported everything and holds no thread and no connection, so that forking it is safe.
+The clean process has imported everything and has no threads and no connections, so that forking it is safe.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PRELOAD = [
 
 
 class Forks:
-    """Starts children."""
+    """Starts child processes."""
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
@@ -51,7 +51,7 @@ class Forks:
         return Child(process, ours)
 
     def call(self, target: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of `target(*arguments)` in a new process. Raises Died if that was killed or raised."""
+        """Return the result of `target(*arguments)` in a new process. Raises Died if the process was killed or raised."""
         return self.start(target, *arguments).result()
 
 
@@ -60,7 +60,7 @@ class Died(Failed):
 
 
 class Killed(Died):
-    """It was a SIGKILL that ended it."""
+    """A child was ended by SIGKILL."""
 
 
 class Child:
@@ -75,7 +75,7 @@ class Child:
         return self._process.pid
 
     def result(self, seconds: float = 120.0) -> Any:
-        """Wait for it. Raises Died (killed, or raised: then with its traceback)."""
+        """Wait for the process and return its result. Raises Died if the process was killed or raised (then with its traceback)."""
         try:
             if not self._pipe.poll(seconds):
                 self._process.kill()
@@ -93,7 +93,7 @@ class Child:
         return value
 
     def killed(self) -> bool:
-        """Wait for it; whether it was killed (and did not end by itself). Raises Died if it raised."""
+        """Wait for the process. Return whether it was killed; False if it ended by itself. Raises Died if it raised."""
         try:
             self.result()
         except Killed:
@@ -101,11 +101,11 @@ class Child:
         return False
 
     def ended(self, seconds: float) -> bool:
-        """Whether it ends within so many seconds."""
+        """Return whether the process ends within this time."""
         return self._pipe.poll(seconds)
 
     def stopped(self, seconds: float = 60.0) -> bool:
-        """Wait until it has stopped itself (True) or ended (False)."""
+        """Wait until the process has stopped itself (True) or ended (False)."""
         deadline = time.monotonic() + seconds
         stat = Path(f"/proc/{self.pid}/stat")
         while self._process.is_alive() and not self._pipe.poll(0.005):
@@ -120,24 +120,24 @@ class Child:
         return False
 
     def stop(self) -> None:
-        """End it by SIGKILL if it still runs."""
+        """Kill the process if it still runs."""
         if self._process.is_alive():
             self._process.kill()
         self._process.join()
 
     def send(self, number: int) -> bool:
-        """Send it a signal; False: it has ended, and its number may be somebody else's by now."""
+        """Send a signal to the process. Return False if the process has ended: its pid may belong to another process by now."""
         if not self._process.is_alive():
             return False
         try:
             os.kill(self.pid, number)
-        except ProcessLookupError:  # it ended just now
+        except ProcessLookupError:  # the process ended just now
             return False
         return True
 
 
 class Struck(Enum):
-    """What became of a fault. MISSED: nothing, since the child had come to its end before."""
+    """The effect of a fault. MISSED: none, since the child had already ended."""
 
     KILLED = auto()
     STOPPED = auto()
@@ -153,8 +153,8 @@ def strike(
     kill: float = 0.75,
     longest: float = 1.0,
 ) -> Struck:
-    """Kill one child with probability `kill` and start it again, or stop it for at most `longest` seconds. One that has ended by
-    itself is started again. Raises Died if it had raised: that must not be lost with the process.
+    """Kill one child with probability `kill` and start it again; otherwise stop it for at most `longest` seconds. A child that has
+    ended by itself is started again. Raises Died if that child had raised, so that its error is not lost.
     """
     child = running[name]
     if rng.random() < kill:
@@ -172,7 +172,7 @@ def strike(
 
 
 class Storm:
-    """Children that are struck at random and begun again. `kills`, `stops`: how often."""
+    """Children that are struck at random and started again. `kills`, `stops`: how often."""
 
     def __init__(self) -> None:
         self.running: dict[str, Child] = {}
@@ -193,7 +193,7 @@ class Storm:
         return hit
 
     def end(self, names: Iterable[str], seconds: float) -> None:
-        """Wait until they have ended by themselves. Raises Died."""
+        """Wait until these children have ended by themselves. Raises Died."""
         for name in names:
             self.running.pop(name).result(seconds)
 
@@ -203,7 +203,7 @@ class Storm:
 
 
 def _report(pipe: Connection, target: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """In the child: run the target and send back what it gives, or its traceback."""
+    """Run the target in the child. Send back its result, or its traceback."""
     try:
         value = target(*arguments)
     except BaseException:

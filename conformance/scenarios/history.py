@@ -1,8 +1,8 @@
-"""The chaos runs' histories: what their writers write, and how what their readers got is put to the history checker.
+"""The histories of chaos runs: the rows that writers write, and the recording of what readers got for the history checker.
 
-The input is made so that every row says where it belongs: `batch` (the transaction that wrote it), `of` (rows of that batch),
-`seq` (its place among all rows, and its name), `key` (rows of one key are written in the order of `seq`). Times are
-`time.monotonic()` in milliseconds, which all processes of a machine share.
+Every row identifies its place: `batch` (the transaction that wrote it), `of` (the number of rows of that batch), `seq` (its place
+among all rows, and its name), `key` (rows of one key are written in the order of `seq`). Times are `time.monotonic()` in
+milliseconds, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Row:
 
 
 def now() -> float:
-    """The time of an event."""
+    """Return the time of an event, in milliseconds."""
     return time.monotonic() * 1000
 
 
 def written(batch: int) -> list[tuple[str, int, int, int]]:
-    """The (key, seq, batch, of) of one batch, in written order; several rows for each key."""
+    """Return the (key, seq, batch, of) of one batch's rows, in written order. Each key has several rows."""
     first = batch * ROWS
     return [(f"key-{seq % KEYS}", seq, batch, ROWS) for seq in range(first, first + ROWS)]
 
@@ -51,13 +51,13 @@ def written(batch: int) -> list[tuple[str, int, int, int]]:
 
 
 def commit(at: float, batch: int, topic: str) -> Commit:
-    """From now on the job may commit this batch, as the version of the same number."""
+    """Return the event that the job may commit this batch from now on. The batch is the version of the same number."""
     rows = tuple(Written(str(seq), key) for key, seq, _, _ in written(batch))
     return Commit(at, f"batch-{batch}", "job", APPLICATION, topic, batch, rows, "query", None, True)
 
 
 def committed(at: float, batch: int) -> Told:
-    """Somebody was told by now that the batch counts."""
+    """Return the event that a client knows at this time that the batch is committed."""
     return Told(at, f"batch-{batch}", "committed")
 
 
@@ -66,7 +66,9 @@ def seen(rows: Iterable[Row]) -> tuple[events.Row, ...]:
 
 
 class Observation:
-    """What readers beside a job noted, in order: whole reads of a topic (only what is new), and one stream's micro-batches."""
+    """The reads of readers beside a job, in order: whole reads of a topic (only the rows that are new), and the micro-batches of
+    one stream.
+    """
 
     def __init__(self, topic: str) -> None:
         self.events: list[Event] = []
@@ -81,7 +83,7 @@ class Observation:
         self._before = whole
 
     def poll(self, began: float, start: int, end: int, rows: Sequence[Row], *, stream: str = "stream") -> None:
-        """One round of a stream without limits: where its next micro-batch ends, and that micro-batch if it has one."""
+        """Record one round of a stream without limits: the end of its next micro-batch, and the micro-batch if there is one."""
         at = now()
         self.events.append(Plan(at, began, stream, self._topics, start, end, end, log=self._log))
         if end > start or rows:
@@ -92,7 +94,9 @@ class Observation:
 
 
 def judged(histories: Iterable[Iterable[Event]], file: Path | None = None) -> list[str]:
-    """Everything that the checker finds in one history of several recorders; written to `file` first."""
+    """Merge the histories of several recorders and return all findings of the checker. The merged history is first written to
+    `file`.
+    """
     history = merge([[Start(0, "conformance.chaos")], *histories])
     if file is not None:
         write(file, history)
@@ -105,13 +109,15 @@ TOPIC = "topic://public/default/chaos"
 
 
 def _rows_in(topic: str, rows: Iterable[Row]) -> tuple[events.Row, ...]:
-    """The rows as of one topic, whatever its name: what is looked at here is one topic alone."""
+    """Return the rows with the segments of this topic, whatever the real topic's name. The checks below look at one topic only."""
     prefix = "segment://" + topic.removeprefix("topic://") + "/"
     return tuple(r._replace(segment=prefix + r.segment.rpartition("/")[2]) for r in seen(rows))
 
 
 def _job(told: int, begun: int) -> list[Event]:
-    """A job that has told `told` batches, one after the other, and has begun `begun`."""
+    """Return the events of a job that began `begun` batches, one after the other, and that knows of `told` of them that they are
+    committed.
+    """
     history: list[Event] = []
     for batch in range(begun):
         history.append(commit(2 * batch, batch, TOPIC))
@@ -121,7 +127,7 @@ def _job(told: int, begun: int) -> list[Event]:
 
 
 def complete(rows: Sequence[Row], batches: int) -> list[str]:
-    """Everything that is wrong with a read after the end of a job of so many batches."""
+    """Return everything that is wrong with a read after the end of a job of `batches` batches."""
     end = 2 * batches
     return judged(
         [_job(batches, batches), [Read(end + 2, end + 1, "reader", (TOPIC,), _rows_in(TOPIC, rows), final=True, ordered=False)]]
@@ -129,12 +135,12 @@ def complete(rows: Sequence[Row], batches: int) -> list[str]:
 
 
 def partial(rows: Sequence[Row]) -> list[str]:
-    """Everything that is wrong with one read in between, of a job that commits one batch after the other."""
+    """Return everything that is wrong with one read during a job that commits one batch after the other."""
     return vanished(rows, rows)
 
 
 def vanished(before: Sequence[Row], after: Sequence[Row]) -> list[str]:
-    """Everything that is wrong with two reads, one after the other."""
+    """Return everything that is wrong with two reads, one after the other."""
     begun = max((r.batch for r in (*before, *after)), default=-1) + 1
     told = max((r.batch for r in before), default=0)
     reads = [
@@ -145,7 +151,7 @@ def vanished(before: Sequence[Row], after: Sequence[Row]) -> list[str]:
 
 
 def streamed(micro_batches: Sequence[Sequence[Row]]) -> list[str]:
-    """Everything that is wrong with the micro-batches of one streaming reader, in the order in which it got them."""
+    """Return everything that is wrong with the micro-batches of one streaming reader, given in the order in which it got them."""
     begun = max((r.batch for rows in micro_batches for r in rows), default=-1) + 1
     polls = [
         Poll(2 * begun + 2 * i + 2, 2 * begun + 2 * i + 1, "stream", i, (TOPIC,), _rows_in(TOPIC, rows), ordered=False)

@@ -34,7 +34,7 @@ def settings(folder: Path, master: str = "local[2]") -> SparkSession.Builder:
 
 
 def session(folder: Path) -> SparkSession:
-    """The session of one of our drivers."""
+    """Return the session of one of the suite's drivers."""
     made: SparkSession = settings(folder).getOrCreate()
     made.sparkContext.setLogLevel("ERROR")
     return made

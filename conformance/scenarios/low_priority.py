@@ -1,4 +1,6 @@
-"""A load at low priority leaves most of the processor to the readers beside it: else those show who gets a core, not who waits."""
+"""Low priority for a load, so that most of the processor is left to the readers beside it. Otherwise the readers' lag would measure
+the wait for a core.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,16 @@ import time
 from pathlib import Path
 
 _NICE = 15
-"""A thirtieth of the weight, not less: who holds a lock of the store must get on, or the readers wait for him all the same."""
+"""A thirtieth of the normal weight. A lower one would delay a process that holds a lock of the store, and all readers with it."""
 _AUTOGROUP = Path("/proc/self/autogroup")
 _SECONDS = 60.0
-"""For hundreds of processes that ask at once."""
+"""Enough for hundreds of processes that ask at the same time."""
 
 
 def lower_priority() -> None:
-    """Let the other processes go first. Linux may schedule sessions against each other (sched_autogroup), and niceness then counts
-    only within one: such a process needs a session of its own, whose niceness is set apart. Raises BlockingIOError if the kernel
-    refuses that for a minute.
+    """Lower the priority of this process. Linux may schedule sessions against each other (sched_autogroup). Niceness then counts
+    only within a session, so the process gets a session of its own and sets the session's niceness. Raises BlockingIOError if the
+    kernel refuses that for a minute.
     """
     os.nice(_NICE)
     if _AUTOGROUP.exists():
@@ -26,7 +28,7 @@ def lower_priority() -> None:
             try:
                 _AUTOGROUP.write_text(str(_NICE))
                 return
-            except BlockingIOError:  # of all processes without CAP_SYS_ADMIN the kernel hears one in 100 ms (sched/autogroup.c)
+            except BlockingIOError:  # the kernel accepts one unprivileged write in 100 ms (sched/autogroup.c)
                 if time.monotonic() > until:
                     raise
             time.sleep(0.05)

@@ -1,4 +1,5 @@
-"""The check of a migration's workload: its history, judged by the history checker, and that the migration met work on both sides.
+"""The check of a migration's workload: the history checker judges its history, and the workload must have rows from before and
+after the migration.
 
 PURE: no I/O, no clock.
 """
@@ -15,7 +16,7 @@ from metadata.records.names import is_persistent
 
 @dataclass(frozen=True)
 class Cast:
-    """Who was at work, and on which topics, by their old names. `successors`: the new name of each."""
+    """The parties of a workload and their topics, by their old names. `successors`: the new name of each topic."""
 
     successors: Mapping[str, str]
     writers: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -27,15 +28,15 @@ class Cast:
 
 
 def checked(cast: Cast, histories: Iterable[Sequence[Event]], final: Sequence[Read]) -> list[str]:
-    """Everything that is wrong. `final`: last reads of each topic, by the old name and by the new one."""
+    """Return everything that is wrong. `final`: last reads of each topic, by the old name and by the new one."""
     recorded = list(histories)
     successors = [Successor(0, old, new) for old, new in cast.successors.items()]
     return [*judged([*recorded, final, successors]), *missed(cast, recorded, final)]
 
 
 def missed(cast: Cast, histories: Iterable[Sequence[Event]], final: Sequence[Read]) -> list[str]:
-    """What the workload was to do and did not: that all is well says little then. Who writes has rows on both sides of the
-    migration, and who acknowledges came to an end.
+    """Return the work that the workload should have done and did not. Each writer needs rows from before and after the migration,
+    and each consumer must have finished. Without that, a correct history proves little.
     """
     rows = {topic: read.rows for read in final for topic in read.topics}
     wrote = [(who, topic) for who, topics in cast.writers.items() for topic in topics] + list(cast.senders.items())

@@ -1,4 +1,6 @@
-"""Rounds of persistent topics that migrate under load, while all parties, and who migrates, are killed and stopped at random."""
+"""Rounds of persistent topics that migrate under load, while the workload's processes and the migrating process are killed and
+stopped at random.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,16 @@ from conformance.scenarios.scenario import Scenario
 
 KILLS_A_ROUND = 6
 WRITING = ("writer", "spanning", "sender")
-"""Who writes rows of its own."""
+"""The parties that write rows of their own."""
 BETWEEN_SECONDS = (0.05, 0.5)
 
 
 class MigrationStorm(Scenario):
-    """Rounds of three topics in two namespaces, which migrate while all parties, and who migrates, are killed and stopped.
+    """Rounds of three topics in two namespaces, which migrate while the workload's processes and the migrating process are killed
+    and stopped.
 
-    The first kill of each round is of who migrates, between the first of its topics and the last. A round with anything wrong is
-    the last one.
+    The first kill of each round strikes the migrating process in the second of its three topics. A round with an error is the last
+    one.
     """
 
     name = "migrations, random kills"
@@ -43,7 +46,7 @@ class MigrationStorm(Scenario):
         self._forks, self._place, self._folder, self._kills, self._rng = forks, place, folder, kills, rng
         self._wrong: list[str] = []
         self.count: Counter[str] = Counter()
-        """Of everything that was done and met; `slowest_ms`: of a migration."""
+        """Counts of work done and faults met; `slowest_ms` is the time of the slowest migration."""
 
     def setup(self) -> None:
         self._forks.call(make, self._place, SETTINGS)
@@ -97,7 +100,7 @@ class _Round:
         self.count: Counter[str] = Counter()
 
     def begin(self) -> None:
-        """Everybody works."""
+        """Start all parties and wait until each has done some work."""
         self.scene.begin()
         self._forks.call(prepare, self._place.url, list(self._cast.successors), ["consumer", "mover"])
         cast = self._cast
@@ -115,7 +118,7 @@ class _Round:
         self._storm.start(name, partial(self._forks.start, party, self.scene, name, *arguments))
 
     def strike(self, kills: int) -> None:
-        """Who migrates is killed midway; then everybody is struck at random until it has migrated all."""
+        """Kill the migrating process midway. Then strike processes at random, and wait until all topics have migrated."""
         storm, rng = self._storm, self._rng
         hows = [rng.choice((None, WAIT_SECONDS)) for _ in self._cast.successors]
         migrates = (list(self._cast.successors.items()), 1 + self._number % 3, hows)
@@ -133,17 +136,17 @@ class _Round:
         storm.end(["migrator"], LAST_SECONDS)
 
     def end(self) -> list[str]:
-        """Everybody does more, and ends; what is wrong."""
+        """Let the writers do more work, then let all parties end. Return what is wrong."""
         storm, place = self._storm, self._place
         self.scene.wait_for_work([*WRITING, *self._cast.movers], storm.running.values(), more=2)
-        nobody = self.scene.history("nobody")  # until its transaction has ended, no reader need get beyond it
+        nobody = self.scene.history("nobody")  # no reader needs to pass its transaction before that has ended
         rows = tuple(Written("nobody.0", "nobody", topic) for topic in self._cast.successors)
         nobody.add(Commit(now(), "nobody", "nobody", "nobody", "", 0, rows))
         registered = self._forks.start(die_registered, place.url, list(self._cast.successors))
         self.count["kills"] += expect_kill(registered, "who registered a transaction", self._wrong)
         self.scene.end_work()
         storm.end(WRITING, LAST_SECONDS)
-        # Else who reads takes the row before what is open for the last.
+        # Readers must not end before this: they would take the row before an open transaction for the last row.
         self._wrong += self._forks.call(wait_for_deadlines, place.url)
         nobody.add(Told(now(), "nobody", "failed"))
         nobody.close()

@@ -1,9 +1,11 @@
-"""The workload of a migration: who writes, reads, acknowledges and moves rows of `persistent://` topics that become `topic://`.
+"""The workload of a migration: parties that write, read, acknowledge and move rows of `persistent://` topics that become
+`topic://`.
 
-Each party records what it asked, was told and got, in a history that outlives its processes, so that it may be killed at any moment
-and another one goes on for it. Nobody is told of a migration: all name the topics by their old names to the end.
+Each party records its requests, the replies and the rows that it got in a history that outlives its processes. It may be killed at
+any moment, and another process continues its work. No party is informed of a migration: all parties use the old names of the topics
+throughout.
 
-A row is `id` = `<who>.<seq>`; the rows of a key are written in the order of `seq`.
+The `id` of a row is `<party>.<seq>`; the rows of a key are written in the order of `seq`.
 """
 
 from __future__ import annotations
@@ -30,19 +32,21 @@ from txnsegment.messages import Batch
 from txnsegment.topics import PersistentDescription
 
 ROWS, KEYS = 6, 3
-"""Of each writer: rows of a transaction, and keys of its own."""
+"""The rows of each transaction, and the keys that only one writer uses."""
 SCHEMA = "key string, id string"
 WORK = ('"said":"committed"', '"event":"poll"', '"event":"read"')
-"""What stands in the line of an event that is a piece of work done."""
+"""The texts in the line of an event by which it counts as a piece of completed work."""
 WORK_SECONDS = 120.0
 PAUSE_SECONDS = 0.02
 IDLE_SECONDS = 0.3
-"""How long a consumer waits for more before it looks whether all is done."""
+"""How long a consumer waits for more rows before it checks whether all work is done."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What the parties have in common. `working` and `reading` exist until those who write and those who read are to end."""
+    """The shared state of the parties. The file `working` exists until the writers shall end, and `reading` until the readers shall
+    end.
+    """
 
     url: str
     folder: Path
@@ -64,7 +68,9 @@ class Scene:
         return (self.folder / "reading").exists()
 
     def done(self, who: str) -> int:
-        """How many pieces of its work a party has recorded so far: whole lines of a file that it may be writing at this moment."""
+        """Return how many pieces of work a party has recorded so far. Only complete lines count, since the party may be writing to
+        the file.
+        """
         file = self.folder / f"{who}.jsonl"
         lines = file.read_text().split("\n")[:-1] if file.exists() else []
         return sum(any(word in line for word in WORK) for line in lines)
@@ -76,9 +82,10 @@ class Scene:
         (self.folder / "reading").unlink(missing_ok=True)
 
     def wait_for_work(self, names: Iterable[str], children: Collection[Child], more: int = 1) -> None:
-        """Until each of these parties has recorded so many pieces of its work since now: with 2, one that it began after now.
+        """Wait until each of these parties has recorded `more` further pieces of work. With 2, at least one of them began after
+        this call.
 
-        Raises Died if one of the children, who do that work, ends, or if it takes more than `WORK_SECONDS`.
+        Raises Died if one of the children, which do this work, ends, or if the work takes more than `WORK_SECONDS`.
         """
         wanted = {name: self.done(name) + more for name in names}
         until = time.monotonic() + WORK_SECONDS
@@ -92,7 +99,7 @@ class Scene:
 
 
 def rows_of(who: str, numbers: Iterable[int]) -> list[tuple[str, str]]:
-    """(key, id), in written order."""
+    """Return (key, id) of the rows, in written order."""
     return [(f"{who}-{n % KEYS}", f"{who}.{n}") for n in numbers]
 
 
@@ -109,9 +116,11 @@ def _told(history: Resumed, call: str, error: TxnSegmentError | None = None, *, 
 
 
 def write_on(scene: Scene, who: str, topics: Sequence[str]) -> None:
-    """One transaction over all the topics after the other, each a version; the first one again that nobody was told of.
+    """Run one transaction over all topics after the other. Each is a version. A new process repeats the first version without a
+    reply.
 
-    What a migration aborts (`--force`) is run again, and so is what spans a topic that was migrated and one that is about to.
+    A transaction is run again if a migration aborts it (`--force`), or if it spans a migrated topic and one that has not migrated
+    yet.
     """
     history = scene.history(who)
     version = sum(isinstance(event, Told) and event.said == "committed" for event in history.before)
@@ -139,13 +148,13 @@ def write_on(scene: Scene, who: str, topics: Sequence[str]) -> None:
 
 
 def _expected(error: TxnConflict | OptionError, *, several: bool) -> None:
-    """Raise it if it is an OptionError that a migration of one topic out of several does not explain."""
+    """Raise the error if it is an OptionError that the migration of one topic out of several does not explain."""
     if isinstance(error, OptionError) and not (several and "never spans both" in str(error)):
         raise error
 
 
 def send_on(scene: Scene, who: str, topic: str) -> None:
-    """Plain messages, and transactions of a row each once the topic takes no more of them. Each try is a row of its own."""
+    """Send plain messages. Once the topic accepts no more of them, send one row per transaction. Each try has a row of its own."""
     history = scene.history(who)
     tried = sum(isinstance(event, Commit) for event in history.before)
     with connect(scene.url) as cluster:
@@ -158,7 +167,7 @@ def send_on(scene: Scene, who: str, topic: str) -> None:
                 _told(history, name)
             except (TopicSealed, TxnConflict) as error:
                 _told(history, name, error, said="failed")
-            except OptionError as error:  # it was migrated between the look and the producer
+            except OptionError as error:  # the topic was migrated after the check
                 if "in transactions alone" not in str(error):
                     raise
                 _told(history, name, error, said="failed")
@@ -167,7 +176,7 @@ def send_on(scene: Scene, who: str, topic: str) -> None:
 
 
 def _migrates(cluster: Cluster, topic: str) -> bool:
-    """Whether a persistent topic goes on, or soon will, as a topic://."""
+    """Return whether a persistent topic has migrated to a topic://, or soon will."""
     described = cluster.topics.describe(topic)
     assert isinstance(described, PersistentDescription)
     return described.migrated_to is not None
@@ -177,7 +186,7 @@ def _migrates(cluster: Cluster, topic: str) -> bool:
 
 
 class Life:
-    """One life of a consumer: what it is given is recorded before anything is done with it."""
+    """The consumer in one process. It records the rows that it gets before it does anything with them."""
 
     def __init__(self, history: Resumed, who: str, topics: Sequence[str]) -> None:
         self._history, self._who, self._topics = history, who, tuple(topics)
@@ -202,7 +211,7 @@ class Life:
 
 
 def acknowledge_on(scene: Scene, who: str, topics: Sequence[str]) -> None:
-    """Deliver rows, acknowledge them, until nothing is left."""
+    """Deliver rows and acknowledge them, until nothing is left."""
     history = scene.history(who)
     life = Life(history, who, topics)
     with connect(scene.url) as cluster, cluster.consumer(list(topics), who) as consumer:
@@ -217,9 +226,9 @@ def acknowledge_on(scene: Scene, who: str, topics: Sequence[str]) -> None:
 
 
 def move_on(scene: Scene, who: str, source: str, target: str) -> None:
-    """Take what a subscription has still to get, and write it to another topic with its acknowledgement: one transaction.
+    """Move the unacknowledged rows of a subscription to another topic. One transaction writes the rows and acknowledges them.
 
-    Whoever is killed leaves claims behind, until they are past their deadline: an AckConflict is a reason to begin anew.
+    A killed mover leaves claims until its transaction's deadline. After an AckConflict, the mover therefore starts again.
     """
     history = scene.history(who)
     with connect(scene.url) as cluster:
@@ -233,8 +242,8 @@ def move_on(scene: Scene, who: str, source: str, target: str) -> None:
 
 
 def _move(cluster: Cluster, history: Resumed, who: str, source: str, target: str) -> bool:
-    """Move what is there, each batch in a transaction; whether anything was. A batch is a version of its own to the history: it is
-    to be moved once, whoever tries.
+    """Move the rows that are available, each batch in one transaction. Return whether any were moved. In the history, each batch is
+    a version of its own, since it must be moved once, whichever process tries.
     """
     moved, life = False, Life(history, who, [source])
     with cluster.consumer(source, who) as consumer:
@@ -262,7 +271,9 @@ def _move(cluster: Cluster, history: Resumed, who: str, source: str, target: str
 
 
 def stream_on(scene: Scene, who: str, topics: Sequence[str], limit: int | None = None) -> None:
-    """Micro-batch by micro-batch, until all is done: then all topics are migrated, and it stands somewhere in the common log."""
+    """Read micro-batch by micro-batch, until all work is done. By then all topics have migrated, and the stream's position is in
+    the cluster's log.
+    """
     history, asked = scene.history(who), 0.0
 
     def over() -> bool:
@@ -283,7 +294,7 @@ def stream_on(scene: Scene, who: str, topics: Sequence[str], limit: int | None =
 
 
 def look_on(scene: Scene, who: str, topics: Sequence[str]) -> None:
-    """Whole reads, one after the other, until all is done."""
+    """Read all rows again and again, until all work is done."""
     history = scene.history(who)
     before: Read | None = None
     last = False
@@ -299,8 +310,8 @@ def look_on(scene: Scene, who: str, topics: Sequence[str]) -> None:
 
 
 def migrate_on(scene: Scene, who: str, topics: Sequence[tuple[str, str]], segments: int, how: Sequence[float | None]) -> None:
-    """Migrate one topic after the other: it waits so many SECONDS for what is open there, or (None) aborts it. How many ms each
-    took is noted.
+    """Migrate the topics one after the other. For each topic, the migration waits that many SECONDS for open transactions, or
+    (None) aborts them. The file `<party>-ms` records how long each one took.
     """
     with connect(scene.url) as cluster:
         for (name, to), wait in zip(topics, how, strict=True):

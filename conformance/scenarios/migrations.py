@@ -1,7 +1,8 @@
-"""Migrations of persistent topics under load: killed, put to sleep, doubled and failed at every store call.
+"""Migrations of persistent topics under load. At every store call, the migrating process is killed, stopped, run beside a twin, or
+its call fails.
 
-While a topic migrates others write to it (transactions, plain messages), read it, acknowledge its rows and move them
-(`migration_workload`). Everything here runs in processes of its own (`forks`); `migration_checker` takes what they recorded.
+While a topic migrates, other parties write to it (transactions, plain messages), read it, acknowledge its rows and move them
+(`migration_workload`). All parties run in processes of their own (`forks`). `migration_checker` judges their histories.
 """
 
 from __future__ import annotations
@@ -35,24 +36,24 @@ from txnsegment import connect
 SETTINGS = Settings(
     txn_timeout_ms=3_000, deadline_allowance_ms=200, fold_after_registrations=16, fold_after_ms=1_000, header_retention_ms=5_000
 )
-"""What a killed mover has claimed is free again after three seconds."""
+"""The claims of a killed mover end after three seconds."""
 WAIT_SECONDS = 60.0
 LAST_SECONDS = 240.0
 FAILURES = {"Unavailable", "UnknownOutcome", "OutcomeUnknown"}
-"""What a migration may be told whose store call failed."""
+"""The errors that a migration may raise whose store call failed."""
 FAULTS = (Fault.KILL, Fault.STOP, Fault.FAIL, Fault.TWIN)
 WAYS = (None, WAIT_SECONDS)
-"""A migration aborts what is open, or waits for it so many seconds."""
+"""A migration aborts open transactions (None), or waits for them for this many seconds."""
 WRITING = ("writer", "sender")
 PARTIES = (*WRITING, "consumer", "stream")
-"""Who is at work on a topic that migrates."""
+"""The parties that work on a migrating topic."""
 
 
 # --- the parts that run in processes of their own -----------------------------------------------------------------------
 
 
 def prepare(url: str, topics: Sequence[str], subscriptions: Sequence[str]) -> None:
-    """Make the topics and on each of them the subscriptions."""
+    """Create the topics, each with these subscriptions."""
     with connect(url) as cluster:
         for topic in topics:
             cluster.topics.create(topic, schema=SCHEMA)
@@ -61,7 +62,7 @@ def prepare(url: str, topics: Sequence[str], subscriptions: Sequence[str]) -> No
 
 
 def migrate(url: str, name: str, to: str, segments: int, wait: float | None, crash: Crash | None = None) -> Outcome:
-    """As `txnsegment topics migrate`: it waits so many SECONDS for what is open, or (None) aborts it."""
+    """Do what `txnsegment topics migrate` does. The migration waits `wait` SECONDS for open transactions, or (None) aborts them."""
     client, store = crashing_client(url, crash)
     done = Outcome(calls=store.calls)
     try:
@@ -76,7 +77,9 @@ def migrate(url: str, name: str, to: str, segments: int, wait: float | None, cra
 
 
 def at_work(scene: Scene, topic: str) -> list[str]:
-    """Everybody at once on one topic, in threads of one process; tracebacks of who failed. Who reads ends after who writes."""
+    """Run all parties on one topic, in threads of one process. The readers end after the writers. Return the tracebacks of the
+    parties that failed.
+    """
     wrong: list[str] = []
 
     def run(party: Callable[[], None]) -> None:
@@ -84,7 +87,7 @@ def at_work(scene: Scene, topic: str) -> list[str]:
             party()
         except Exception:
             wrong.append(traceback.format_exc(limit=-4, chain=False))
-            scene.end_work()  # whoever waits for work is to hear of it
+            scene.end_work()  # the process that waits for work then fails
             scene.end_reading()
 
     writing = (partial(parties.write_on, scene, "writer", [topic]), partial(parties.send_on, scene, "sender", topic))
@@ -104,7 +107,7 @@ def at_work(scene: Scene, topic: str) -> list[str]:
 
 
 def judge(place: Place, folder: Path, cast: Cast) -> list[str]:
-    """Sweep, read everything by the old names and the new ones, judge it with what the parties recorded."""
+    """Sweep, read all rows by the old and the new names, and judge these reads together with the histories of the parties."""
     found: list[str] = []
     names = [name for pair in cast.successors.items() for name in pair]
     for name in names:
@@ -114,8 +117,9 @@ def judge(place: Place, folder: Path, cast: Cast) -> list[str]:
 
 
 def die_midway(scene: Scene, who: str, topics: Sequence[tuple[str, str]], segments: int, how: Sequence[float | None]) -> None:
-    """As `migration_workload.migrate_on`, but be killed in the second topic: right after the first entry that it appends to a log,
-    its SEAL or the end of a transaction that is in its way. Raises Died, with what it was told, if it comes to its end.
+    """Do what `migration_workload.migrate_on` does, but be killed in the second topic, right after the first entry appended to a
+    log. This entry is the SEAL, or the end of an open transaction. Raises Died with the result if the migration ends without a
+    kill.
     """
     parties.migrate_on(scene, who, topics[:1], segments, how[:1])
     told = migrate(scene.url, *topics[1], segments, how[1], Crash(1, When.AFTER, of="write Append"))
@@ -126,12 +130,12 @@ def die_midway(scene: Scene, who: str, topics: Sequence[tuple[str, str]], segmen
 
 
 class MigrationPoints(CrashPoints):
-    """A topic for each store call of a migration (or each `every`-th), with everybody at work on it: the migration meets its fault
-    after it (before the next one the store is the same), and another one goes on. `twins`: that one runs beside it from the
-    beginning.
+    """Crash points of a migration: each store call (or each `every`-th) has a case, with a topic of its own and all parties at work
+    on it. The migration meets its fault after the call, and a second migration continues. There is no fault before a call, since
+    the store is then the same as after the previous one. With TWIN, the second migration runs at the same time.
 
-    All of it twice: by a migration that aborts what is open, and by one that waits for it; the first case of each has no fault, and
-    counts the calls. In a cluster of its own, which is made here.
+    All cases run for a migration that aborts open transactions, and again for one that waits for them. The first case of each has
+    no fault and counts the calls. The scenario creates a cluster of its own.
     """
 
     meets = frozenset({Fault.KILL, Fault.STOP, Fault.FAIL, Fault.TWIN})
@@ -160,7 +164,9 @@ class MigrationPoints(CrashPoints):
 
 
 class _Migrating:
-    """One topic that migrates with everybody at work on it. It aborts what is open there (`wait` None), or waits for it."""
+    """One topic that migrates with all parties at work on it. The migration aborts open transactions (`wait` None), or waits for
+    them.
+    """
 
     def __init__(self, forks: Forks, place: Place, folder: Path, wait: float | None, number: int) -> None:
         way = f"{'aborts' if wait is None else 'waits'}{number}"
@@ -176,7 +182,7 @@ class _Migrating:
         self._started.append(self._others)
         try:
             self._scene.wait_for_work(PARTIES, [self._others])
-            if self._wait is None and self._number % 4 < 2:  # nobody waits for it in vain: who aborts takes it, too
+            if self._wait is None and self._number % 4 < 2:  # only a migration that aborts meets these transactions
                 self._forks.call(leave_behind, self._place.url, self._name)
         except BaseException:
             self.__exit__()
@@ -200,7 +206,7 @@ class _Migrating:
         return refused("the successor", self.migrate())
 
     def checked(self, what: str, wrong: list[str], *, hit: bool) -> Case:
-        """Let everybody do more, and end; what is there and what they recorded."""
+        """Let the parties do more work and end. Judge the rows and the parties' histories."""
         self._scene.wait_for_work(WRITING, [self._others], more=2)
         self._scene.end_work()
         wrong = wrong + self._others.result(LAST_SECONDS)
@@ -219,7 +225,9 @@ class _Migrating:
 
 
 class Refusals(Scenario):
-    """What is open in the way is named, and nothing was done; it is waited for; it is aborted."""
+    """An open transaction first makes a migration fail without any change, with an error that names the transaction. Then a
+    migration waits for it or aborts it.
+    """
 
     name = "migrations with open transactions"
 
@@ -270,7 +278,7 @@ def _refused_then(place: Place, wait: float | None) -> list[str]:
 
 
 def _migrated_by(url: str, name: str, to: str, wait: float) -> Outcome:
-    """By the way of the face: neither waiting for long nor aborting."""
+    """Migrate through the public API, with a short wait and without aborting open transactions."""
     with connect(url) as cluster:
         try:
             cluster.topics.migrate(name, to, wait=wait)

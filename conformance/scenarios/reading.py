@@ -17,11 +17,11 @@ from conformance.scenarios.history import Row, now
 from metadata.records.names import is_persistent
 
 PAUSE_SECONDS = 0.02
-"""From one look to the next where there was nothing new."""
+"""The pause after a look that found nothing new."""
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
-    """Rows with metadata columns as the history knows them."""
+    """Return rows with metadata columns in the form of the history."""
     for batch in batches:
         for row in batch.to_pylist():
             position = position_of(row["__messageId"])
@@ -34,7 +34,7 @@ def position_of(message_id: str) -> tuple[int, int, int]:
 
 
 def named_rows(batches: Iterable[pa.RecordBatch]) -> tuple[events.Row, ...]:
-    """Rows with metadata columns whose column `id` is their name in the history, and `key` their key."""
+    """Return rows with metadata columns for the history. The column `id` is a row's name, `key` is its key."""
     return tuple(
         events.Row(row["id"], row["__segment"], position_of(row["__messageId"]), row["key"], row["__txnId"])
         for batch in batches
@@ -43,7 +43,7 @@ def named_rows(batches: Iterable[pa.RecordBatch]) -> tuple[events.Row, ...]:
 
 
 def read_named(url: str, topics: Sequence[str], who: str, *, final: bool = False) -> events.Read:
-    """One batch read of everything that is visible now, of rows with names."""
+    """Run one batch read of all rows that are visible now, for rows with names."""
     began = now()
     options = {"serviceUrl": url, "topics": json.dumps(list(topics)), "includeMetadata": "true"}
     rows = named_rows(spark_driver.read_batch(options))
@@ -51,7 +51,7 @@ def read_named(url: str, topics: Sequence[str], who: str, *, final: bool = False
 
 
 def final_read(url: str, topic: str) -> events.Read:
-    """The last one, once everything is decided."""
+    """Run the last read, after every transaction is decided."""
     return read_named(url, [topic], "last reader", final=True)
 
 
@@ -60,12 +60,12 @@ def _options(url: str, topic: str, **more: str) -> dict[str, str]:
 
 
 def read_all(url: str, topic: str) -> list[Row]:
-    """One batch read of everything that is visible now."""
+    """Run one batch read of all rows that are visible now."""
     return list(rows_of(spark_driver.read_batch(_options(url, topic))))
 
 
 class Following:
-    """One streaming read from the earliest offset on, micro-batch by micro-batch."""
+    """One streaming read from the earliest offset, micro-batch by micro-batch."""
 
     def __init__(self, url: str, topic: str) -> None:
         self._topic, self._query = topic, MicroBatchExecution()
@@ -73,17 +73,17 @@ class Following:
 
     @property
     def log(self) -> int:
-        """The number up to which it has read: of the common log, or of the persistent topic's own."""
+        """The number up to which the stream has read, in the cluster's log or in the persistent topic's own."""
         at = self._query.at
         return int(at["log"]) if not is_persistent(self._topic) else position_of(at[self._topic] + ":0")[0]
 
     def next(self) -> list[Row]:
-        """The next micro-batch; empty if there is nothing new."""
+        """Return the next micro-batch; empty if there is nothing new."""
         return list(rows_of(self._query.next() or ()))
 
 
 class MicroBatch(NamedTuple):
-    """One micro-batch, from its start offset to its end; `began`: when its reading did (`history.now`)."""
+    """One micro-batch, with its start and end offsets. `began`: when the read of its rows began (`history.now`)."""
 
     number: int
     start: dict[str, Any]
@@ -95,10 +95,11 @@ class MicroBatch(NamedTuple):
 def micro_batches(
     options: Mapping[str, str], checkpoint: Path, over: Callable[[], bool], limit: int | None = None
 ) -> Iterator[MicroBatch]:
-    """All from the earliest offset on, as Spark drives a stream: what was planned and perhaps not finished is read again first. A
-    micro-batch is finished when the next one is asked for. Once it is `over` it goes on until there is nothing new.
+    """Yield all micro-batches from the earliest offset, as Spark runs a stream. A micro-batch that was planned and perhaps not
+    finished is read again first. Asking for the next micro-batch finishes the one before. After `over` returns true, the stream
+    ends when there is nothing new.
 
-    `options` say what is read; `checkpoint` outlives whoever reads; `limit`: rows of a micro-batch (`maxRowsPerTrigger`).
+    `options` select the topics. `checkpoint` outlives the reading process. `limit`: rows of a micro-batch (`maxRowsPerTrigger`).
     """
     given = {**options, "includeMetadata": "true", "startingOffsets": "earliest"}
     given |= {} if limit is None else {"maxRowsPerTrigger": str(limit)}

@@ -1,6 +1,6 @@
-"""What all scenarios have in common: a system is set up and started, faults strike it while it works, and what it left is checked.
+"""The base of all scenarios: a system is set up and started, faults strike it while it works, and its results are checked.
 
-FoundationDB's workloads are the model. `run` takes a scenario through its phases; a scenario says nothing of how it is run.
+FoundationDB's workloads are the model. `run` takes a scenario through its phases. A scenario does not know how it is run.
 """
 
 from __future__ import annotations
@@ -14,48 +14,48 @@ from typing import ClassVar, Self
 from conformance.scenarios.faults import Fault
 
 SHOWN = 20
-"""Of what was wrong with one scenario."""
+"""How many errors of one scenario are printed."""
 Say = Callable[[str], None]
 
 
 class Failed(Exception):
-    """A scenario cannot go on; says why."""
+    """A scenario cannot continue. The message says why."""
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What came of a scenario: what is wrong, and how much was done and met, in words."""
+    """The result of a scenario: what is wrong, and how much work was done and how many faults were met, in words."""
 
     wrong: list[str]
     figures: str
 
 
 class Scenario:
-    """One system under faults. A context manager: whatever it started ends with it."""
+    """One system under faults. A context manager: all processes that it started end with it."""
 
     name: str
-    """In a few words, for whoever reads the outcome."""
+    """A few words, for the reader of the results."""
     meets: ClassVar[frozenset[Fault]] = frozenset()
 
     def setup(self) -> None:
-        """Make the cluster and its topics. Nothing runs yet."""
+        """Create the cluster and its topics. No work runs yet."""
 
     def start(self) -> None:
-        """Begin the work; return once everybody is at it."""
+        """Start the work. Return after all parties have begun."""
 
     def faults(self) -> None:
-        """Strike while they work; return once all faults are over."""
+        """Strike the system while it works. Return after all faults are over."""
 
     def check(self) -> list[str]:
-        """Let the work come to its end; what is wrong with what it left, in words. Also: faults and work that never were."""
+        """Let the work end. Return what is wrong with its results, in words. Faults and work that never happened count as wrong."""
         raise NotImplementedError
 
     def figures(self) -> str:
-        """How much was done and met, in words."""
+        """Return how much work was done and how many faults were met, in words."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """End what still runs, after an error too."""
+        """End all processes that still run, also after an error."""
 
     def __enter__(self) -> Self:
         return self
@@ -65,7 +65,7 @@ class Scenario:
 
 
 def run(scenario: Scenario) -> Ran:
-    """All phases of one scenario."""
+    """Run all phases of one scenario."""
     try:
         with scenario:
             scenario.setup()
@@ -77,7 +77,7 @@ def run(scenario: Scenario) -> Ran:
 
 
 def reported(scenario: Scenario, where: str, say: Say) -> list[str]:
-    """`run`, and say what came of it: what is wrong. `where`: on which store."""
+    """Run a scenario and print its result. Return what is wrong. `where`: the store."""
     began = time.monotonic()
     ran = run(scenario)
     say(f"{where}: {scenario.name}: {ran.figures}; {len(ran.wrong)} wrong ({time.monotonic() - began:.0f} s)")

@@ -1,4 +1,4 @@
-"""The sessions of the chaos suite: small Spark drivers and writers that live for seconds."""
+"""Sessions of the chaos suite: small Spark drivers and writers that run for seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ NICE = 5
 def launched(
     module: str, arguments: Sequence[str], output: Path, environment: Mapping[str, str] | None = None, *, nice: int = NICE
 ) -> Session:
-    """`python -m MODULE ARGUMENTS` in a session of its own, with `environment` beyond ours; its output goes to `output`."""
+    """Run `python -m MODULE ARGUMENTS` in a session of its own. `environment` is added to this process's environment. The output
+    goes to the file `output`.
+    """
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     return Session(
         [sys.executable, "-m", module, *arguments],

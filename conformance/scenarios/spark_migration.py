@@ -22,15 +22,15 @@ from metadata.records.names import is_persistent
 from txnsegment.cli.app import build
 
 BATCHES, MORE = 40, 10
-"""Of the job that runs while the topic migrates, and of the next one on its checkpoint."""
+"""The batches of the job that runs during the migration, and of the next job on the same checkpoint."""
 JOBS_STOP = "stop-jobs"
 START_SECONDS, RUN_SECONDS = 180.0, 600.0
 LOOK_SECONDS = 0.05
 
 
 class SparkMigration(Scenario):
-    """`place.topic` is persistent://; its successor has the same name as a topic://. `after`: batches of the first job that went
-    there.
+    """`place.topic` is a persistent:// topic. Its successor is the topic:// of the same name. `after`: how many batches of the
+    first job went to the successor.
     """
 
     name = "migration through Spark"
@@ -53,7 +53,7 @@ class SparkMigration(Scenario):
         wait_for_rows(self._folder, self._place.topic, self._job)
 
     def faults(self) -> None:
-        """None but the migration, by command, while the job writes and the query reads."""
+        """Run the migration by command, while the job writes and the query reads. There is no other fault."""
         place, began = self._place, time.monotonic()
         words = ["--service-url", place.url, "topics", "migrate", place.topic, "--to", successor(place.topic), "--wait", "120"]
         code, said = self._forks.start(command, words).result(RUN_SECONDS)
@@ -95,7 +95,7 @@ class SparkMigration(Scenario):
         return job
 
     def _end_job(self) -> None:
-        """Once it has written all its input."""
+        """Wait until the job has written all of its input and ended."""
         (self._folder / JOBS_STOP).touch()
         code = self._job.wait(RUN_SECONDS)
         self._job.kill()
@@ -103,13 +103,15 @@ class SparkMigration(Scenario):
 
 
 def command(words: Sequence[str]) -> tuple[int, str]:
-    """`txnsegment WORDS`, without the seconds that a new Python takes to import it: exit code and output."""
+    """Run `txnsegment WORDS` in this process, since a new Python would need seconds for its imports. Return the exit code and the
+    output.
+    """
     done = CliRunner().invoke(build(), list(words))
     return done.exit_code, done.output
 
 
 def wait_for_rows(folder: Path, topic: str, job: Session) -> None:
-    """Until the reader has a micro-batch of the job's. Raises Died if none comes, or if the job ends before."""
+    """Wait until the reader has a micro-batch with rows of the job. Raises Died if none comes, or if the job ends first."""
     seen = folder / "spark" / "seen"
     until = time.monotonic() + START_SECONDS
     while not any(poll.rows for poll in polls(seen, topic)):
@@ -120,7 +122,9 @@ def wait_for_rows(folder: Path, topic: str, job: Session) -> None:
 
 
 def judge(found: Sequence[Poll], topic: str) -> list[str]:
-    """The history checker judges what the query got of all batches; the job was under way when the topic migrated."""
+    """Check the rows that the query got of all batches with the history checker. Check also that the job was running when the topic
+    migrated.
+    """
     jobs: list[Event] = []
     for batch, at in enumerate(range(-BATCHES - MORE, 0)):
         jobs += [commit(at, batch, topic), committed(at + 0.5, batch)]
@@ -134,12 +138,14 @@ def judge(found: Sequence[Poll], topic: str) -> list[str]:
 
 
 def sides(found: Sequence[Poll]) -> tuple[int, int]:
-    """How many batches were read of before the migration; and after it, of the job that ran then."""
+    """Return how many batches the query read from the persistent topic, and how many batches of the first job it read from the
+    successor.
+    """
     rows = [row for poll in found for row in poll.rows]
     after = {int(row.id) // ROWS for row in rows if not is_persistent(row.segment)}
     return len({int(row.id) // ROWS for row in rows} - after), len(after & set(range(BATCHES)))
 
 
 def successor(topic: str) -> str:
-    """The name that a persistent topic goes on by here."""
+    """Return the name of a persistent topic's successor."""
     return topic.replace("persistent://", "topic://")

@@ -1,5 +1,6 @@
-"""A topic under load is split 4 -> 16 and merged back 16 -> 4, again and again, while three writers and three readers run, each a
-process, and all of them, and who splits, are killed or stopped after a seeded plan. The history checker judges what they saw.
+"""A topic under load is split from 4 to 16 segments and merged back to 4, again and again, while three writers and three readers
+run, each in a process. A seeded plan kills and stops these processes and the splitting process. The history checker judges the
+recorded histories.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ from txnsegment import Cluster, connect
 
 WRITERS, READERS = 3, 3
 ROWS, KEYS = 120, 11
-"""Of each writer: rows of a transaction, and keys of its own."""
+"""The rows of each transaction, and the keys that only one writer uses."""
 FEWEST, MOST = 4, 16
 BETWEEN_SECONDS = 0.5
-"""From one split or merge to the next. A transaction over the whole topic that meets one begins again: with less time than a commit
-takes between them, hardly any gets through."""
+"""The time between two splits or merges. A transaction over the whole topic starts again when a split or merge interrupts it. If
+this time is shorter than a commit, hardly any transaction commits.
+"""
 LAST_SECONDS = 300.0
 SETTINGS = Settings(txn_timeout_ms=10_000, fold_after_registrations=16, fold_after_ms=1_000, header_retention_ms=5_000)
 
@@ -44,7 +46,7 @@ SETTINGS = Settings(txn_timeout_ms=10_000, fold_after_registrations=16, fold_aft
 
 
 def write_on(place: Place, name: str, folder: Path, stop: Path) -> None:
-    """One transaction after the other, each a version; the first one again that nobody was told of."""
+    """Run one transaction after the other. Each is a version. A new process repeats the first version without a reply."""
     log = Resumed(folder / f"{name}.jsonl", Start(now(), name))
     version = sum(isinstance(event, Told) for event in log.before)
     attempt = sum(isinstance(event, Commit) for event in log.before)
@@ -53,7 +55,7 @@ def write_on(place: Place, name: str, folder: Path, stop: Path) -> None:
         while not stop.exists():
             rows = [(f"{name}-k{i % KEYS}", f"{name}.{version}.{i}") for i in range(version * ROWS, (version + 1) * ROWS)]
             with cluster.begin(app=name, version=version) as transaction:
-                for half in (rows[: ROWS // 2], rows[ROWS // 2 :]):  # staged by two looks at the layout
+                for half in (rows[: ROWS // 2], rows[ROWS // 2 :]):  # each half is staged with its own read of the layout
                     keys, ids = zip(*half, strict=True)
                     transaction.append(topic, pa.table({"key": keys, "id": ids}))
                 call = f"{name}-{version}-{attempt}"
@@ -65,7 +67,7 @@ def write_on(place: Place, name: str, folder: Path, stop: Path) -> None:
 
 
 def read_on(place: Place, name: str, folder: Path, stop: Path, limit: int | None) -> None:
-    """Micro-batch by micro-batch; once there is `stop` it goes on until there is nothing new."""
+    """Read micro-batch by micro-batch. Once the file `stop` exists, end when there is nothing new."""
     log, topics = Resumed(folder / f"{name}.jsonl", Start(now(), name)), (str(topic_name(place.topic)),)
     options = {"path": place.topic, "serviceUrl": place.url}
     for one in micro_batches(options, folder / f"{name}.checkpoint", stop.exists, limit):
@@ -74,7 +76,7 @@ def read_on(place: Place, name: str, folder: Path, stop: Path, limit: int | None
 
 
 def split_on(place: Place, folder: Path, stop: Path) -> None:
-    """Split the topic until it has 16 active segments, merge it back to 4, and again; ends after whole rounds."""
+    """Split the topic until it has 16 active segments, merge it back to 4, and so on. End only after a whole round."""
     noted = folder / "splits"
     with connect(place.url) as cluster:
         growing = _last(noted) != "merge" or len(_active(cluster, place.topic)) == FEWEST
@@ -83,7 +85,7 @@ def split_on(place: Place, folder: Path, stop: Path) -> None:
             growing = len(active) < MOST if growing else len(active) == FEWEST
             if stop.exists() and growing and len(active) == FEWEST and noted.exists() and "merge" in noted.read_text():
                 return
-            with suppress(SegmentSealed):  # the one that was killed has done it
+            with suppress(SegmentSealed):  # the killed process has done it
                 if growing:
                     widest = max(active, key=lambda s: s[1] - s[0])
                     cluster.topics.split(place.topic, widest[2])
@@ -105,7 +107,7 @@ def _last(noted: Path) -> str:
 
 
 def last_read(place: Place) -> Read:
-    """Everything, after a sweep."""
+    """Sweep, then read all rows."""
     with connect(place.url) as cluster:
         cluster.sweep()
     return final_read(place.url, str(topic_name(place.topic)))
@@ -121,7 +123,9 @@ def prepare(place: Place) -> None:
 
 
 class Splits(Scenario):
-    """It runs for so many seconds, and until the topic was split and merged back once; `faults` are spread over that time."""
+    """The scenario runs for `seconds`, and until the topic was split and merged back once. `faults` faults are spread over that
+    time.
+    """
 
     name = "splits"
     meets = frozenset({Fault.KILL, Fault.STOP})
@@ -155,7 +159,7 @@ class Splits(Scenario):
     def check(self) -> list[str]:
         self._stop.touch()
         self._storm.end([*(f"writer{i}" for i in range(WRITERS)), "splitter"], LAST_SECONDS)
-        # Else who reads takes the row before what is open for the last.
+        # Readers must not end before this: they would take the row before an open transaction for the last row.
         wrong: list[str] = self._forks.call(wait_for_deadlines, self._place.url)
         self._all_written.touch()
         self._storm.end(list(self._storm.running), LAST_SECONDS)

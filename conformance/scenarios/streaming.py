@@ -1,4 +1,4 @@
-"""A streaming job that is killed, put to sleep and doubled, while readers look on; then every row is counted."""
+"""A streaming job that is killed, stopped and run twice at once while readers read. In the end every row is counted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOOK_SECONDS = 0.02
 
 @dataclass
 class Observed:
-    """What the readers beside the job saw."""
+    """The reads beside the job."""
 
     reads: int = 0
     micro_batches: int = 0
@@ -38,7 +38,7 @@ class Observed:
 
 
 def observe(place: Place, stop: Path) -> Observed:
-    """Batch reads and one streaming read, one after the other for as long as `stop` does not exist, and once more after that."""
+    """Alternate batch reads and micro-batches of one stream until `stop` exists, and once more after that."""
     seen, noted = Observed(), Observation(str(any_topic_name(place.topic)))
     following = Following(place.url, place.topic)
     last = False
@@ -57,7 +57,7 @@ def observe(place: Place, stop: Path) -> Observed:
 
 
 class StreamingJob(Scenario):
-    """One topic, one checkpoint, and the drivers that are started on it. What becomes of the drivers: see the classes below."""
+    """One topic, one checkpoint, and the drivers that are started on it. The subclasses define the faults of the drivers."""
 
     def __init__(self, forks: Forks, place: Place, folder: Path, rng: random.Random) -> None:
         self._forks, self._place, self._folder, self._rng = forks, place, folder, rng
@@ -80,16 +80,16 @@ class StreamingJob(Scenario):
         self._observer = self._forks.start(observe, self._place, self._stop)
 
     def feed(self, count: int) -> None:
-        """More input, to be laid down while `go_on` runs."""
+        """Add input, which is written while `go_on` runs."""
         self.batches += count
 
     def _lay_down(self, batch: int) -> None:
-        """Somebody may commit it from now on."""
+        """Write the input of a batch. From now on a driver may commit it."""
         self._events.append(commit(now(), batch, str(any_topic_name(self._place.topic))))
         add_batches(self._input, batch, 1)
 
     def fed(self) -> bool:
-        """Whether all input is laid down."""
+        """Whether all input is written to files."""
         return self._singly.laid == self.batches
 
     def written(self) -> bool:
@@ -97,7 +97,7 @@ class StreamingJob(Scenario):
         return self.fed() and self._singly.committed()
 
     def drive(self) -> Session:
-        """A driver on the checkpoint. Returned at once, before its query runs."""
+        """Start a driver on the checkpoint. Return at once, before its query runs."""
         output = self._folder / f"driver-{len(self._launched)}.log"
         given = {"url": self._place.url, "topic": self._place.topic, "input": self._input, "checkpoint": self._checkpoint}
         given |= {"marks": self._marks, "stop": _ends(output)}
@@ -107,11 +107,11 @@ class StreamingJob(Scenario):
         return driver
 
     def runs(self, driver: Session) -> bool:
-        """Whether the query of a driver does, or has done."""
+        """Return whether the query of a driver runs or has run."""
         return (self._marks / str(driver.pid)).exists()
 
     def go_on(self, drivers: Sequence[Session], seconds: float, until: Callable[[], bool]) -> bool:
-        """Lay down the input while drivers run: until that is so (True), or so many seconds have passed, or they have ended."""
+        """Write input files while drivers run. Return whether `until` came true before `seconds` or the end of all drivers."""
         deadline = time.monotonic() + seconds
         while not until():
             if time.monotonic() > deadline or not any(driver.running() for driver in drivers):
@@ -121,13 +121,14 @@ class StreamingJob(Scenario):
         return True
 
     def until_it_runs(self, driver: Session) -> None:
-        """Raises Died if the query does not."""
+        """Wait until the driver's query runs. Raises Died if it does not."""
         if not self.go_on([driver], RUN_SECONDS, lambda: self.runs(driver)):
             raise Died(f"A driver's query did not run within {RUN_SECONDS:g} s: {driver.tail()}")
 
     def kill_at(self, driver: Session, seconds: float, *, starting: bool) -> bool:
-        """SIGKILL to all of a driver's processes so many seconds after its start, or after its query runs; False if it had nothing
-        to do any more. Raises Died if it ended before."""
+        """Send SIGKILL to all processes of a driver, `seconds` after its start or after its query runs. Return False if the driver
+        had no more work. Raises Died if it ended before.
+        """
         if not starting:
             self.until_it_runs(driver)
         idle = self.go_on([driver], seconds, self.written)
@@ -138,14 +139,14 @@ class StreamingJob(Scenario):
         return not idle
 
     def end(self, driver: Session) -> int | None:
-        """Let a driver write what was laid down and end: its exit code."""
+        """Let a driver write its remaining input and end. Return its exit code."""
         _ends(driver.output).touch()
         code = driver.wait(RUN_SECONDS)
         driver.kill()
         return code
 
     def finish(self) -> None:
-        """A driver that nobody disturbs writes what is left."""
+        """Run a driver without faults until it has written the remaining input."""
         driver = self.drive()
         written = self.go_on([driver], RUN_SECONDS, self.written)
         code = self.end(driver)
@@ -156,7 +157,7 @@ class StreamingJob(Scenario):
             self._wrong.append(f"the last driver ended with {code} {done}: {driver.tail()}")
 
     def check(self) -> list[str]:
-        """End the readers; the history checker judges what they saw (the history is left in the job's folder)."""
+        """End the readers. The history checker judges their reads; the history stays in the job's folder."""
         assert self._observer is not None
         self._stop.touch()
         self.observed = self._observer.result(RUN_SECONDS)
@@ -169,7 +170,7 @@ class StreamingJob(Scenario):
         return f"{self.kills} kills, {self.batches} batches, {seen.reads} batch reads, {seen.micro_batches} micro-batches"
 
     def close(self) -> None:
-        """End everything that was started."""
+        """End all processes that were started."""
         for driver in self._launched:
             driver.kill()
         if self._observer is not None:
@@ -178,12 +179,12 @@ class StreamingJob(Scenario):
 
 
 def _ends(output: Path) -> Path:
-    """The file that ends the driver with this output."""
+    """Return the file that tells the driver with this output to end."""
     return output.with_suffix(".stop")
 
 
 class RandomKills(StreamingJob):
-    """The driver is killed so many times: one in six while it starts, the others up to six seconds after its query runs."""
+    """The driver is killed `kills` times: one kill in six while it starts, the others up to six seconds after its query runs."""
 
     meets = frozenset({Fault.KILL})
 
@@ -213,7 +214,7 @@ class ZombieDriver(StreamingJob):
         self.feed(8)
         zombie = self.drive()
         self.until_it_runs(zombie)
-        self.go_on([zombie], self._rng.uniform(0.5, 4), self.fed)  # the last batch at the latest
+        self.go_on([zombie], self._rng.uniform(0.5, 4), self.fed)  # until the last batch is written at the latest
         zombie.send(signal.SIGSTOP)
         self.feed(2)
         self.finish()

@@ -1,9 +1,9 @@
-"""Processes that work together: the files in a folder of their own by which they begin, go on and end together.
+"""Files in a common folder by which several processes begin and end together.
 
-start   all are ready: who writes begins
-loaded  all who write have begun: answers count from now on
-enough  who reads has had answers enough: who writes ends
-stop    who reads looks once more and ends
+start   all processes are ready: the writers begin
+loaded  all writers have begun: answers count from now on
+enough  the readers have enough answers: the writers end
+stop    the readers read once more and end
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from conformance.scenarios.forks import Child, Died
 
 START, LOADED, ENOUGH, STOP = "start", "loaded", "enough", "stop"
 ANSWERS = 3
-"""Of each who reads, each of them asked for and had while the others write."""
+"""The number of answers that each reader needs while the writers write."""
 READY_SECONDS = ANSWER_SECONDS = 120.0
 
 
 def say(what: str, folder: Path) -> None:
-    """Say of this process that it is so far."""
+    """Record that this process has reached the state `what`."""
     (folder / f"{what}-{os.getpid()}").touch()
 
 
 def looks(stop: Path) -> Iterator[None]:
-    """One before the others begin, and so on until one that began after the file `stop` was there: they are done by then. Who has
-    had `ANSWERS` under load says so.
+    """Yield once for each read: before the writers begin, and until a read that began after the file `stop` existed. The writers
+    have ended by then. Record the state `answered` after `ANSWERS` reads under load.
     """
     yield
     say("ready", stop.parent)
@@ -42,13 +42,15 @@ def looks(stop: Path) -> Iterator[None]:
 
 
 def wait_until(what: str, children: Sequence[Child], folder: Path) -> None:
-    """Until all of them are so far. Raises Died if one of them ends instead, or is not within two minutes."""
+    """Wait until all children have reached a state. Raises Died if one of them ends instead, or after two minutes."""
     for child in late(what, children, folder, READY_SECONDS):
         raise Died(f"process {child.pid} was not {what} within {READY_SECONDS:g} s")
 
 
 def late(what: str, children: Sequence[Child], folder: Path, seconds: float) -> list[Child]:
-    """Wait until all of them are so far; who is not after so many seconds. Raises Died if one of them ends instead."""
+    """Wait until all children have reached a state. Return the children that have not after `seconds`. Raises Died if one of them
+    ends instead.
+    """
     until = time.monotonic() + seconds
     while found := [child for child in children if not (folder / f"{what}-{child.pid}").exists()]:
         for child in found:

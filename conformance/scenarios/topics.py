@@ -1,9 +1,10 @@
-"""Transactions over four topics in two namespaces, acknowledgements included, under SIGKILL: never a part of one, nothing twice.
+"""Transactions over four topics in two namespaces with acknowledgements, under SIGKILL. No read may show a part of a transaction,
+and no row may be there twice.
 
-A mover takes what a subscription has still to get, a batch of eight rows at a time, and writes two rows of it to each of four
-topics: one transaction, through the real sink (`conformance.harness.spark_driver`). It is killed, put to sleep or failed before and
-after each of its store calls, while it stages, and at random; its successor goes on. Whoever looks must see whole batches, and a
-batch in the topics iff it is acknowledged. Everything here runs in processes of its own (`forks`).
+A mover takes the unacknowledged rows of a subscription, eight rows at a time, and writes two of them to each of four topics in one
+transaction, through the real sink (`conformance.harness.spark_driver`). It is killed, stopped or failed before and after each of
+its store calls, killed while it stages, and killed at random. A successor continues its work. Every read must show whole batches,
+and a batch is in the topics if and only if it is acknowledged. All parties run in processes of their own (`forks`).
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ from txnsegment.spark_transaction import SparkTransaction
 INPUT = "topic://public/default/in"
 OUTPUTS = ("topic://acme/north/a", "topic://acme/north/b", "topic://acme/south/c", "topic://acme/south/d")
 NAME = "mover"
-"""The subscription, and the application."""
+"""The name of the subscription and of the application."""
 ROWS = 8
-"""Of a batch: two for each topic."""
+"""The rows of a batch: two for each topic."""
 SCHEMA = pa.schema([("id", pa.int64()), ("batch", pa.int64())])
 ALLOWED = CONFLICTS | {"AckConflict"}
-"""What a zombie may be told: each says that nothing of this attempt counts, or that running it again is safe."""
+"""The errors that a zombie may get. Each means that nothing of this attempt counts, or that it can safely be run again."""
 
 
 def prepare(place: Place, batches: int) -> None:
-    """Make the cluster, the input with so many batches, and the topics; some have several segments."""
+    """Create the cluster, the input with `batches` batches, and the topics, some of them with several segments."""
     make(place)
     with connect(place.url) as cluster:
         cluster.topics.create(INPUT, segments=2, key="id", schema="id bigint, batch bigint")
@@ -66,8 +67,8 @@ def _table(batch: int, ids: Sequence[int]) -> pa.Table:
 
 
 def move(url: str, version: int, batches: int, crash: Crash | None = None, kill_while_staging: int | None = None) -> Outcome:
-    """Move so many batches, or all there are. `crash`: at a store call of its driver; `kill_while_staging`: before the write to the
-    topic of that number is committed (the four tasks' parts are there by then, the manifests of the topics before it too).
+    """Move `batches` batches, or all that are left. `crash`: a fault at a store call of the driver. `kill_while_staging`: the index
+    of the topic before whose commit the process is killed. By then all four tasks' parts and the manifests of earlier topics exist.
     """
     client, store = crashing_client(url, crash)
     moved = Outcome(calls=store.calls)
@@ -93,7 +94,7 @@ def _die() -> None:
 
 
 def _take(client: Client, txn: SparkTransaction, url: str) -> list[tuple[int, int]]:
-    """The rows of the next batch of the input, acknowledged in the transaction."""
+    """Return the rows of the next batch of the input, and acknowledge them in the transaction."""
     given = {"serviceUrl": url, "path": INPUT, "subscription": NAME}
     (everything,) = unread(client, ReadOptions.parse(given, streaming=False)).ranges
     end = min(everything.end, everything.start + 1)  # one registration is one batch
@@ -103,7 +104,7 @@ def _take(client: Client, txn: SparkTransaction, url: str) -> list[tuple[int, in
 
 
 def _rows(options: dict[str, str]) -> list[tuple[int, int]]:
-    """One batch read by the real source."""
+    """Run one batch read by the real source."""
     return [(row["id"], row["batch"]) for row in rows_of(read_batch(options))]
 
 
@@ -111,10 +112,10 @@ def _rows(options: dict[str, str]) -> list[tuple[int, int]]:
 
 
 def wrong(url: str, batches: int, *, moved: int | None = None) -> list[str]:
-    """What is wrong with what is visible now, in words. `moved`: exactly so many batches must be there.
+    """Return what is wrong with the rows that are visible now, in words. `moved`: exactly this many batches must be there.
 
-    The cursors are read before the topics and after them: what is acknowledged must be there by then, and what is there
-    acknowledged.
+    The cursors are read before the topics and after them. Rows acknowledged before must be there, and rows that are there must be
+    acknowledged after.
     """
     left = {"serviceUrl": url, "path": INPUT, "subscription": NAME}
     before = {row for row, _ in _rows(left)}
@@ -135,14 +136,14 @@ def wrong(url: str, batches: int, *, moved: int | None = None) -> list[str]:
 
 @dataclass
 class Looked:
-    """What somebody saw who looked all the time."""
+    """The result of checks that ran all the time."""
 
     times: int = 0
     wrong: list[str] = field(default_factory=list)
 
 
 def look(url: str, batches: int, stop: Path) -> Looked:
-    """Look as long as `stop` does not exist."""
+    """Check the visible rows until `stop` exists."""
     seen = Looked()
     while not stop.exists():
         seen.wrong += wrong(url, batches)
@@ -154,9 +155,10 @@ def look(url: str, batches: int, stop: Path) -> Looked:
 
 
 class TopicsPoints(CrashPoints):
-    """A batch for each store call of a mover (or each `every`-th): it meets its fault there, and its successor moves the batch.
+    """Crash points of a mover: for each store call (or each `every`-th) it meets its fault there, and its successor moves the
+    batch.
 
-    With SIGKILL also while it stages, between its writes. In clusters of its own, which are made here.
+    SIGKILL also strikes while it stages, between its writes. The scenario creates clusters of its own.
     """
 
     meets = frozenset({Fault.KILL, Fault.STOP, Fault.FAIL})
@@ -188,7 +190,7 @@ class TopicsPoints(CrashPoints):
 
 
 def _successor(place: Place, version: int, batches: int, done: int) -> list[str]:
-    """Look; move the batch, unless the one before did; look again."""
+    """Check the rows. Move the batch unless the first mover has moved it. Check the rows again."""
     found = wrong(place.url, batches)
     if len(_rows({"serviceUrl": place.url, "path": INPUT, "subscription": NAME})) == (batches - done) * ROWS:
         found += refused("the successor", move(place.url, version, 1))
@@ -203,7 +205,7 @@ def _after(place: Place, batches: int, moved: int) -> list[str]:
 
 
 class TopicsStorm(Scenario):
-    """Movers that go on where the one before was killed, at random moments, and somebody who looks on."""
+    """Movers are killed at random moments, and each continues the work of the one before. An observer checks the rows."""
 
     name = "four topics, random kills"
     meets = frozenset({Fault.KILL})

@@ -41,15 +41,17 @@ APP = "changing"
 ROWS = 20
 PAUSE_SECONDS = (0.5, 2.5)
 KEEP_BYTES = 1
-"""Of PASSING: all that is folded goes."""
+"""The retention of PASSING: every folded row is trimmed."""
 KINDS = ("split", "merge", "compact", "trim")
-"""Of topic://."""
+"""The changes of topic:// topics."""
 SWEEP = "sweep"
-"""Of persistent://, where there are such topics: snapshots, the transaction log compacted, what was left finished."""
+"""The change of persistent:// topics, if there are any: a sweep writes snapshots, compacts the transaction log and ends stalled
+transactions.
+"""
 
 
 class Bounds(NamedTuple):
-    """Active segments of a topic. `rounds`: the first topic goes from fewest to most and back, and again."""
+    """The limits of a topic's active segments. `rounds`: the first topic is split to the most, then merged to the fewest."""
 
     fewest: int
     most: int
@@ -76,7 +78,7 @@ class Changes:
         self._growing = next((kind == "split" for kind in reversed(done) if kind in ("split", "merge")), True)
 
     def due(self) -> str:
-        """What to do next."""
+        """Return the next kind of change."""
         kind = self._rng.choice(self.kinds)
         return self._turn if self._bounds.rounds and kind in ("split", "merge") else kind
 
@@ -85,14 +87,14 @@ class Changes:
         return "split" if self._growing else "merge"
 
     def missing(self) -> str | None:
-        """A kind of change that was not done, or the next of a round, if none was completed."""
+        """Return a kind of change that was not done yet, or the next one of an incomplete round. None if nothing is missing."""
         if (kind := next((kind for kind in self.kinds if not self.counts[kind]), None)) is not None:
             return kind
         least = min(self.counts["split"], self.counts["merge"])
         return self._turn if self._bounds.rounds and least < self._bounds.most - self._bounds.fewest else None
 
     def once(self, kind: str) -> None:
-        """One change of this kind. A failure is noted."""
+        """Do one change of this kind. Record a failure."""
         try:
             with connect(self._url) as cluster:
                 how: dict[str, Callable[[Cluster], str | None]] = {
@@ -132,7 +134,7 @@ class Changes:
         return f"{topic} {left[2]},{right[2]}"
 
     def _sized(self) -> str:
-        """The topic to split or merge segments of."""
+        """Return the topic whose segments are split or merged next."""
         return self._topics[0] if self._bounds.rounds else self._rng.choice((*self._topics, PASSING))
 
     def _compact(self, cluster: Cluster) -> str | None:
@@ -141,19 +143,19 @@ class Changes:
         return f"{topic}: {done.files_before} files into {done.files_after}" if done.files_after else None
 
     def _trim(self, cluster: Cluster) -> str | None:
-        """Write, read what is there, trim it: what was never read cannot be missed."""
+        """Write to PASSING, read it, then trim it. A row that is trimmed unread would be missing from the history."""
         self._write(cluster)
         self._read(cluster)
         cluster.retention.set(PASSING, keep_bytes=KEEP_BYTES)
         with self._trims(cluster):
-            cluster.client.sweeper.sweep()  # only what is folded goes
+            cluster.client.sweeper.sweep()  # only folded rows can be trimmed
             rows = cluster.retention.trim(PASSING).rows
         self._read(cluster)
         return f"{PASSING}: {rows} rows" if rows else None
 
     @staticmethod
     def _sweep(cluster: Cluster) -> str | None:
-        """Of the older model alone, so that nothing is trimmed of PASSING before it was read."""
+        """Sweep the marker-based model only, so that no row of PASSING is trimmed before it was read."""
         done = cluster.client.instream.sweeper.sweep()
         done.complain()
         text = f"{done.snapshots} snapshots, {done.compacted} compacted, {done.timed_out} timed out, {done.finished} finished"
@@ -180,7 +182,7 @@ class Changes:
 
     @contextmanager
     def _trims(self, cluster: Cluster) -> Iterator[None]:
-        """Notes what was trimmed since we looked last: also by a trim of before that ended in an error."""
+        """Record the rows trimmed since the last look, including those of an earlier trim that ended in an error."""
         try:
             yield
         finally:
@@ -194,7 +196,7 @@ class Changes:
             self._looked = looks
 
     def last(self) -> None:
-        """A last read, after a sweep."""
+        """Sweep, then read for the last time."""
         with connect(self._url) as cluster:
             with self._trims(cluster):
                 cluster.sweep()
@@ -207,8 +209,8 @@ class Changes:
 
 
 def _kinds(*, older: int, newer: int) -> tuple[str, ...]:
-    """What can be done to so many topics of the jobs (`older`: of persistent://), and to PASSING, whose trims leave nothing to
-    compact.
+    """Return the kinds of changes for the jobs' topics and PASSING. `older`: how many are persistent://; `newer`: how many are
+    topic://. PASSING alone is never compacted, since its trims leave too little.
     """
     found = KINDS if newer else tuple(kind for kind in KINDS if kind != "compact")
     return (*found, SWEEP) if older else found

@@ -19,13 +19,13 @@ _SHIFT = struct.Struct("<q")
 
 
 def set_shift(file: Path, seconds: float) -> None:
-    """Say how far the clocks that follow this file are off; in one write, so that nobody reads half of it."""
+    """Set how far the clocks that read this file are wrong. One write changes the file, so that no process reads half a value."""
     with file.open("r+b" if file.exists() else "w+b") as opened:
         opened.write(_SHIFT.pack(round(seconds * 1e9)))
 
 
 def install(file: str) -> None:
-    """Shift this process's clock from now on by what the file says at each call."""
+    """Shift this process's clock from now on. Each call reads the current shift from the file."""
     real_ns = time.time_ns
     with open(file, "rb") as opened:
         shift = mmap.mmap(opened.fileno(), _SHIFT.size, access=mmap.ACCESS_READ)

@@ -1,4 +1,4 @@
-"""Everything that runs: three ZooKeeper servers, a Spark cluster, the jobs of a scene, their input, and who looks after them."""
+"""All processes of a run: three ZooKeeper servers, a Spark cluster, the jobs of a scene with their input, and the supervisor."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ from metadata.records.names import is_persistent, persistent_name, topic_name
 
 CHROOT = "/suite"
 WORKERS = 2
-"""Of Spark's cluster."""
+"""The workers of the Spark cluster."""
 BACKLOG = 12
-"""Batches of input that lie ready beyond what any writer has written. A query gets them one by one (`Singly`)."""
+"""How many batches of input are ready beyond the last batch that any writer has written. A query gets them one by one (`Singly`).
+"""
 SESSION_MS = 4_000
-"""What the servers grant a session at most, so that one can expire while we look on."""
+"""The longest session timeout that the servers grant, so that a session can expire during a fault."""
 SETTINGS = Settings(txn_timeout_ms=10_000, header_retention_ms=30_000, fold_after_registrations=16, fold_after_ms=3_000)
-"""Deadlines, folding and forgetting all happen within a run."""
+"""Deadlines, folding and expiring all happen within a run."""
 LOOK_SECONDS = 0.05
 DEATHS = 3
 """Of one party's drivers before anything was done to them: so many are too many for want of speed (`Party.slow`), and one is for
@@ -50,10 +51,10 @@ anything else."""
 
 @dataclass
 class Progress:
-    """The batches of one party that were seen to be committed: when (`time.monotonic()` in ms), by number."""
+    """The batches of one party that are known to be committed. `at`: when each was seen, as `time.monotonic()` in ms, by number."""
 
     folder: Path
-    """Has a file named by each number."""
+    """The folder with one file for each committed number."""
     at: list[float] = field(default_factory=list)
 
     def look(self) -> None:
@@ -62,15 +63,15 @@ class Progress:
 
 
 class Late(Failed):
-    """Something that must happen has not happened in time."""
+    """An expected event has not happened in time."""
 
 
 class Deployment:
-    """A context manager. `folder` must be empty. Raises what its servers raise, and what went wrong with the supervisor."""
+    """A context manager. `folder` must be empty. Raises the errors of its servers and of the supervisor."""
 
     def __init__(self, folder: Path, say: Callable[[str], None], wheel: Path | None = None, *, scene: Scene, seed: int = 0) -> None:
-        """`say`: is told what the supervisor does. `wheel`: what to install (default: one built from the source tree). `seed`: of
-        the changes to the topics (`conformance.scenarios.cluster.changing`).
+        """`say`: gets the supervisor's messages. `wheel`: the wheel to install (default: one built from the source tree). `seed`:
+        the seed of the changes to the topics (`conformance.scenarios.cluster.changing`).
         """
         self.scene = scene
         self.topics = scene.topics
@@ -136,7 +137,9 @@ class Deployment:
         self._stack.callback(self._end_supervisor)
 
     def _add_writer(self, job: Writes) -> None:
-        """What it has committed is in a folder: Spark's own of a query's commits, or one that the batch job keeps."""
+        """Add a writer. A folder has its committed batches: Spark's own folder of a query's commits, or one that the batch job
+        keeps.
+        """
         if job.streams:
             checkpoint, fed = self.checkpoint(job.name), self.folder / f"{job.name}-input"
             keeps, module, done = {"checkpoint": checkpoint, "input": fed}, "writer", checkpoint / "commits"
@@ -166,11 +169,11 @@ class Deployment:
         )
 
     def checkpoint(self, name: str) -> Path:
-        """Of a party with a streaming query."""
+        """Return the checkpoint of a party with a streaming query."""
         return self.folder / f"{name}-checkpoint"
 
     def seen(self, name: str) -> Path:
-        """The folder of a reader's histories."""
+        """Return the folder of a reader's histories."""
         return self.folder / f"{name}-seen"
 
     def _start_changing(self) -> Session:
@@ -190,7 +193,9 @@ class Deployment:
         return Session(command, self.changes / "changing.log", environment=ours, folder=self.folder)
 
     def _changed(self) -> bool:
-        """Whether all changes were done. Who was killed is replaced; raises Late if he has ended in another way."""
+        """Return whether all changes were done. Replace the changing process if it was killed. Raises Late if it ended in another
+        way.
+        """
         with self._guard:
             code = self.changing.wait(0)
             if code == -signal.SIGKILL:
@@ -201,7 +206,7 @@ class Deployment:
             return code == 0
 
     def _make(self) -> None:
-        """The cluster and its topics, so that readers can begin before writers have."""
+        """Create the cluster and its topics, so that readers can begin before writers have."""
         made = client(open_cluster(self.url, ledgers=(self.folder / "ledgers" / "root").as_uri(), settings=SETTINGS))
         for topic in self.topics:
             if is_persistent(topic):
@@ -254,12 +259,12 @@ class Deployment:
         self._supervisor.join()
 
     def check(self) -> None:
-        """Raises what has ended the supervisor."""
+        """Raise the error that has ended the supervisor, if any."""
         if self._failure is not None:
             raise self._failure
 
     def wait(self, what: str, true: Callable[[], bool], seconds: float) -> float:
-        """Until it is true; the seconds that took. Raises Late."""
+        """Wait until `true` returns true. Return how many seconds that took. Raises Late."""
         began = time.monotonic()
         while not true():
             self.check()
@@ -272,15 +277,15 @@ class Deployment:
     # --- phases ---
 
     def committed(self, name: str) -> int:
-        """Batches of a writer, or micro-batches of the reading query, that were seen to be committed."""
+        """Return how many batches of a writer, or micro-batches of a reader, are known to be committed."""
         return len(self.progress[name].at)
 
     def batches(self) -> int:
-        """Batches that all writers together were seen to commit."""
+        """Return how many batches all writers together are known to have committed."""
         return sum(self.committed(name) for name in self.writers)
 
     def warm(self, seconds: float) -> None:
-        """Until all writers have committed and all readers have read something."""
+        """Wait until each writer has committed and each reader has read something."""
         self.wait("the first commits and reads", self._warm, seconds)
 
     def _warm(self) -> bool:
@@ -295,7 +300,7 @@ class Deployment:
         return any(file.read_bytes().count(b"\n") > 1 for file in self.seen(name).glob(f"{kind}-*"))
 
     def drain(self, seconds: float) -> None:
-        """No more input: the writers write what is there and end; then the readers read that and end."""
+        """Add no more input. The writers write the rest and end; then the readers read the rest and end."""
         self._drained = True
         everything = f"that {' and '.join(self.writers)} write what is there"
         self.wait(everything, lambda: all(self.committed(name) >= len(self.fed) for name in self.writers), seconds)
@@ -310,7 +315,7 @@ class Deployment:
 
     @property
     def changing_restarts(self) -> int:
-        """How often who changes the topics had to be replaced."""
+        """How often the changing process had to be replaced."""
         return max(0, self._changings - 1)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""A disk of its own that can be full: for the ledgers of the deployment under test.
+"""A disk for the ledgers of the deployment under test, which can be made full.
 
-Where we may mount, it is a tmpfs that is shrunk to what it holds: every party gets ENOSPC. Where we may not, a stand-in: the
-processes given may not write to files any more (RLIMIT_FSIZE), and get EFBIG.
+With the right to mount, it is a tmpfs that is shrunk to its current content: every process gets ENOSPC. Without this right, the
+writing processes lose the right to write to files (RLIMIT_FSIZE) and get EFBIG.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
 class Disk:
-    """The folder of the ledgers. A context manager. `how`: what makes it full here, in words."""
+    """The folder of the ledgers. A context manager. `how`: the way in which the disk is made full, in words."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -36,7 +36,7 @@ class Disk:
 
     @contextmanager
     def full(self, writers: Callable[[], Sequence[int]]) -> Iterator[None]:
-        """Nothing more fits during the block. `writers`: the processes that write to it, where it cannot be mounted."""
+        """A context in which the disk is full. `writers`: returns the processes to limit if the disk is not mounted."""
         if self.mounted:
             found = os.statvfs(self.folder)
             self._resize(str((found.f_blocks - found.f_bfree) * found.f_frsize))
@@ -73,7 +73,7 @@ class Disk:
 
 
 def _mount(*words: str) -> bool:
-    """Whether it could be done."""
+    """Run `mount`. Return whether it succeeded."""
     try:
         return subprocess.run(["mount", *words], stdin=subprocess.DEVNULL, capture_output=True).returncode == 0
     except FileNotFoundError:

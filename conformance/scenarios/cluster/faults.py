@@ -1,7 +1,6 @@
-"""How each kind of fault of the plan is done, with real signals to real processes and real connections.
+"""The faults of the plan, done with real signals to real processes and on real connections.
 
-A strike returns when the fault is over (healed, where it lasts) and says what it has hit. Raises Missed if there was nothing
-to hit.
+A strike returns when the fault is over, and says what it has hit. Raises Missed if there was nothing to hit.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from conformance.servers import ZooKeeperServer
 
 T = TypeVar("T")
 TARGET_SECONDS = 240.0
-"""How long a strike waits for what it wants to hit: an executor, say, just after the driver was replaced."""
+"""How long a strike waits for its target, for example for an executor of a replaced driver."""
 SUCCESSOR_SECONDS = 180.0
 ZOMBIE_SECONDS = 20.0
-"""How long a driver that was woken may go on beside its successor before the supervisor ends it."""
+"""How long a resumed driver may run beside its successor before it is killed."""
 SHIFTS = (-7_200.0, -90.0, -20.0, -3.0, 3.0, 20.0, 90.0, 7_200.0)
-"""Of a party's clock, in seconds: within and beyond the allowance (5 s) and the transaction's timeout (10 s)."""
+"""Shifts of a party's clock, in seconds: within and beyond the allowance (5 s) and the transaction timeout (10 s)."""
 
 
 class Missed(Exception):
@@ -36,12 +35,12 @@ class Missed(Exception):
 
 
 def strike(deployment: Deployment, fault: Planned) -> str:
-    """Do it."""
+    """Carry out a planned fault."""
     return STRIKES[fault.kind.does](deployment, fault, random.Random(fault.seed))
 
 
 def _some(what: str, deployment: Deployment, look: Callable[[], Sequence[T]]) -> Sequence[T]:
-    """What there is to hit, once there is something."""
+    """Return the possible targets, as soon as there are any."""
     found: list[T] = []
 
     def any_there() -> bool:
@@ -63,7 +62,7 @@ def kill(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
     if target in SERVERS:
         server = SERVERS[target](deployment)
         return _away(server, fault.seconds, server.kill, server.start)
-    if target == "changing":  # within one change, whichever it is: a short while after some of it was done
+    if target == "changing":  # strike a short while later, in the middle of some change
         time.sleep(rng.uniform(0.0, 2.0))
     if target in ("driver", "changing"):
         session: Session = deployment.changing if target == "changing" else deployment.parties[fault.party].driver
@@ -95,7 +94,7 @@ def stop(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
 
 
 def _processes(deployment: Deployment, fault: Planned) -> list[list[int]]:
-    """The processes of a party that a fault may be of, each with those that stop with it."""
+    """Return the processes of a party that a fault can strike. Each comes with the processes that stop with it."""
     party = deployment.parties[fault.party]
     match fault.kind.target:
         case "driver":
@@ -109,7 +108,7 @@ def _processes(deployment: Deployment, fault: Planned) -> list[list[int]]:
 
 
 def _zombie(deployment: Deployment, party: Party) -> str:
-    """A driver is stopped until its successor has committed."""
+    """Stop a driver until its successor has committed."""
     with party.unattended():
         zombie = party.driver
         zombie.send(signal.SIGSTOP)
@@ -119,7 +118,7 @@ def _zombie(deployment: Deployment, party: Party) -> str:
 
         def committed() -> bool:
             nonlocal replaced, successor
-            if not successor.running():  # as a supervisor would, and he keeps out now
+            if not successor.running():  # the supervisor does not replace drivers now
                 replaced += 1
                 successor = party.start(deployment.chroot)
             return deployment.committed(party.name) > before + 1
@@ -169,7 +168,7 @@ def expire(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
 
 
 def _sessions_of(server: ZooKeeperServer, ports: Sequence[int]) -> list[str]:
-    """The ids of the sessions whose connections come from these ports, as `dump` writes them."""
+    """Return the ids of the sessions whose connections come from these ports, in the form of `dump`."""
     found = re.findall(r":(\d+)\[.*?sid=(0x[0-9a-fA-F]+)", server.ask("cons"))
     return [sid.lower() for port, sid in found if int(port) in ports]
 
@@ -204,7 +203,7 @@ def lose_reply(deployment: Deployment, fault: Planned, rng: random.Random) -> st
 
     while True:
         _some("a connection to ZooKeeper", deployment, party.ports)
-        with party.each_proxy("drop_replies"):  # which lets nobody in: a driver that ends now has to be waited for outside
+        with party.each_proxy("drop_replies"):  # new connections are refused here, so a new driver is awaited outside
             deployment.wait("a reply to lose", lambda: bool(lost() or not party.ports()), TARGET_SECONDS)
         if lost():
             return f"{lost()} connections lost one"

@@ -1,9 +1,10 @@
-"""What the writers write, and how the history names it: rows that say where they belong.
+"""The rows that the writers write, and their names in the history. Each row identifies its place.
 
-One batch is one transaction. `batch` counts from 0 in each topic; `seq` is a row's place in its topic, `of` the rows of its batch;
-rows of one key are written in the order of `seq`.
+One batch is one transaction. `batch` counts from 0 in each topic; `seq` is a row's place in its topic, `of` the number of rows of
+its batch; rows of one key are written in the order of `seq`.
 
-All writers are fed the same; each puts its name in the column `writer` and before its keys, so that several can write to one topic.
+All writers get the same input. Each puts its name in the column `writer` and before its keys, so that several can write to one
+topic.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from conformance.input_files import lay_down
 ROWS = 200
 """Rows of one batch."""
 KEYS = 29
-"""No divisor of ROWS, so that keys wander over the places of a batch."""
+"""Not a divisor of ROWS, so that a key has different places in different batches."""
 SCHEMA = StructType(
     [
         StructField("key", StringType()),
@@ -31,9 +32,9 @@ SCHEMA = StructType(
     ]
 )
 WRITTEN = StructType([*SCHEMA.fields, StructField("writer", StringType())])
-"""What is in the topics."""
+"""The schema of the topics."""
 COLUMNS = ("key", "seq", "__topic", "__segment", "__messageId", "__txnId")
-"""What the history needs of a row that was read."""
+"""The columns that the history needs of each row that was read."""
 _ARROW = pa.schema([("key", pa.string()), ("seq", pa.int64()), ("batch", pa.int64()), ("of", pa.int32())])
 
 
@@ -57,7 +58,7 @@ def identity(topic: str, key: str, seq: int) -> str:
 
 
 def rows_of(found: pa.Table) -> tuple[Row, ...]:
-    """Rows that were read, as the history has them. `found`: the columns `COLUMNS`."""
+    """Return rows that were read, in the form of the history. `found`: the columns `COLUMNS`."""
     rows = []
     for row in found.to_pylist():
         ledger, entry, index = map(int, row["__messageId"].split(":"))

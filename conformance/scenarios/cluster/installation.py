@@ -1,4 +1,4 @@
-"""The wheel, and a fresh environment that it is installed in: what a deployment's executors run, not the source tree."""
+"""The wheel, and a fresh environment in which it is installed. The executors of a deployment run the wheel, not the source tree."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def fresh_environment(folder: Path, wheel: Path, *, start: str = "") -> Path:
 
 
 def _run(command: list[str], folder: Path | None = None) -> str:
-    """Its standard output. Raises ConfigurationError with all it said."""
+    """Run a command and return its standard output. Raises ConfigurationError with all of its output."""
     ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=folder)
     if ran.returncode != 0:
         raise ConfigurationError(f"{' '.join(command)} ended with {ran.returncode}: {ran.stdout}{ran.stderr}")

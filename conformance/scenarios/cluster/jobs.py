@@ -1,4 +1,4 @@
-"""How the jobs of this suite run: from the wheel alone, under a session that says which application it is."""
+"""How the jobs of this suite run: from the wheel alone, with a record of Spark's application id."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ runpy.run_module(module, run_name="__main__")
 
 
 def announce(words: argparse.Namespace) -> SparkSession:
-    """The session of a job, in an environment that has the wheel; its application's id goes to `MARKS/application`."""
+    """Return the session of a job, whose environment must have the wheel. Write its application's id to `MARKS/application`."""
     if not txnsegment.__file__.startswith(sys.prefix):
         raise RuntimeError(f"txnsegment comes from {txnsegment.__file__} and not from the wheel in {sys.prefix}")
     spark: SparkSession = SparkSession.builder.getOrCreate()

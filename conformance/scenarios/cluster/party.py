@@ -1,6 +1,7 @@
-"""One party of the deployment: a job that is submitted, watched, and submitted again when it has died, as a supervisor would.
+"""One party of the deployment: a job that is submitted, watched, and submitted again after it has died, as by a supervisor.
 
-Each has its own way to ZooKeeper (a proxy for each server) and its own clock file, so that a fault can be one party's alone.
+Each party has its own connection to ZooKeeper (a proxy for each server) and its own clock file, so that a fault can strike one
+party alone.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ SETTINGS = {
     "spark.port.maxRetries": "64",
     "spark.scheduler.mode": "FAIR",
 }
-"""An executor that does not answer for 20 s is given up: then its tasks run elsewhere, and it may come back as a zombie."""
+"""Spark gives up an executor that does not answer for 20 s. Its tasks then run elsewhere, and it may come back as a zombie."""
 
 
 class Party:
-    """A job by name, and the drivers that were started for it. `restarts`: how often one had to be replaced; `slow`: how often of
-    them for want of speed.
+    """A job by name, and the drivers that were started for it. `restarts`: how often one had to be replaced. `slow`: how many of
+    these replacements were because the machine was too slow.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Party:
         cores: int,
         say: Callable[[str], None],
     ) -> None:
-        """`arguments`: those of the module, but for `url` and `marks`. `say`: is told why drivers were replaced."""
+        """`arguments`: those of the module, without `url` and `marks`. `say`: gets the reason why a driver was replaced."""
         self._say = say
         self.name = name
         self.restarts = self.slow = 0
@@ -59,7 +60,7 @@ class Party:
         folder.mkdir(parents=True)
         self.clock = folder / "clock"
         self.shift = 0.0
-        """Of its clock, in seconds."""
+        """The current shift of the party's clock, in seconds."""
         set_shift(self.clock, self.shift)
         self.proxies = [TcpProxy(LOCAL, server.port) for server in ensemble.servers]
         self._drivers: list[Session] = []
@@ -73,7 +74,7 @@ class Party:
         return ",".join(proxy.hosts for proxy in self.proxies)
 
     def start(self, chroot: str) -> Session:
-        """Submit a driver. It counts as the party's from now on."""
+        """Submit a driver. From now on it is the party's newest driver."""
         with self._lock:
             number = len(self._drivers)
             marks = self._folder / f"marks-{number}"
@@ -98,7 +99,7 @@ class Party:
             return driver
 
     def tend(self) -> None:
-        """Replace the driver if it has ended and should not have; note it if it has ended as it should."""
+        """Replace the driver if it has failed. Mark the party as done if the driver has succeeded."""
         with self._lock:
             if self.done or self._unattended or (code := self.driver.wait(0)) is None:
                 return
@@ -115,7 +116,7 @@ class Party:
 
     @contextmanager
     def unattended(self) -> Iterator[None]:
-        """The supervisor keeps out during the block: whoever entered it starts and ends drivers."""
+        """A context in which the supervisor does not replace drivers. The caller starts and ends them."""
         with self._lock:
             self._unattended = True
         try:
@@ -128,11 +129,11 @@ class Party:
 
     @property
     def driver(self) -> Session:
-        """The newest."""
+        """The newest driver."""
         return self._drivers[-1]
 
     def application(self) -> str | None:
-        """Spark's id of the newest driver, once it has one."""
+        """Return Spark's application id of the newest driver, or None if it has none yet."""
         file = self._applications[-1]
         return file.read_text() if file.exists() else None
 
@@ -141,33 +142,33 @@ class Party:
         return [] if identity is None else self._cluster.executors(identity)
 
     def task_workers(self) -> list[int]:
-        """The Python processes that run its tasks."""
+        """Return the Python processes that run the party's tasks."""
         return workers_below([executor.pid for executor in self.executors()])
 
     def driver_workers(self) -> list[int]:
-        """The Python processes of its driver that plan, read streams and commit."""
+        """Return the Python processes of the driver that plan, read streams and commit."""
         return workers_below(self.driver.members())
 
     @contextmanager
     def each_proxy(self, way: str, *arguments: float) -> Iterator[None]:
-        """`refuse`, `delay`, `silence` or `drop_replies` on all its ways to ZooKeeper."""
+        """A context with `refuse`, `delay`, `silence` or `drop_replies` on all of the party's proxies."""
         with ExitStack() as stack:
             for proxy in self.proxies:
                 stack.enter_context(getattr(proxy, way)(*arguments))
             yield
 
     def ports(self) -> list[int]:
-        """The local ports by which ZooKeeper's servers know it."""
+        """Return the local ports of the party's connections to the ZooKeeper servers."""
         return [port for proxy in self.proxies for port in proxy.ports()]
 
     # --- the end ---
 
     def logs(self, characters: int = 3000) -> str:
-        """The end of what the newest driver said."""
+        """Return the end of the newest driver's output."""
         return self.driver.tail(characters)
 
     def last_words(self, characters: int = 3000) -> str:
-        """The end of what the driver said that was replaced last; empty if none was."""
+        """Return the end of the output of the driver that was replaced last; empty if none was."""
         return "" if self._replaced is None else self._replaced.tail(characters)
 
     def close(self) -> None:
@@ -183,7 +184,7 @@ _RAISED = re.compile(r"^(?:[\w.]+: )?[\w.]*(?:Error|Exception|Lost|Unavailable|O
 
 
 def _cause(log: str) -> str:
-    """What a driver's log says that it died of: the last thing raised."""
+    """Return the last error in a driver's log, as the cause of its end."""
     found = _RAISED.findall(log)
     return str(found[-1])[:300] if found else "its log names nothing that was raised"
 
@@ -195,8 +196,8 @@ _SLOW = re.compile(
 
 
 def for_want_of_speed(log: str) -> bool:
-    """Whether a driver's last traceback is of a limit that a busy machine may exceed though all is well: Spark's, of 10 s for a
-    Python worker to start, or a client's, of as much for a ZooKeeper server to answer.
+    """Return whether a driver's last traceback is about a time limit that a busy machine may exceed: Spark's limit of 10 s for the
+    start of a Python worker, or a client's limit of 10 s for the answer of a ZooKeeper server.
     """
     _, traceback, words = f"\n{log}".rpartition(_TRACEBACK)
     return bool(traceback) and _SLOW.search(words) is not None

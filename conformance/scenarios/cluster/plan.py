@@ -1,4 +1,4 @@
-"""The plan of a run: which fault strikes whom, for how long, after how much quiet. Made from a seed alone."""
+"""The plan of a run: the faults, their targets and durations, and the pauses between them. It depends on a seed alone."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ WRITERS = ("writer", "writer", "loader")
 """The streaming job is struck twice as often as the batch job."""
 ANYBODY = ("writer", "writer", "loader", "reader")
 ON_TOP = 0.15
-"""Share of the faults that are followed by another before anybody has recovered."""
+"""The share of the faults that are followed by another one before the parties have recovered."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """`does`: in the words of all scenarios. `parties`: whom it may strike, with their weights. `seconds`: how long it lasts,
-    from and to (0: a moment).
+    """`does`: the fault, in the terms of all scenarios. `parties`: the parties that it may strike; a repeated name has more weight.
+    `seconds`: the shortest and the longest duration (0: a moment).
     """
 
     name: str
@@ -30,7 +30,7 @@ class Kind:
 
     @property
     def target(self) -> str:
-        """What of a party, or of the servers, it strikes: the first word of its name."""
+        """The process of a party, or the server, that the fault strikes: the first word of its name."""
         return self.name.partition("-")[0]
 
     @property
@@ -72,8 +72,8 @@ BY_NAME = {kind.name: kind for kind in KINDS}
 
 @dataclass(frozen=True)
 class Planned:
-    """`number` counts from 1. `quiet`: seconds of nothing before it. `seconds`: how long it lasts. `seed`: for what it draws
-    itself. `on_top`: the next one does not wait until all have recovered from this one.
+    """`number` counts from 1. `quiet`: seconds of pause before the fault. `seconds`: its duration. `seed`: the seed of its own
+    random choices. `on_top`: the next fault does not wait until the parties have recovered.
     """
 
     number: int
@@ -89,8 +89,8 @@ class Planned:
 
 
 def make_plan(count: int, seed: int, kinds: Sequence[str] = (), roles: Mapping[str, Sequence[str]] = {}) -> list[Planned]:
-    """So many faults. Each kind comes once before any comes again. `kinds`: only these. `roles`: the parties that play one, where
-    there is not just one by that name. Raises ConfigurationError.
+    """Return `count` faults. Each kind comes once before any comes again. `kinds`: only these. `roles`: the parties that have a
+    role, if several do. Raises ConfigurationError.
     """
     unknown = [name for name in kinds if name not in BY_NAME]
     if unknown:

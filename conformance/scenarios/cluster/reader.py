@@ -23,7 +23,9 @@ from conformance.scenarios.cluster.input import COLUMNS, rows_of
 from conformance.scenarios.cluster.jobs import announce
 
 PAUSE_SECONDS = 0.5
-"""Between two batch reads at least; else as long as the last one took, so that they leave the cores to others."""
+"""The least pause between two batch reads. A pause is as long as the last read, if that took longer, to leave cores to other
+processes.
+"""
 
 
 def main() -> None:
@@ -60,7 +62,7 @@ def main() -> None:
 
 
 class Reads(threading.Thread):
-    """Batch reads until `finish`; one more then. An error ends it, and is raised by `finish`."""
+    """Batch reads until `finish`, and one more after it. An error ends the thread, and `finish` raises it."""
 
     def __init__(self, spark: SparkSession, options: dict[str, str], topics: tuple[str, ...], who: str, history: Writer) -> None:
         super().__init__(name="reads", daemon=True)

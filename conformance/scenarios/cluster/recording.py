@@ -1,7 +1,8 @@
-"""A run as a history of `conformance.history`: what the writers were fed and were seen to commit, what the readers got, each fault.
+"""A run as a history of `conformance.history`: the input of the writers, the commits that were seen, the rows that readers got, and
+each fault.
 
-All times are `time.monotonic()` of this machine in ms. A commit begins when its input was laid down, and was told when its number
-was seen in the writer's progress: both are on the safe side. The readers keep their own histories.
+All times are `time.monotonic()` of this machine in ms. A commit begins when its input is written, and is known to be committed when
+its number appears in the writer's progress. The real commit lies between these times. The readers keep their own histories.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from metadata.records.names import is_persistent
 
 
 def kept(folder: Path) -> list[Event]:
-    """All events of the histories in a folder but their starts; the half line that a kill left is dropped."""
+    """Return all events of the histories in a folder, without their starts. An incomplete line that a kill left is dropped."""
     found: list[Event] = []
     for file in sorted(folder.glob("*.jsonl")):
         repair(file)
@@ -30,7 +31,7 @@ def kept(folder: Path) -> list[Event]:
 
 
 def events(deployment: Deployment, readers: Iterable[Event], final: Read, seed: int) -> Iterator[Event]:
-    """The history of a run that has been drained. `readers`: what they kept; `final`: a read after the end and a sweep."""
+    """Yield the history of a drained run. `readers`: the readers' events; `final`: a read after the end and a sweep."""
     yield Start(deployment.fed[0], "conformance.cluster", seed=seed)
     for job in deployment.scene.writers:
         query = json.loads((deployment.checkpoint(job.name) / "metadata").read_text())["id"] if job.streams else None
@@ -48,7 +49,7 @@ def events(deployment: Deployment, readers: Iterable[Event], final: Read, seed: 
 
 
 def ends(polls: Iterable[Poll], began: float, at: float) -> Iterator[Plan]:
-    """That each stream was told, in answer to a question of `began`, that there is nothing beyond the rows that it has got."""
+    """Yield for each stream the event that nothing follows the rows that it got, as the answer to a question asked at `began`."""
     last: dict[tuple[str, tuple[str, ...]], dict[str, int]] = defaultdict(dict)
     for poll in polls:
         tops = last[poll.stream, poll.topics]

@@ -1,4 +1,4 @@
-"""One run of the cluster suite: warm up, measure in the quiet, strike after the plan, drain, judge the history."""
+"""One run of the cluster suite: warm up, measure without faults, strike by the plan, drain, judge the history."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Cluster(Scenario):
 
 
 def _rate(deployment: Deployment, phase: Callable[[], None]) -> float:
-    """Rows that all writers committed during a phase, a second."""
+    """Return the rows per second that all writers committed during a phase."""
     began, before = time.monotonic(), deployment.batches()
     phase()
     return (deployment.batches() - before) * ROWS / (time.monotonic() - began)
@@ -158,7 +158,7 @@ def _strike_all(deployment: Deployment, plan: Sequence[Planned], report: Report,
 
 
 def _recover(deployment: Deployment, done: Struck) -> None:
-    """Wait until whom it struck has moved on (`all`: all writers), and note what the commits say. Raises Late."""
+    """Wait until the struck parties have committed again (`all`: all writers), and record the times. Raises Late."""
     names = list(deployment.writers) if done.fault.party == "all" else [done.fault.party]
     before = {name: deployment.committed(name) for name in names}
     what = f"fault {done.fault}: that {' and '.join(names)} move on"
@@ -173,9 +173,9 @@ def _recover(deployment: Deployment, done: Struck) -> None:
 
 
 def _judge(deployment: Deployment, report: Report, out: Path | None, say: Say) -> None:
-    """A last read after a sweep; then the history checker judges what everybody recorded."""
+    """Read once more after a sweep. The history checker then judges the recorded history."""
     forks = Forks()
-    report.wrong += forks.call(wait_for_deadlines, deployment.url)  # of who was killed last while he changed the topics, above all
+    report.wrong += forks.call(wait_for_deadlines, deployment.url)  # mostly of the changing process, if it was killed last
     for topic in ("", *(topic for topic in deployment.topics if is_persistent(topic))):
         report.wrong += forks.call(unfinished, Place(deployment.url, topic))
     final: Read = forks.call(read_all, deployment.url, deployment.topics)
@@ -207,7 +207,7 @@ def _judge(deployment: Deployment, report: Report, out: Path | None, say: Say) -
 
 
 def changed(notes: Iterable[str]) -> Iterator[str]:
-    """What each of these lines of `conformance.scenarios.cluster.changing` counts as."""
+    """Yield the name under which each line of `conformance.scenarios.cluster.changing` is counted."""
     names = {"split": "splits", "merge": "merges", "compact": "compactions", "trim": "trims", "sweep": "sweeps"}
     for note in notes:
         kind, how, *_ = note.split(maxsplit=2)
@@ -231,7 +231,7 @@ def _keep_logs(folder: Path, out: Path) -> None:
 
 
 def results(report: Report, wrong: Sequence[str]) -> list[Result]:
-    """The report as plain values: one for each kind of fault, one for everything that the scenario found wrong."""
+    """Return the report as plain values: one for each kind of fault, and one for all errors that the scenario found."""
     found = []
     by_kind: dict[str, list[Struck]] = defaultdict(list)
     for one in report.struck:

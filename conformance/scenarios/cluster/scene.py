@@ -1,4 +1,4 @@
-"""Who runs in a deployment: which jobs write and read which topics, and how many segments those have meanwhile."""
+"""The jobs of a deployment, the topics that they write and read, and the number of segments of these topics."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from conformance.domains import MIXED, PERSISTENT, TOPIC, named
 from metadata.common.errors import ConfigurationError
 
 SCALING = "one topic, split 4 -> 16 and merged 16 -> 4 under three streaming writers and three readers"
-"""What the option of that name does."""
+"""The help text of the option `--scaling`."""
 
 
 @dataclass(frozen=True)
 class Writes:
-    """A job that writes every batch of the input into one topic. `streams`: a streaming query does; else one batch write after the
-    other. `cores`: of its executors.
+    """A job that writes every batch of the input into one topic. `streams`: by a streaming query; otherwise by one batch write
+    after the other. `cores`: the cores of its executors.
     """
 
     name: str
@@ -26,8 +26,8 @@ class Writes:
 
 @dataclass(frozen=True)
 class Reads:
-    """A job with a streaming query over all topics of the scene. `batches`: with batch reads beside it. `limit`: rows of a
-    micro-batch, softly (0: whatever there is).
+    """A job with a streaming query over all topics of the scene. `batches`: it also runs batch reads. `limit`: the soft limit of
+    rows in a micro-batch (0: no limit).
     """
 
     name: str
@@ -38,10 +38,10 @@ class Reads:
 
 @dataclass(frozen=True)
 class Scene:
-    """`fewest`, `most`: active segments of a topic that has any; it begins with `first`. `rounds`: it is split until it has most,
-    then merged until it has fewest, and again; else either comes by chance.
+    """`fewest`, `most`: the limits of a topic's active segments; it begins with `first`. `rounds`: it is split until it has `most`,
+    then merged until it has `fewest`, and so on; otherwise splits and merges are random.
 
-    `roles`: whom a fault strikes that names a writer, a loader (the batch writer) or a reader.
+    `roles`: the jobs that a fault of a writer, a loader (the batch writer) or a reader may strike.
     """
 
     topics: tuple[str, ...]
@@ -59,13 +59,13 @@ class Scene:
 
     @property
     def cores(self) -> int:
-        """Of all jobs together."""
+        """The cores of all jobs together."""
         return sum(job.cores for job in self.jobs)
 
 
 def usual(domain: str = TOPIC) -> Scene:
-    """A streaming job and a batch job, each with a topic of its own, and one that reads both. Few segments, because each batch
-    leaves a file for each task and segment, and batch reads read all of them.
+    """A streaming job and a batch job, each with a topic of its own, and a reader of both. There are few segments, because each
+    batch leaves a file for each task and segment, and batch reads read all of them.
     """
     first, second = (PERSISTENT, TOPIC) if domain == MIXED else (domain, domain)
     streamed, loaded = named(first, "streamed"), named(second, "loaded")
@@ -78,7 +78,7 @@ def usual(domain: str = TOPIC) -> Scene:
 
 
 def scaling() -> Scene:
-    """One topic under three streaming writers and three readers, split 4 -> 16 and merged back 16 -> 4 under them."""
+    """One topic with three streaming writers and three readers, which is split from 4 to 16 segments and merged back meanwhile."""
     topic = named(TOPIC, "scaled")
     writers = tuple(Writes(f"writer{i}", topic, streams=True, cores=1) for i in (1, 2, 3))
     readers = (Reads("reader1", 1), Reads("reader2", 1, batches=False), Reads("reader3", 1, batches=False, limit=500))
@@ -88,7 +88,9 @@ def scaling() -> Scene:
 
 
 def chosen(*, scale: bool, domain: str | None) -> Scene:
-    """As a command line says. Raises ConfigurationError: a persistent topic is one log and has no segments."""
+    """Return the scene that the command line selects. Raises ConfigurationError: a persistent topic is one log and has no segments
+    to scale.
+    """
     if not scale:
         return usual(domain or TOPIC)
     if domain not in (None, TOPIC):
