@@ -1,8 +1,8 @@
-"""A Spark driver that is there to be killed: it copies a topic into another one by a subscription, a few rows at a time, for ever.
+"""A Spark driver for tests that kill it: it copies a topic into another one through a subscription, a few rows at a time.
 
     python -m conformance.scenarios.copying --url URL --source NAME --target NAME --subscription NAME --rows N --folder FOLDER
 
-Its checkpoint is `checkpoint` in the folder.
+It runs until it is killed. Its checkpoint is `checkpoint` in the folder.
 """
 
 from __future__ import annotations

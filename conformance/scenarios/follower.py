@@ -1,9 +1,9 @@
-"""A Spark streaming query that writes down each of its micro-batches: the real reader beside the load.
+"""A Spark streaming query that records each of its micro-batches: a real reader beside the load.
 
     python -m conformance.scenarios.follower --url URL --topic NAME --folder FOLDER --stop FILE
 
-`FOLDER/running` says that it has taken its first look; `FOLDER/seen` holds a line of JSON for each micro-batch. It ends once
-`--stop` exists and everything was read.
+`FOLDER/running` exists after its first read. `FOLDER/seen` has a line of JSON for each micro-batch. The query ends when `--stop`
+exists and all rows were read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A Spark driver that is there to be killed: its first micro-batch of a subscription is planned, and never done.
+"""A Spark driver for tests that kill it: it plans the first micro-batch of a subscription and never finishes it.
 
     python -m conformance.scenarios.holding --url URL --source NAME --subscription NAME --folder FOLDER
 

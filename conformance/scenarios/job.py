@@ -1,4 +1,4 @@
-"""A Spark driver that is there to be killed: it streams the input files into a topic, one transaction for each file.
+"""A Spark driver for tests that kill it: it streams the input files into a topic, one transaction for each file.
 
     python -m conformance.scenarios.job --url URL --topic NAME --input FOLDER --checkpoint FOLDER --marks FOLDER --stop FILE
 

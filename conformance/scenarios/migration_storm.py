@@ -72,7 +72,8 @@ class MigrationStorm(Scenario):
         return (
             f"{3 * count['rounds']} topics migrated under {count['transactions']} transactions ({count['again']} run again), "
             f"{count['rows']} rows, {count['micro-batches']} micro-batches, {count['looks']} looks; {count['kills']} kills, "
-            f"{count['stops']} stops, {count['migrators']} of who migrates; the slowest migration took {count['slowest_ms']} ms"
+            f"{count['stops']} stops, {count['migrators']} of the migrating process; "
+            f"the slowest migration took {count['slowest_ms']} ms"
         )
 
 

@@ -1,14 +1,14 @@
-"""Who changes the topics while the jobs of the suite write and read them, as an operator would: splits and merges, compacts, trims,
-and sweeps persistent topics.
+"""The process that changes the topics while the suite's jobs write and read them, as an operator would. It splits, merges, compacts
+and trims topics, and sweeps persistent topics.
 
     python -m conformance.scenarios.cluster.changing --url URL --seed N --topics JSON --segments FEWEST:MOST
         --rounds yes|no --notes FOLDER --stop FILE
 
-Everything by `txnsegment.connect`. What the store or a full disk refuses is left as it is: whoever comes next completes it. Rows
-are trimmed of a topic of its own (`PASSING`), which it writes and reads, too, so that the jobs' rows can all be counted.
+All changes use `txnsegment.connect`. A change that the store or a full disk refuses stays incomplete, and a later process completes
+it. Trims remove rows only from the topic `PASSING`, which this process writes and reads, so that all rows of the jobs are counted.
 With `--rounds yes` the first topic is split until it has MOST active segments, then merged until it has FEWEST, and so on.
-`NOTES/history.jsonl` holds what it committed, read and trimmed, for the checker; `NOTES/done` a line for each change. It ends once
-`--stop` exists and each kind of change was done, with `--rounds yes` a whole round of splits and merges.
+`NOTES/history.jsonl` is the history of its commits, reads and trims, for the checker. `NOTES/done` has a line for each change. The
+process ends when `--stop` exists and each kind of change was done (with `--rounds yes`, also a whole round of splits and merges).
 """
 
 from __future__ import annotations

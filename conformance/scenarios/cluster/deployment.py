@@ -45,8 +45,8 @@ SETTINGS = Settings(txn_timeout_ms=10_000, header_retention_ms=30_000, fold_afte
 """Deadlines, folding and expiring all happen within a run."""
 LOOK_SECONDS = 0.05
 DEATHS = 3
-"""Of one party's drivers before anything was done to them: so many are too many for want of speed (`Party.slow`), and one is for
-anything else."""
+"""The number of a party's drivers that may not die before the first fault because the machine is too slow (`Party.slow`). A single
+death for another reason is an error."""
 
 
 @dataclass
@@ -87,12 +87,12 @@ class Deployment:
         self._guard = threading.Lock()
         self._failure: BaseException | None = None
         self.fed: list[float] = []
-        """When each batch of input was laid down."""
+        """The time at which each batch of input was written."""
         self.parties: dict[str, Party] = {}
         self._changings = 0
         self._drained = False
         self.drained = 0.0
-        """When everything was written and the readers were told to end."""
+        """The time at which all input was committed and the readers were asked to end."""
 
     def start(self) -> Self:
         try:

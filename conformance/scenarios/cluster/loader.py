@@ -1,4 +1,4 @@
-"""The batch job that is there to be broken: one batch write after the other, each one transaction by `txnAppId` and `txnVersion`.
+"""The batch job under faults: one batch write after the other, each one transaction with `txnAppId` and `txnVersion`.
 
     spark-submit run.py conformance.scenarios.cluster.loader --url URL --topic TOPIC --name NAME --input FOLDER --progress FOLDER
         --marks FOLDER --stop FILE

@@ -33,15 +33,17 @@ from metadata.records.names import is_persistent
 SUITE = "cluster"
 START_SECONDS = 900.0
 RECOVER_SECONDS = 240.0
-"""After a fault is over, whom it struck must move on within that time, whatever has to be started again on a busy machine."""
+"""The time after a fault within which the struck parties must commit again, restarts on a busy machine included."""
 DRAIN_SECONDS = 600.0
 SHOWN = 20
 
 
 @dataclass
 class Struck:
-    """One fault that was done. Seconds: `lasted` from strike to heal; `recovered` from strike to the first commit after the heal;
-    `gap` the longest time without a commit from the last one before the strike on. None: the next fault came on top of it.
+    """One fault that was done.
+
+    `lasted`: seconds from the strike to its end. `recovered`: seconds from the strike to the first commit after its end. `gap`: the
+    longest time without a commit since the last one before the strike. None: the next fault began before this one was over.
     """
 
     fault: Planned
@@ -55,7 +57,7 @@ class Struck:
 
 @dataclass
 class Report:
-    """What came of it all. `wrong`: empty if all is well. Rates in rows a second, of both writers together."""
+    """The result of a run. `wrong`: empty if all is well. The rates are rows per second of all writers together."""
 
     seed: int
     struck: list[Struck] = field(default_factory=list)
@@ -69,7 +71,7 @@ class Report:
 
 
 class Cluster(Scenario):
-    """`scene`: who runs (default: `scene.usual`). `out`: an existing folder that the history and all logs are left in.
+    """`scene`: the jobs that run (default: `scene.usual`). `out`: an existing folder for the history and all logs.
 
     Raises ConfigurationError: no such fault, no wheel to build.
     """

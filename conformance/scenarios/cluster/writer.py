@@ -1,4 +1,4 @@
-"""The streaming job that is there to be broken: each input file becomes one micro-batch, one transaction of the topic.
+"""The streaming job under faults: each input file becomes one micro-batch, which is one transaction of the topic.
 
     spark-submit run.py conformance.scenarios.cluster.writer --url URL --topic TOPIC --name NAME --input FOLDER --checkpoint FOLDER
         --marks FOLDER --stop FILE
