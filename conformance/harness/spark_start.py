@@ -2,7 +2,8 @@
 
 Half of the processor time of a Spark that lives for seconds goes into loading classes. Java's class data sharing (CDS) keeps loaded
 and verified classes in one file, which later processes map into memory. The first start on a machine runs a small job and writes
-that file into the virtual environment; every later start uses it. A process whose class path is another one ignores the file.
+that file into the virtual environment, or without one into the user's cache. Every later start uses it. A process with another
+class path ignores the file.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def class_archive() -> Path:
     """The file of Spark's classes for this Java and this pyspark; made by the first caller on a machine, which takes some 20 s of
     the processor. Raises ConfigurationError.
     """
-    folder = Path(sys.prefix) / "spark-classes"
-    folder.mkdir(exist_ok=True)
+    folder = _folder()
+    folder.mkdir(parents=True, exist_ok=True)
     archive = folder / f"{_fingerprint()}.jsa"
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -56,6 +57,13 @@ def class_archive() -> Path:
             _configuration(archive).mkdir(exist_ok=True)
             _make(archive)
     return archive
+
+
+def _folder() -> Path:
+    """Return the folder of the archive: in the virtual environment, else in the user's cache. Other users can write to neither."""
+    if sys.prefix != sys.base_prefix:
+        return Path(sys.prefix) / "spark-classes"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "txnsegment" / "spark-classes"
 
 
 def _configuration(archive: Path) -> Path:

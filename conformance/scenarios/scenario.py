@@ -3,9 +3,12 @@
 FoundationDB's workloads are the model. `run` takes a scenario through its phases. A scenario does not know how it is run.
 """
 
+# ruff: noqa: B027 - a scenario overrides only the phases that it needs
+
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -30,7 +33,7 @@ class Ran:
     figures: str
 
 
-class Scenario:
+class Scenario(ABC):
     """One system under faults. A context manager: all processes that it started end with it."""
 
     name: str
@@ -46,13 +49,13 @@ class Scenario:
     def faults(self) -> None:
         """Strike the system while it works. Return after all faults are over."""
 
+    @abstractmethod
     def check(self) -> list[str]:
         """Let the work end. Return what is wrong with its results, in words. Faults and work that never happened count as wrong."""
-        raise NotImplementedError
 
+    @abstractmethod
     def figures(self) -> str:
         """Return how much work was done and how many faults were met, in words."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """End all processes that still run, also after an error."""

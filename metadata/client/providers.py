@@ -16,7 +16,6 @@ from pyspark.sql.types import StructType
 from metadata.client.client import Client
 from metadata.common.errors import BadVersion, OptionError, TopicSealed, UnknownOutcome
 from metadata.cursors.cursors import Where
-from metadata.read.reading import LogSelection, Reading
 from metadata.records import paths
 from metadata.records.json_records import JsonRecord
 from metadata.records.names import PersistentName, TopicName, any_topic_name, check_new, is_persistent, persistent_name, topic_name
@@ -37,12 +36,6 @@ class Selected(JsonRecord):
 
     model: Model
     name: str
-
-
-class TransactionBufferProvider(Protocol):
-    """Reads the visible rows of a topic or segment. Both models implement it."""
-
-    def read(self, name: str) -> Reading: ...
 
 
 class SubscriptionsProvider(Protocol):
@@ -82,7 +75,6 @@ class Provider:
     """The services of one model."""
 
     model: Model
-    buffer: TransactionBufferProvider
     acks: PendingAckProvider
     subscriptions: SubscriptionsProvider
     coordinator: CoordinatorProvider
@@ -91,13 +83,6 @@ class Provider:
 def model_of(name: str | TopicName) -> Model:
     """Return the model of a topic or segment by the domain of its current name. `Providers.select` returns current names."""
     return Model.IN_STREAM if is_persistent(str(name)) else Model.METADATA
-
-
-def one_model(names: Iterable[str | TopicName]) -> Model:
-    """Return the common model of these topics and segments; METADATA if there are none. Raises OptionError if they have different
-    models, because no transaction spans both models.
-    """
-    return _the_one({name: model_of(name) for name in dict.fromkeys(map(str, names))})
 
 
 def _the_one(models: Mapping[str, Model]) -> Model:
@@ -192,14 +177,14 @@ class Providers:
     def by_model(self, model: Model) -> Provider:
         client = self.client
         if model is Model.METADATA:
-            return Provider(model, _Segments(client), client.coordinator.acks, client.subscriptions, client.coordinator)
+            return Provider(model, client.coordinator.acks, client.subscriptions, client.coordinator)
         from metadata.instream.acknowledging import OnwardAcks
         from metadata.instream.subscriptions import InStreamSubscriptions  # here: most processes never meet one
 
         mine = client.instream
         subscriptions = InStreamSubscriptions(mine.topics, mine.acks, lambda: mine.migrator, client.subscriptions)
         acks = OnwardAcks(mine.acks, lambda: mine.coordinator.onward)
-        return Provider(model, _InStream(client), acks, subscriptions, mine.coordinator)
+        return Provider(model, acks, subscriptions, mine.coordinator)
 
     def coordinator(self, work: WriteSet) -> CoordinatorProvider:
         """Return the coordinator for a write set. The names of its segments determine the model. Raises OptionError if the write
@@ -258,24 +243,6 @@ class Providers:
             return True
 
         until(step)
-
-
-@dataclass(frozen=True)
-class _Segments:
-    client: Client
-
-    def read(self, name: str) -> Reading:
-        return self.client.buffer.read(LogSelection((name,)))
-
-
-@dataclass(frozen=True)
-class _InStream:
-    client: Client
-
-    def read(self, name: str) -> Reading:
-        from metadata.instream.view import as_reading
-
-        return as_reading(self.client.instream.buffer.read(persistent_name(name)))
 
 
 def _made_as_newer(record: Record | None, said: Record | None) -> bool:

@@ -12,6 +12,7 @@ from conformance.simulator.actors.readers import rows_of
 from conformance.simulator.actors.working import start_rounds
 from conformance.simulator.world.scheduler import Actor, Process, World
 from metadata.client.client import Client
+from metadata.client.logs import log_of
 from metadata.client.providers import PendingAckProvider, Provider, Providers, model_of
 from metadata.common.errors import TxnSegmentError
 from metadata.read.backlog import acked, pending, taken
@@ -68,7 +69,7 @@ def take(
     history, began, providers = world.history, world.history.now(), Providers(client)
     name = str(providers.resolve(topic)) if onward else topic
     provider = providers.of([name]) if onward else providers.by_model(model_of(name))
-    given, acks = choose(world, provider.buffer.read(name), provider.acks, subscription, whole=whole, cumulative=cumulative)
+    given, acks = choose(world, log_of(client, name).now(), provider.acks, subscription, whole=whole, cumulative=cumulative)
     log = name if is_persistent(name) else ""
     history.saw(Poll(history.now(), began, poll, 0, (name,), tuple(given), subscription=subscription, ordered=False, log=log))
     return provider, acks
