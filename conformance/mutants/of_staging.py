@@ -17,13 +17,14 @@ from spark_txn_sink.plan import WritePlan
 from spark_txn_sink.staging import Staged
 
 _COORDINATOR = "metadata.write.coordinator:Coordinator"
+_OPENER = "metadata.write.opening:Opener"
 
 
 @fault(
     "5, 8.5",
     "Parts older than half the orphan age are refused, since the orphan sweep may delete them.",
     at="metadata.write.write_set:refuse_old",
-    within=f"{_COORDINATOR}._open",
+    within=f"{_OPENER}.open",
     by="script late_commit_of_old_parts",
 )
 def old_parts_are_committed(real: Real, work: WriteSet, now_ms: int, settings: Any) -> None:

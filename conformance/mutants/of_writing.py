@@ -16,6 +16,7 @@ from metadata.records.records import Application, Header, Layout, Registration, 
 from metadata.rules.transitions import Claim, Gone, Opening
 from metadata.store.contract import ABSENT, ANY, MetadataStore, Record, View
 from metadata.write.coordinator import Coordinator
+from metadata.write.opening import Opener
 from metadata.write.write_set import Committed, WriteSet
 from spark_txn_sink.plan import WritePlan
 from spark_txn_sink.staging import Staged
@@ -24,6 +25,7 @@ _OPENING = "metadata.rules.transitions:opening"
 _END = "metadata.rules.transitions:end"
 _RESOLVE = "metadata.rules.transitions:resolve"
 _COORDINATOR = "metadata.write.coordinator:Coordinator"
+_OPENER = "metadata.write.opening:Opener"
 _PUT = "metadata.store.contract:MetadataStore.put"
 _NEW_PUT = "metadata.store.contract:Put.__new__"
 
@@ -88,7 +90,7 @@ def abort_predecessor(real: Real, app: Application, claim: Claim, predecessor: H
     "A6, 8.8",
     "A new attempt takes over the application record by CAS. If two drivers try at the same time, one succeeds.",
     at=_NEW_PUT,
-    within=f"{_COORDINATOR}._begin",
+    within=f"{_OPENER}._begin",
     by="script a16_replayed_micro_batch_commits_once",
 )
 def application_without_cas(real: Real, _cls: type, key: Key, value: bytes, expect: Record | int | None, *options: Any) -> Any:
@@ -128,10 +130,10 @@ def failed_batch_is_skipped(real: Real, app: Application, claim: Claim, predeces
 @fault(
     "A34",
     "An empty batch raises lastCommitted by the same CAS, so that a zombie cannot commit its version.",
-    at=f"{_COORDINATOR}._commit_empty",
+    at=f"{_OPENER}._commit_empty",
     by="script a34_empty_batch_fences_zombies",
 )
-def empty_batch_fences_nobody(real: Real, self: Coordinator, work: WriteSet, app: Application, record: Record | None) -> Any:
+def empty_batch_fences_nobody(real: Real, self: Opener, work: WriteSet, app: Application, record: Record | None) -> Any:
     return Committed(None, None, 0, 0)
 
 

@@ -1,4 +1,4 @@
-"""The owner's side of a transaction: begin, register, decide (protocol.md section 5). `closing` has abort and post-commit work.
+"""The owner's side of a transaction: commit and abort (protocol.md section 5).
 
 `commit` is the whole path of one transaction. It waits for seven store round trips, independent of rows, tasks, segments and
 history:
@@ -11,20 +11,18 @@ history:
 6. op records are written
 7. the CAS of the header decides
 
-Events and settling run in the background (`aftermath`).
+Events and settling run in the background (`aftermath`, `post_commit`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import logging
-import threading
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 from ledgers.model import Part
+from metadata.cluster.cluster import Cluster
 from metadata.common import metrics
 from metadata.common.errors import (
     BadVersion,
@@ -32,30 +30,32 @@ from metadata.common.errors import (
     OptionError,
     OutcomeUnknown,
     SegmentSealed,
+    TransactionNotFound,
     TxnConflict,
     TxnSegmentError,
     UnknownOutcome,
 )
+from metadata.cursors.pending_ack import PendingAcks
 from metadata.log import ending
-from metadata.log.live_log import Entry, in_manifest
+from metadata.log.live_log import Entry, LiveLog, in_manifest
 from metadata.records import paths
 from metadata.records.names import TopicName, segment_name
 from metadata.records.records import (
     Application,
     Header,
     Layout,
-    Nanos,
     Op,
     OpKind,
     Registration,
     State,
 )
 from metadata.rules import acks, transitions
-from metadata.rules.transitions import Gone, Opening
-from metadata.store.contract import ABSENT, Put, Record, View, decide, in_groups, time_ms, until
+from metadata.rules.transitions import Claim
+from metadata.store.contract import ABSENT, Put, View, decide, in_groups, time_ms, until
 from metadata.topics.routing import targets
 from metadata.topics.topics import Topics
-from metadata.write.closing import Closing
+from metadata.write import post_commit
+from metadata.write.opening import Opened, Opener
 from metadata.write.rerouting import Rewriting, Written, rerouted
 from metadata.write.txn_ids import TxnIds
 from metadata.write.write_set import (
@@ -65,7 +65,6 @@ from metadata.write.write_set import (
     refuse_missing,
     refuse_old,
     refuse_rerouted,
-    refuse_stale,
     segment_write,
     topic_deleted,
     weight,
@@ -77,29 +76,29 @@ MAX_INLINE = 512 * 1024
 """A registration larger than this (bytes) keeps its parts in a manifest file."""
 
 
-@dataclass(frozen=True)
-class _Opened:
-    txn_id: str
-    record: Record
-    header: Header
-
-
 @dataclass
-class Coordinator(Closing):
-    """Commits transactions of this process. There is one coordinator for each process and cluster. It is safe for several threads.
+class Coordinator:
+    """Commits and aborts transactions. There is one coordinator for each process and cluster. It is safe for several threads.
 
-    `aftermath` receives the work that a commit does not wait for.
+    `aftermath` receives the work that no caller waits for.
+
+        coordinator = Coordinator(cluster, aftermath)
+        coordinator.commit(WriteSet("app", "", Claim(version, attempt), parts, staged_ms, timeout_ms))
     """
 
+    cluster: Cluster
+    aftermath: Callable[[Callable[[], None]], None]
+    log: LiveLog = field(default_factory=LiveLog)
+    acks: PendingAcks = field(init=False)
     ids: TxnIds = field(init=False)
+    opener: Opener = field(init=False)
     rewrite: Written = field(init=False)
     """Divides a part's rows among the children of its segment."""
-    _decided: OrderedDict[str, Header] = field(default_factory=OrderedDict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        self.acks = PendingAcks(self.cluster)
         self.ids = TxnIds(self.cluster)
+        self.opener = Opener(self.cluster, self.ids)
         self.rewrite = Rewriting(self.cluster.storage, self.cluster.unique)
 
     # --- the whole path -----------------------------------------------------------------------------------------
@@ -126,7 +125,7 @@ class Coordinator(Closing):
 
     def _commit(self, work: WriteSet) -> Committed:
         started = self.cluster.clock.monotonic()
-        opened = self._open(work)
+        opened = self.opener.open(work)
         if isinstance(opened, Committed):
             if opened.skipped:
                 log.info("skip app=%s version=%s: committed already", work.app, work.claim.version)
@@ -162,7 +161,7 @@ class Coordinator(Closing):
             size,
             (self.cluster.clock.monotonic() - started) * 1000,
         )
-        self.aftermath(lambda: self._close(opened.txn_id, entry, work))
+        self.aftermath(lambda: post_commit.close(self.cluster.store, self.log, self.acks, opened.txn_id, entry, work))
         if self.ids.low:
             self.aftermath(self.ids.refill)
         return Committed(opened.txn_id, number, rows, size)
@@ -204,111 +203,9 @@ class Coordinator(Closing):
                 advice="The timeout covers opening to deciding, not the batch's duration. Leave it at the default if in doubt.",
             )
 
-    # --- open: fence predecessors and create the header --------------------------------------------------------------
-
-    def _open(self, work: WriteSet) -> _Opened | Committed:
-        """Fence predecessors and create an OPEN header, which the application record names as `current`. Return Committed if the
-        version is committed already. An empty write set is committed here, without a header, and Committed is returned, too.
-        """
-        topics = sorted({segment_name(s).topic for s in work.parts})
-        app_key = paths.application(work.app, work.app_topic)
-        taken = iter(() if work.txn_id is None else (work.txn_id,))
-
-        def body(view: View) -> _Opened | Committed | None:
-            app_record, *layouts = view.get_many([app_key, *(paths.topic(t) for t in topics)])
-            app = Application.of(app_record) if app_record is not None else self._unknown(work)
-            if app_record is None and work.random and work.retried:
-                # The record lives as long as the header, and only this write uses its name. Without it the outcome is unknown.
-                raise OutcomeUnknown(
-                    f"An earlier commit of {work.app} was left without an answer, and what became of it is forgotten by now.",
-                    advice="Nothing was done now. Check whether its rows exist before you write them again. (With an "
-                    "application and a version of its own a transaction can be repeated at any time.)",
-                )
-            predecessor: Header | Gone = Gone.UNREAD
-            if app.current is not None:
-                predecessor = self._remembered(app.current.txn_id)
-            what, app = transitions.opening(app, work.claim, predecessor)
-            if what is Opening.READ_PREDECESSOR:
-                assert app.current is not None
-                record = view.get(paths.header(app.current.txn_id))
-                predecessor = Gone.GONE if record is None else Header.of(record)
-                what, app = transitions.opening(app, work.claim, predecessor)
-                if what is Opening.ABORT_PREDECESSOR:
-                    assert record is not None
-                    self._end(record, State.ABORTED)
-                    return None
-            if what is Opening.SKIP:
-                return Committed(None, None, 0, 0, skipped=True)
-            refuse_old(work, view.now_ms(), self.cluster.settings)
-            refuse_stale(work, dict(zip(topics, layouts, strict=True)))
-            if not work.parts and not work.acks:
-                return self._commit_empty(work, app, app_record)
-            return self._begin(view, work, app, app_record, next(taken, None) or self.ids.next())
-
-        return cast("_Opened | Committed", until(lambda: decide(self.cluster.store, body)))
-
-    def _unknown(self, work: WriteSet) -> Application:
-        """Return an application record for an application that has none, which means that it has not committed. On a restored
-        cluster it may have committed after the backup; `restored` notes this.
-        """
-        return Application(random=work.random or None, restored=True if self.cluster.restored else None)
-
-    def _commit_empty(self, work: WriteSet, app: Application, record: Record | None) -> Committed | None:
-        """Commit a version without rows. Nothing is registered: the CAS of the application record to the version is the commit
-        (A34).
-
-        `current` is removed: otherwise an aborted predecessor whose header has expired would count this version as its own commit.
-        """
-        update = {"last_committed": work.claim.version, "by": work.claim.by, "current": None, "restored": None}
-        after = app.model_copy(update=update)
-        key = paths.application(work.app, work.app_topic)
-        if work.random and record is None:
-            return Committed(None, None, 0, 0)  # no predecessor to fence, and no rule would ever delete the record (A13)
-        try:
-            self.cluster.store.put(key, after.to_bytes(), expect=ABSENT if record is None else record)
-        except (BadVersion, UnknownOutcome):
-            return None  # read again: if the put was done, the next read finds the version committed
-        return Committed(None, None, 0, 0)
-
-    def _begin(self, view: View, work: WriteSet, app: Application, record: Record | None, txn_id: str) -> _Opened | None:
-        header = Header(
-            state=State.OPEN,
-            timeout=Nanos(work.timeout_ms * 1_000_000),
-            created_at=Nanos(view.now_ms() * 1_000_000),
-            owner=self.cluster.owner,
-            app=paths.application(work.app, work.app_topic).partition,
-            version=work.claim.version,
-            attempt=work.claim.attempt,
-        )
-        key = paths.application(work.app, work.app_topic)
-        after = transitions.opened(app, work.claim, txn_id).to_bytes()
-        put_app = Put(key, after, expect=ABSENT if record is None else record, durable=False)
-        try:
-            made, _ = self.cluster.store.write(
-                Put(paths.header(txn_id), header.to_bytes(), expect=ABSENT, indexes=header.indexes(), durable=False), put_app
-            )
-            assert made is not None
-        except (BadVersion, UnknownOutcome):
-            return self._resolve_begin(txn_id, header, key)
-        return _Opened(txn_id, made, header)
-
-    def _resolve_begin(self, txn_id: str, header: Header, key: paths.Key) -> _Opened | None:
-        """Resolve a lost race or a lost reply at opening by reading both records. Return None if the caller must start over. Before
-        that, an OPEN header of this attempt is aborted.
-        """
-        made, now = decide(self.cluster.store, lambda view: view.get_many([paths.header(txn_id), key]))
-        current = None if now is None else Application.of(now).current
-        if made is not None and current is not None and current.txn_id == txn_id:
-            if Header.of(made).state is State.OPEN:
-                return _Opened(txn_id, made, header)
-            return None
-        if made is not None and Header.of(made).state is State.OPEN:
-            self._end(made, State.ABORTED)
-        return None
-
     # --- register, check, record ---------------------------------------------------------------------------------
 
-    def _register(self, opened: _Opened, work: WriteSet) -> Entry:
+    def _register(self, opened: Opened, work: WriteSet) -> Entry:
         segments = {name: segment_write(parts) for name, parts in sorted(work.parts.items())}
         # The publish time is taken after the header is OPEN, and is not below its creation: readers by publish time wait for OPEN
         # headers (section 6).
@@ -363,7 +260,7 @@ class Coordinator(Closing):
 
         return decide(self.cluster.store, body)
 
-    def _record(self, opened: _Opened, entry: Entry | None, work: WriteSet) -> None:
+    def _record(self, opened: Opened, entry: Entry | None, work: WriteSet) -> None:
         """Write one write op for each segment, at the segment's first entry, then one op for each ack, in groups of up to 500. This
         process chooses the op numbers and writes each op with expectation ABSENT, so that the store need not be read first.
         """
@@ -401,7 +298,7 @@ class Coordinator(Closing):
 
     # --- decide ---------------------------------------------------------------------------------------------------
 
-    def _decide(self, opened: _Opened, work: WriteSet, number: int | None) -> None:
+    def _decide(self, opened: Opened, work: WriteSet, number: int | None) -> None:
         """CAS the header OPEN -> COMMITTED: the only commit point. A lost reply is resolved by reading. If the read fails too,
         raise OutcomeUnknown.
         """
@@ -434,9 +331,9 @@ class Coordinator(Closing):
                 f"deciding write was lost, and then the metadata store could not be asked: {error}",
                 advice="Nothing was deleted. Run the same version again: it is skipped if it committed.",
             ) from error
-        self._remember(opened.txn_id, ended)
+        self.opener.remember(opened.txn_id, ended)
 
-    def _gone(self, opened: _Opened, work: WriteSet) -> Header:
+    def _gone(self, opened: Opened, work: WriteSet) -> Header:
         """Return the outcome of a transaction whose header expired during its decision. Only the application record can still show
         the outcome.
 
@@ -455,15 +352,43 @@ class Coordinator(Closing):
             advice=f"Nothing was deleted. Run version {work.claim.version} of {work.app} again: it is skipped if it committed.",
         )
 
-    def _remember(self, txn_id: str, header: Header) -> None:
-        with self._lock:
-            self._decided[txn_id] = header
-            while len(self._decided) > 1000:
-                self._decided.popitem(last=False)
+    # --- abort ----------------------------------------------------------------------------------------------------
 
-    def _remembered(self, txn_id: str) -> Header | Gone:
-        """Return the header of a transaction that this process committed recently. Return UNREAD for any other transaction. Decided
-        headers never change.
+    def abort(self, txn_id: str) -> None:
+        """Abort a transaction. Idempotent. Raises TxnConflict if it has committed, TransactionNotFound if the id is unknown."""
+        self._end_aborted(txn_id, None)
+
+    def abort_attempt(self, app: str, app_topic: str, claim: Claim) -> None:
+        """Abort the transaction of a write for Spark, possibly in another process and much later. Only an OPEN header of this
+        version and attempt is aborted (A36).
         """
-        with self._lock:
-            return self._decided.get(txn_id, Gone.UNREAD)
+        record = decide(self.cluster.store, lambda view: view.get(paths.application(app, app_topic)))
+        current = None if record is None else Application.of(record).current
+        if current is not None and current.version == claim.version:
+            self._end_aborted(current.txn_id, claim)
+
+    def _end_aborted(self, txn_id: str, claim: Claim | None) -> None:
+        def step() -> bool | None:
+            record = decide(self.cluster.store, lambda view: view.get(paths.header(txn_id)))
+            if record is None:
+                if claim is not None:
+                    return False
+                raise TransactionNotFound(
+                    f"There is no transaction {txn_id}.", advice="The id was never used, or its header expired after the retention."
+                )
+            if claim is not None and not transitions.may_abort(Header.of(record), claim):
+                return False
+            return ending.end(self.cluster.store, record, State.ABORTED, now_ms=self._now()) is not None or None
+
+        if until(step):  # False: another attempt owns the transaction, so no event is published
+            self.aftermath(lambda: post_commit.notify_aborted(self.cluster.store, self.log, txn_id))
+
+    def _abort_after(self, error: BaseException, txn_id: str) -> None:
+        """Abort a transaction whose owner failed before the decision, so that readers need not wait for its deadline."""
+        try:
+            self._end_aborted(txn_id, None)
+        except TxnSegmentError as second:
+            error.add_note(f"Transaction {txn_id} could not be aborted either ({second}); its timeout will end it.")
+
+    def _now(self) -> int:
+        return time_ms(self.cluster.store)

@@ -470,13 +470,18 @@ class LosesReplies:
         return record
 
 
+def commit_through(cluster: Cluster, store: Any) -> None:
+    """Let the coordinator use this store, and the rest of the client the store that it has."""
+    coordinator = cluster.client.coordinator
+    coordinator.cluster = coordinator.opener.cluster = dataclasses.replace(cluster.client.cluster, store=store)
+
+
 @pytest.mark.parametrize("happened", [True, False])
 @pytest.mark.parametrize("prefix", ["/txn/id/", "/txn/app/", "/txn/op/"])
 def test_a_lost_reply_commits_once(cluster: Cluster, prefix: str, happened: bool) -> None:
     cluster.topics.create("t")
     losing = LosesReplies(cluster, prefix=prefix, happened=happened)
-    inner = cluster.client.cluster
-    cluster.client.coordinator.cluster = dataclasses.replace(inner, store=losing)  # type: ignore[arg-type]
+    commit_through(cluster, losing)
     with cluster.begin(app="a", version=1) as txn:
         txn.append("t", table(["x"]))
         done = txn.commit()
@@ -509,13 +514,13 @@ class GoesAway(LosesReplies):
 def test_giving_up_aborts_a_transaction_left_open_by_a_commit(cluster: Cluster) -> None:
     cluster.topics.create("t", schema="k string, n bigint")
     store = GoesAway(cluster, prefix="", happened=False)
-    inner = cluster.client.coordinator.cluster
-    cluster.client.coordinator.cluster = dataclasses.replace(inner, store=store)  # type: ignore[arg-type]
+    commit_through(cluster, store)
     txn = cluster.begin()
     txn.append("t", table(["x"]))
     with pytest.raises(OutcomeUnknown):
         txn.commit()
-    store.away, cluster.client.coordinator.cluster = False, inner
+    store.away = False
+    commit_through(cluster, cluster.client.cluster.store)
     assert cluster.transactions.get(txn.id).state == "OPEN"
     txn.abort()
     assert cluster.transactions.get(txn.id).state == "ABORTED"
@@ -528,14 +533,13 @@ def test_a_transaction_with_an_unknown_outcome_takes_no_more_work(cluster: Clust
         cluster.topics.create(name, schema="k string, n bigint")
         with cluster.producer(name) as producer:
             producer.send({"k": "x", "n": 0})
-    inner = cluster.client.coordinator.cluster
     with cluster.begin() as txn, cluster.consumer("given", "s", start="earliest") as consumer:
         txn.append("t", table(["x"], first=1))
         store = GoesAway(cluster, prefix="", happened=False)
-        cluster.client.coordinator.cluster = dataclasses.replace(inner, store=store)  # type: ignore[arg-type]
+        commit_through(cluster, store)
         with pytest.raises(OutcomeUnknown):
             txn.commit()
-        cluster.client.coordinator.cluster = inner
+        commit_through(cluster, cluster.client.cluster.store)
         with pytest.raises(TxnConflict, match=r"cannot append to transaction .*not known whether it succeeded"):
             txn.append("t", table(["x"], first=2))
         with pytest.raises(TxnConflict, match="cannot acknowledge in"):
@@ -552,16 +556,15 @@ def test_a_second_commit_that_finds_the_first_returns_no_row(cluster: Cluster) -
     with cluster.begin() as txn:
         txn.append("t", table(["x", "y"]))
         txn.commit()
-    inner = cluster.client.coordinator.cluster
     with cluster.consumer("t", "s", start="earliest") as consumer:
         first, second = consumer.messages(timeout=0)
         txn = cluster.begin()
         consumer.ack_cumulative(first, txn=txn)
         store = GoesAway(cluster, prefix="", happened=True)
-        cluster.client.coordinator.cluster = dataclasses.replace(inner, store=store)  # type: ignore[arg-type]
+        commit_through(cluster, store)
         with pytest.raises(OutcomeUnknown):
             txn.commit()
-        cluster.client.coordinator.cluster = inner
+        commit_through(cluster, cluster.client.cluster.store)
         assert txn.commit().skipped
         consumer.ack_cumulative(second)
         consumer.rewind()

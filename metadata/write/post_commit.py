@@ -1,0 +1,66 @@
+"""The work after a decision: publish the events, and settle this process's own commits (protocol.md section 5).
+
+No caller waits for this work. After a crash a sweep completes it; a lost event only delays a reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from metadata.common.errors import BadVersion
+from metadata.cursors.pending_ack import PendingAcks
+from metadata.log.live_log import Entry, LiveLog
+from metadata.records import paths
+from metadata.records.records import Event, Op, Settled, State
+from metadata.store.contract import Append, Delete, MetadataStore, Put, Write, decide, in_groups
+from metadata.write.write_set import WriteSet
+
+
+def close(store: MetadataStore, log: LiveLog, acks: PendingAcks, txn_id: str, entry: Entry | None, work: WriteSet) -> None:
+    """Publish the events, mark the registration COMMITTED and delete the write ops, in one group. Then move the claims of the
+    acks into the cursors, and delete the ack ops. After a crash or a lost reply a sweep completes these steps.
+    """
+    segments, ops = sorted(work.parts), paths.ops(txn_id)
+    event = Event(txn_id=txn_id, decision=State.COMMITTED).to_bytes()
+    writes: list[Write] = [Append(paths.segment_events(s), event, durable=False) for s in segments]
+    if entry is not None:
+        after = entry.registration.model_copy(update={"state": Settled.COMMITTED})
+        writes.append(Put(entry.record.key, after.to_bytes(), expect=entry.record, durable=False))
+        writes += [Delete(ops.key(i), durable=False) for i in range(len(segments))]
+    try:
+        made = [record for group in in_groups(writes) for record in store.write(*group)]
+    except BadVersion:  # a sweeper has settled the registration, and deletes the ops
+        notify(store, txn_id, State.COMMITTED, segments)
+    else:
+        settled = None if entry is None else made[len(segments)]
+        if settled is not None:
+            log.update(Entry(settled.number, settled))  # the sweeping share need not read the entry again
+    if work.acks:
+        acks.settle(txn_id, [(a.segment, a.subscription) for a in work.acks], committed=True)
+        rest: list[Write] = [Delete(ops.key(len(segments) + i), durable=False) for i in range(len(work.acks))]
+        rest += [Append(paths.subscription_events(a.segment, a.subscription), event, durable=False) for a in work.acks]
+        for group in in_groups(rest):
+            store.write(*group)
+
+
+def notify_aborted(store: MetadataStore, log: LiveLog, txn_id: str) -> None:
+    """Publish the abort to the segments that the transaction wrote to."""
+    notify(store, txn_id, State.ABORTED, _written(store, log, txn_id))
+
+
+def notify(store: MetadataStore, txn_id: str, decision: State, segments: Sequence[str]) -> None:
+    """Publish one event for each segment. Events only wake readers; a lost event costs delay."""
+    body = Event(txn_id=txn_id, decision=decision).to_bytes()
+    for group in in_groups([Append(paths.segment_events(s), body, durable=False) for s in sorted(segments)]):
+        store.write(*group)
+
+
+def _written(store: MetadataStore, log: LiveLog, txn_id: str) -> list[str]:
+    """Return the segments that the transaction wrote to, by its op records. If it has none, its registrations name the
+    segments.
+    """
+    ops = decide(store, lambda view: view.scan(paths.ops(txn_id).range()))
+    if ops:
+        return sorted({Op.of(record).segment for record in ops})
+    listing = decide(store, log.list)
+    return sorted({s for e in listing.entries if e.registration.txn == txn_id for s in e.registration.segments})
