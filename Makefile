@@ -144,7 +144,7 @@ power: venv  ## simulate power cuts at every crash point of all code that writes
 
 .PHONY: chaos
 chaos: venv power  ## power cuts, SIGKILL at every store call on SQLite and ZooKeeper, 100 faults on a real cluster (long; CHAOS_ARGS=--help)
-	$(BIN)/python -m conformance.chaos $(CHAOS_ARGS)
+	$(BIN)/python -m conformance.scenarios $(CHAOS_ARGS)
 
 .PHONY: surface
 surface: venv  ## call the public API at random and compare with a model (SURFACE_ARGS="--steps N --seed S --store zookeeper")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ledgers.model import Part
 from metadata.client.client import Client
-from metadata.client.providers import CoordinatorProvider, Providers, model_of
+from metadata.client.providers import CoordinatorProvider, Providers
 from metadata.common.errors import OptionError, TxnConflict
 from metadata.records.names import TopicName, topic_of
 from metadata.rules.transitions import Claim
@@ -92,7 +92,7 @@ def _coordinator(client: Client, topic: TopicName) -> CoordinatorProvider:
     """Return the coordinator of the topic's transaction model. If the topic was migrated after the rows were staged, the
     coordinator redirects them to the successor.
     """
-    return Providers(client).by_model(model_of(topic)).coordinator
+    return Providers(client).serving(topic).coordinator
 
 
 def claim(identity: Identity, staged: Sequence[Staged]) -> Claim:

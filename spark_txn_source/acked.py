@@ -10,6 +10,7 @@ from metadata.client.providers import Providers
 from metadata.read.backlog import acked, pending
 from metadata.read.reading import Reading
 from metadata.read.segment_view import SegmentView
+from metadata.read.selection import LOG
 from metadata.records.row_ranges import NONE, Rows, before, end_of, last_of, minus, union
 
 
@@ -20,7 +21,7 @@ def acknowledged(client: Client, reading: Reading, subscription: str) -> dict[st
     return acked({segment: cursor for (segment, _), cursor in cursors.items()})
 
 
-def ledger_at(segment: SegmentView, numbers: Mapping[str, int], log: str = "log") -> int:
+def ledger_at(segment: SegmentView, numbers: Mapping[str, int], log: str = LOG) -> int:
     """Return the last ledger of a segment that an offset includes. `numbers`: the offset's numbers by log. A persistent topic has a
     number of its own. All other segments use the number of `log`.
     """

@@ -167,7 +167,7 @@ def offset_of(found: Mapping[str, Any]) -> StreamOffset:
     """Parse an offset from Spark's checkpoint. Raises OffsetOutOfRange if it is not an offset of this source."""
     if not isinstance(found, Mapping):
         found = {}
-    number, deleted_to = found.get("log"), found.get("deletedTo", 0)
+    number, deleted_to = found.get(LOG), found.get("deletedTo", 0)
     acked, trims = found.get("acked", {}), found.get("from", {})
     is_initial, began, cluster = found.get("initial", False), found.get("began"), found.get("cluster")
     subscription, acked_to = found.get("subscription"), found.get("ackedTo", {})

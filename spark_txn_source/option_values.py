@@ -8,7 +8,7 @@ from typing import Final
 from ledgers.json_text import read_json
 from metadata.common.errors import OptionError
 from metadata.common.options import LONG_MAX, bad, names, unique_pairs, words
-from metadata.read.selection import AtLog, Earliest, End, Latest, Position, Start
+from metadata.read.selection import LOG, AtLog, Earliest, End, Latest, Position, Start
 from metadata.records.names import PersistentName, SegmentName, TopicName, is_persistent, persistent_name, segment_name, topic_name
 from metadata.records.patterns import compiled
 from metadata.records.row_ranges import Rows, parse_all
@@ -69,15 +69,15 @@ def _offset(option: str, text: str) -> AtLog:
     if not isinstance(found, dict):
         raise bad(option, text, "it is not a JSON object with the field log", _OFFSET_ADVICE)
     positions = {name: place for name, place in found.items() if is_persistent(name)}
-    if "log" not in found and not positions:
+    if LOG not in found and not positions:
         raise bad(option, text, "it is not a JSON object with the field log", _OFFSET_ADVICE)
-    if more := sorted(found.keys() - positions.keys() - {"log"}):
+    if more := sorted(found.keys() - positions.keys() - {LOG}):
         raise bad(option, text, f"it has unknown fields ({', '.join(more)})", _OFFSET_ADVICE)
-    number = found.get("log", 0)
+    number = found.get(LOG, 0)
     if type(number) is not int or not 0 <= number <= LONG_MAX:
         raise bad(option, text, f"log must be a whole number from 0 to {LONG_MAX}", _OFFSET_ADVICE)
     placed = tuple(sorted(_position(option, text, name, place) for name, place in positions.items()))
-    return AtLog(number, placed, "log" in found)
+    return AtLog(number, placed, LOG in found)
 
 
 def _position(option: str, text: str, name: str, place: object) -> tuple[PersistentName, Position]:

@@ -237,8 +237,9 @@ def _check_order(start: AtLog, end: AtLog) -> None:
             f"startingOffsets is log {start.log}, after endingOffsets, which is log {end.log}.",
             advice="Give an end at or after the start.",
         )
+    ends = dict(end.positions)
     for name, place in start.positions:
-        last = end.of(name)
+        last = ends.get(name)
         if last is not None and place > last:
             raise OffsetOutOfRange(
                 f"startingOffsets is {place} of {name}, after endingOffsets, which is {last}.",

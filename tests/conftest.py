@@ -29,7 +29,7 @@ settings.register_profile(
 settings.load_profile("same-draws")
 
 
-LONG = ("conformance/cluster", "conformance/chaos", "packaging", "spark", "metadata/store", "conformance")
+LONG = ("conformance/scenarios", "packaging", "spark", "metadata/store", "conformance")
 """Folders with servers, drivers, or files that take longer than others."""
 
 HERE = Path(__file__).parent

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from metadata.client.client import Client
 from metadata.client.logs import log_of
-from metadata.client.providers import Providers, SubscriptionsProvider, model_of
+from metadata.client.providers import Providers, SubscriptionsProvider
 from metadata.common.errors import OptionError, SubscriptionExists
 from metadata.read import backlog
 from metadata.read.backlog import Lag
@@ -113,7 +113,7 @@ class ClusterSubscriptions:
         self._of(parsed).delete(parsed, name)
 
     def _of(self, topic: TopicName) -> SubscriptionsProvider:
-        return Providers(self._client).by_model(model_of(topic)).subscriptions
+        return Providers(self._client).serving(topic).subscriptions
 
     def _number(self, topic: TopicName, where: Where) -> int:
         start = _start(where)
@@ -131,7 +131,7 @@ class ClusterSubscriptions:
 
     def _described(self, topic: TopicName, name: str) -> SubscriptionDescription:
         reading = self._read(topic)
-        acks = Providers(self._client).by_model(model_of(topic)).acks
+        acks = Providers(self._client).serving(topic).acks
         found = acks.read((segment.name, name) for segment in reading.segments)
         lags, described = {}, []
         for segment in reading.segments:

@@ -1,9 +1,7 @@
-"""Scenarios: real processes, stores, Spark and ZooKeeper ensembles that meet faults while they work, and the check of what they
-leave.
+"""Scenarios: real processes, stores, Spark and ZooKeeper servers that meet faults while they work, and the check of their results.
 
-Each scenario has the phases of `scenario`: setup, start, faults, check, figures. `faults` names the kinds of fault. `python -m
-conformance.chaos` (`make chaos`) runs all scenarios, `python -m conformance --cluster` runs the one in `cluster`, and the tests run
-short forms. No product code knows about scenarios: processes are killed from outside (`forks`) or stop themselves between two calls
-to their metadata store (`crashing`). The replies that clients got and the rows that readers got go to the history checker
-(`history`).
+Each scenario has the phases of `scenario`: setup, start, faults, check, figures. `faults` names the kinds of fault. `make chaos`
+(`python -m conformance.scenarios`) runs all scenarios, and `python -m conformance --cluster` runs the one in `cluster`. The tests
+run short forms. No product code knows about scenarios. Processes are killed from outside (`forks`), or end between two calls to
+their metadata store (`crashing`). All replies to clients and all rows of readers go to the history checker (`history`).
 """

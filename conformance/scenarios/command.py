@@ -1,6 +1,6 @@
-"""`python -m conformance.chaos` (`make chaos`): every scenario, on SQLite and on a real ZooKeeper, and on a real cluster.
+"""`python -m conformance.scenarios` (`make chaos`): every scenario, on SQLite and on a real ZooKeeper, and on a real cluster.
 
-python -m conformance.chaos [--store sqlite|zookeeper] [--kills 30] [--seed N]
+python -m conformance.scenarios [--store sqlite|zookeeper] [--kills 30] [--seed N]
     [--only points|topics|job|splits|migrate|load|clocks|cluster] [--domain topic|persistent|mixed]
     [--load-seconds 20] [--every 1] [--faults 100] [--kinds ...] [--logs FOLDER]
     [--faketime]
@@ -155,7 +155,7 @@ PARTS: Mapping[str, Callable[[Stage], Iterator[Scenario]]] = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m conformance.chaos", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m conformance.scenarios", description=__doc__)
     parser.add_argument("--store", choices=STORES, action="append", help="only this one (default: both)")
     parser.add_argument("--only", choices=(*PARTS, CLUSTER), action="append", help="only this part (default: all)")
     parser.add_argument("--kills", type=int, default=30, help="random kills of the streaming job on each store")

@@ -97,7 +97,7 @@ def judged(histories: Iterable[Iterable[Event]], file: Path | None = None) -> li
     """Merge the histories of several recorders and return all findings of the checker. The merged history is first written to
     `file`.
     """
-    history = merge([[Start(0, "conformance.chaos")], *histories])
+    history = merge([[Start(0, "conformance.scenarios")], *histories])
     if file is not None:
         write(file, history)
     return [str(finding) for finding in check(history)]

@@ -174,7 +174,12 @@ class Providers:
         found = self.select(list(older.values())) if older else {}
         return {name: found[older[name]].model if name in older else Model.METADATA for name in texts}
 
+    def serving(self, name: TopicName) -> Provider:
+        """Return the services of the model that a topic's own name says, without a look at the store (see `named`)."""
+        return self.by_model(model_of(name))
+
     def by_model(self, model: Model) -> Provider:
+        """Return the services of a model."""
         client = self.client
         if model is Model.METADATA:
             return Provider(model, client.coordinator.acks, client.subscriptions, client.coordinator)
@@ -219,7 +224,7 @@ class Providers:
     def subscribe(self, topic: TopicName, name: str, *, at: int) -> None:
         """Create a subscription on the topic, or on its successor if it was migrated. Raises TopicNotFound, SubscriptionExists."""
         there = self.resolve(str(topic))
-        self.by_model(model_of(there)).subscriptions.create(there, name, at=at)
+        self.serving(there).subscriptions.create(there, name, at=at)
 
     def namespace(self, tenant: str, namespace: str) -> Model:
         """Return the model that serves new persistent names of a namespace."""

@@ -80,10 +80,6 @@ class TopicReading:
         """The undecided transactions, with the number of their first entry."""
         return {txn: first for txn, (first, _) in self._state.ongoing.items()}
 
-    def is_txn_aborted(self, txn: str) -> bool:
-        """Return whether this transaction's data at or below the cut is filtered."""
-        return txn in self._state.aborted
-
     def ledgers(self, after: int = 0, through: int | None = None) -> Iterator[Ledger]:
         """Yield the visible ledgers with after < id <= through (and <= cut), ascending and lazily.
 

@@ -167,10 +167,6 @@ class AtLog:
         """Return the positions of the persistent topics, each with the name of its log."""
         return [(str(name), place) for name, place in self.positions]
 
-    def of(self, name: PersistentName) -> Position | None:
-        """Return the given position of a topic; None if none was given."""
-        return dict(self.positions).get(name)
-
 
 @dataclass(frozen=True)
 class AtTime:

@@ -123,9 +123,9 @@ def test_documented_options_of_other_programs_exist(monkeypatch: pytest.MonkeyPa
         for line in shown(text):
             start = re.match(r"\S*python -m ((?:conformance\.|benchmarks)[\w.]*)", line)
             found += [] if start is None else [(name, start[1], shlex.split(line[start.end() :]))]
-        found += [(name, "conformance.chaos", shlex.split(given[1])) for given in made(text, "chaos")]
+        found += [(name, "conformance.scenarios", shlex.split(given[1])) for given in made(text, "chaos")]
     programs = {program for _, program, _ in found}
-    assert programs >= {"conformance.chaos", "conformance.power", "conformance.scripts", "benchmarks"}
+    assert programs >= {"conformance.scenarios", "conformance.power", "conformance.scripts", "benchmarks"}
     assert len(found) > 12
     monkeypatch.setenv("COLUMNS", "1000")
     wrong = []

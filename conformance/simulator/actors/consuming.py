@@ -13,11 +13,11 @@ from conformance.simulator.actors.working import start_rounds
 from conformance.simulator.world.scheduler import Actor, Process, World
 from metadata.client.client import Client
 from metadata.client.logs import log_of
-from metadata.client.providers import PendingAckProvider, Provider, Providers, model_of
+from metadata.client.providers import PendingAckProvider, Provider, Providers
 from metadata.common.errors import TxnSegmentError
 from metadata.read.backlog import acked, pending, taken
 from metadata.read.reading import Reading
-from metadata.records.names import is_persistent
+from metadata.records.names import any_topic_name, is_persistent
 from metadata.records.row_ranges import Rows, common, end_of, rows, span, union
 from metadata.rules.acks import Ack, up_to
 from metadata.rules.transitions import Claim
@@ -68,7 +68,7 @@ def take(
     """Return the provider of the topic's model, and the acks for the rows that one poll of this name returned."""
     history, began, providers = world.history, world.history.now(), Providers(client)
     name = str(providers.resolve(topic)) if onward else topic
-    provider = providers.of([name]) if onward else providers.by_model(model_of(name))
+    provider = providers.of([name]) if onward else providers.serving(any_topic_name(name))
     given, acks = choose(world, log_of(client, name).now(), provider.acks, subscription, whole=whole, cumulative=cumulative)
     log = name if is_persistent(name) else ""
     history.saw(Poll(history.now(), began, poll, 0, (name,), tuple(given), subscription=subscription, ordered=False, log=log))

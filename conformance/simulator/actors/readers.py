@@ -19,9 +19,8 @@ from metadata.read.reading import LogSelection, Reading
 from metadata.read.selection import Earliest
 from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.records.row_ranges import NONE, minus
-from metadata.rules import transitions
 from spark_txn_source.following import Following
-from spark_txn_source.log_ranges import LogRange
+from spark_txn_source.log_ranges import LogRange, limited
 from spark_txn_source.losses import check_trims, hidden, known_trims
 
 
@@ -135,7 +134,7 @@ def _micro_batch(world: World, buffer: TransactionBuffer, following: Following[R
         if stream.known is None:
             stream.known = known_trims(reading, Earliest())
         last = max(begin, reading.last_change(begin))
-        end = transitions.limited(reading.weights(begin, last), last, max_rows=stream.max_rows, seals=reading.seals(begin, last))
+        end = limited([LogRange(reading, begin, last)], max_rows=stream.max_rows, max_bytes=None)[reading.log]
         history.saw(Plan(history.now(), began, stream.name, topics, begin, end, reading.cut))
         stream.planned = end
     end = stream.planned

@@ -165,7 +165,7 @@ def test_trimming_removes_rows_and_their_state() -> None:
     assert bench.labels(T) == ["new"]
     with pytest.raises(DataLoss):
         list(bench.instream().buffer.read(T)._buffer.entries(T, [1]))
-    assert not party.buffer.read(T).is_txn_aborted(gone)
+    assert gone not in party.buffer.read(T)._state.aborted
     bench.finish()
     assert bench.labels(T) == ["new"]
 

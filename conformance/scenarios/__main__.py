@@ -1,4 +1,4 @@
-"""`python -m conformance.chaos`: what it takes is in `conformance.scenarios.command`."""
+"""`python -m conformance.scenarios`: its options are in `conformance.scenarios.command`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,0 @@
-"""`python -m conformance.chaos`: the scenarios (`conformance.scenarios`), whose command line is here."""
