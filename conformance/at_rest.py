@@ -49,7 +49,7 @@ PART_BYTES = 8_192
 SEGMENTS = 4
 GONE = 5
 """Topics, persistent ones, and subscriptions that are made, used and deleted in the course of it, or migrated."""
-ONWARD = 2
+SUCCESSOR_SEGMENTS = 2
 """Segments that go on from a persistent topic that is migrated."""
 FIXED = 8
 """Records that a cluster has once: itself, its founding, the sweepers' turn, the time that was seen to pass, transaction ids; the
@@ -258,7 +258,7 @@ class AtRest:
 
     def _migrated(self, made: Client, name: str) -> tuple[PersistentName, TopicName]:
         older, to = self._older(made, name), topic_name(name)
-        made.instream.migrator.migrate(older, to, segments=ONWARD)
+        made.instream.migrator.migrate(older, to, segments=SUCCESSOR_SEGMENTS)
         return older, to
 
     @staticmethod
@@ -294,8 +294,8 @@ class AtRest:
         allowed = bound(
             topics=len(topics) + GONE,  # those that persistent ones went on in, and were trimmed whole
             deleted=3 * GONE,
-            segments=len(segments) + ONWARD * GONE,
-            cursors=len(segments) + ONWARD * GONE,
+            segments=len(segments) + SUCCESSOR_SEGMENTS * GONE,
+            cursors=len(segments) + SUCCESSOR_SEGMENTS * GONE,
             migrated=2 * GONE,
             applications=self._applications({*self._versions, "refused"}),
         )

@@ -10,7 +10,7 @@ from metadata.records.records import Policies
 from metadata.rules.retention import NO_LIMIT
 from metadata.rules.scaling import Rule, rule
 from metadata.topics import policies
-from txnsegment.topics import going_on, scalable
+from txnsegment.topics import current_topic, scalable
 
 FIELDS = ("split_rows_per_second", "split_bytes_per_second", "min_segments", "max_segments", "scaling_cool_down_ms")
 
@@ -30,7 +30,7 @@ class ClusterScaling:
         return its own policy. None: segments are never split or merged automatically. Raises TopicNotFound.
         """
         if not name.startswith(policies.NAMESPACE):
-            name = str(going_on(self._client, name))
+            name = str(current_topic(self._client, name))
         return rule(policies.get(self._client.cluster, self._client.topics, name))
 
     def set(

@@ -252,13 +252,13 @@ class ClusterTopics:
 
         Raises TopicNotFound, SchemaError (no such version).
         """
-        topic, schemas = self._client.topics.get(going_on(self._client, name)), self._client.topics.schemas
+        topic, schemas = self._client.topics.get(current_topic(self._client, name)), self._client.topics.schemas
         found = schemas.latest(topic) if version is None else schemas.version(topic, version)
         return None if found is None else _schema(found)
 
     def schemas(self, name: str) -> tuple[SchemaDescription, ...]:
         """Return all versions of the topic's schema, oldest first. Raises TopicNotFound."""
-        history = self._client.topics.schemas.history(self._client.topics.get(going_on(self._client, name)))
+        history = self._client.topics.schemas.history(self._client.topics.get(current_topic(self._client, name)))
         return tuple(_schema(version) for version in reversed(tuple(history)))
 
     def set_schema(self, name: str, avro: str | Mapping[str, Any]) -> SchemaDescription:
@@ -269,11 +269,11 @@ class ClusterTopics:
         columns do not fit the topic's, or if the compatibility mode refuses it.
         """
         text = avro if isinstance(avro, str) else json.dumps(avro)
-        return _schema(self._client.topics.schemas.register(going_on(self._client, name), text))
+        return _schema(self._client.topics.schemas.register(current_topic(self._client, name), text))
 
     def compatibility(self, name: str) -> Compatibility:
         """Return the mode by which new schema versions are checked. It is backward if none was set. Raises TopicNotFound."""
-        return self._client.topics.get(going_on(self._client, name)).layout.compatibility or DEFAULT
+        return self._client.topics.get(current_topic(self._client, name)).layout.compatibility or DEFAULT
 
     def set_compatibility(self, name: str, mode: str) -> Compatibility:
         """Set the mode that new schema versions are checked by: `none`, `backward`, `forward`, `full`, or one of the last three
@@ -281,7 +281,7 @@ class ClusterTopics:
         OptionError.
         """
         found = Compatibility(one_of(*(m.value for m in Compatibility))("compatibility", mode))
-        self._client.topics.schemas.set_compatibility(going_on(self._client, name), found)
+        self._client.topics.schemas.set_compatibility(current_topic(self._client, name), found)
         return found
 
     def _described(self, topic: Topic) -> TopicDescription:
@@ -361,7 +361,7 @@ def named(client: Client, name: str) -> TopicName:
     return Providers(client).named(str(_whole_topic(name)))
 
 
-def going_on(client: Client, name: str) -> TopicName:
+def current_topic(client: Client, name: str) -> TopicName:
     """Return the topic that the name stands for now. For a migrated topic this is its successor `topic://`."""
     return Providers(client).resolve(str(_whole_topic(name)))
 

@@ -94,7 +94,7 @@ def _by_the_store(history: list[Event], found: Findings) -> tuple[int, int]:
     followed = logs.with_headers(history, in_stream)
     migrations = Migrations(history, in_stream, found)
     common = logs.common(migrations.common(followed))
-    truth, reads = _judged(common, found, acks=True, stored=True, onward=migrations.into)
+    truth, reads = _judged(common, found, acks=True, stored=True, add_migrated=migrations.into)
     commits = len(truth.committed)
     for topic in sorted(topics):
         own, more = _by_its_log(logs.of_topic(history, topic), in_stream, topic, truth, found)
@@ -158,15 +158,15 @@ def _judged(
     *,
     acks: bool,
     stored: bool,
-    onward: Callable[[Truth], None] = lambda truth: None,
+    add_migrated: Callable[[Truth], None] = lambda truth: None,
     unkeyed: frozenset[str] = frozenset(),
 ) -> tuple[Truth, int]:
-    """The truth of one log, or of a history with a single log, and the number of reads judged by it. `onward`: adds the commits of
-    other logs that were migrated into this one. `unkeyed`: topics without a key.
+    """Return the truth of one log, or of a history with a single log, and the number of reads that were judged by it.
+    `add_migrated`: adds the commits of other logs that were migrated into this one. `unkeyed`: topics without a key.
     """
     truth = Truth(store=stored, unkeyed=unkeyed)
     _first_pass(history, truth, found)
-    onward(truth)
+    add_migrated(truth)
     if not stored:
         learn(truth, found, (e for e in history if isinstance(e, (Read, Poll))))
         versions_in_order(truth, found)

@@ -117,9 +117,9 @@ class Migrations:
 
     def common(self, history: Iterable[Event]) -> Iterator[Event]:
         """All events, with those of migrated topics renumbered for the common log. Events of the old logs alone are kept."""
-        return (self._onward(event) for event in history) if self else iter(history)
+        return (self._under_successor(event) for event in history) if self else iter(history)
 
-    def _onward(self, event: Event) -> Event:
+    def _under_successor(self, event: Event) -> Event:
         match event:
             case Layout():
                 segments = tuple(

@@ -183,12 +183,12 @@ class Providers:
         client = self.client
         if model is Model.METADATA:
             return Provider(model, client.coordinator.acks, client.subscriptions, client.coordinator)
-        from metadata.instream.acknowledging import OnwardAcks
+        from metadata.instream.acknowledging import RedirectedAcks
         from metadata.instream.subscriptions import InStreamSubscriptions  # here: most processes never meet one
 
         mine = client.instream
         subscriptions = InStreamSubscriptions(mine.topics, mine.acks, lambda: mine.migrator, client.subscriptions)
-        acks = OnwardAcks(mine.acks, lambda: mine.coordinator.onward)
+        acks = RedirectedAcks(mine.acks, lambda: mine.coordinator.redirect)
         return Provider(model, acks, subscriptions, mine.coordinator)
 
     def coordinator(self, work: WriteSet) -> CoordinatorProvider:

@@ -9,21 +9,21 @@ from dataclasses import dataclass
 
 from metadata.common.errors import SubscriptionMigrated
 from metadata.cursors.cursors import Where
-from metadata.instream.onward import Onward
 from metadata.instream.pending_ack import InStreamAcks
+from metadata.instream.redirect import Redirect
 from metadata.records.records import Cursor
 from metadata.records.row_ranges import Rows
 from metadata.rules.acks import Ack, merged
 
 
 @dataclass(frozen=True)
-class OnwardAcks:
+class RedirectedAcks:
     """The calls of `InStreamAcks` without a transaction, redirected after a migration. Acknowledgements within a transaction are
     redirected by `InStreamCoordinator.commit`.
     """
 
     acks: InStreamAcks
-    onward: Callable[[], Onward]
+    redirect: Callable[[], Redirect]
 
     def acknowledge(self, wanted: Sequence[Ack]) -> None:
         """Acknowledge without a transaction. After an error some acks may have been done. Raises AckConflict,
@@ -31,7 +31,7 @@ class OnwardAcks:
         """
         left = self._each(self.acks.acknowledge, merged(wanted))
         if left:
-            self.onward().coordinator.acks.acknowledge(left)
+            self.redirect().coordinator.acks.acknowledge(left)
 
     def advance(self, wanted: Sequence[Ack]) -> None:
         """Acknowledge cumulatively, as far as the rows are not acknowledged yet. Idempotent. Raises AckConflict,
@@ -39,7 +39,7 @@ class OnwardAcks:
         """
         left = self._each(self.acks.advance, wanted)
         if left:
-            self.onward().coordinator.acks.advance(left)
+            self.redirect().coordinator.acks.advance(left)
 
     def seek(self, to: Mapping[Where, Rows]) -> None:
         """Move cursors: exactly these rows count as acknowledged afterwards. Raises SubscriptionNotFound."""
@@ -47,8 +47,8 @@ class OnwardAcks:
             try:
                 self.acks.seek({where: rows})
             except SubscriptionMigrated:
-                self.onward().migrator.go_on(where)
-                self.onward().coordinator.acks.seek({where: rows})
+                self.redirect().migrator.cursor_successor(where)
+                self.redirect().coordinator.acks.seek({where: rows})
 
     def read(self, where: Iterable[Where]) -> dict[Where, Cursor]:
         """Return the current cursors, or those at the migration of their topic. Raises SubscriptionNotFound."""
@@ -61,6 +61,6 @@ class OnwardAcks:
             try:
                 call([ack])
             except SubscriptionMigrated:
-                self.onward().migrator.go_on((ack.segment, ack.subscription))
+                self.redirect().migrator.cursor_successor((ack.segment, ack.subscription))
                 left.append(ack)
         return left

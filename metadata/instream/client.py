@@ -36,7 +36,7 @@ class InStream:
     @property
     def migrator(self) -> Migrator:
         """The migrator of persistent topics to topic://."""
-        return self.coordinator.onward.migrator
+        return self.coordinator.redirect.migrator
 
     @property
     def acks(self) -> InStreamAcks:

@@ -34,7 +34,7 @@ from metadata.write.aftermath import inline
 from metadata.write.write_set import Committed, WriteSet, refuse_missing, refuse_old, weight
 
 if TYPE_CHECKING:
-    from metadata.instream.onward import Onward
+    from metadata.instream.redirect import Redirect
 
 log = logging.getLogger("txnsegment.instream")
 
@@ -67,7 +67,7 @@ class InStreamCoordinator(TransactionSteps):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.acks.carry = lambda where: self.onward.migrator.carry(where)
+        self.acks.carry = lambda where: self.redirect.migrator.carry(where)
 
     def commit(self, work: WriteSet) -> InStreamCommitted:
         """Make the write set visible as a whole or not at all, at most once for its (application, version), like
@@ -80,20 +80,20 @@ class InStreamCoordinator(TransactionSteps):
         try:
             return self._commit(work)
         except (TopicSealed, AckConflict):  # nothing is committed in this model
-            further = self.onward.of(work)
+            further = self.redirect.redirected(work)
             if further is None:
                 raise
-            done = self.onward.commit(further)
+            done = self.redirect.commit(further)
             topics = {str(segment_name(s).topic) for s in further.parts}
             positions = {} if done.number is None else dict.fromkeys(sorted(topics), (done.number,))
             return InStreamCommitted(done.txn_id, done.number, done.rows, done.bytes, done.skipped, positions=positions)
 
     @cached_property
-    def onward(self) -> Onward:
+    def redirect(self) -> Redirect:
         """The redirect of write sets to successor topics."""
-        from metadata.instream.onward import Onward  # imported late: most processes never meet a migrated topic
+        from metadata.instream.redirect import Redirect  # imported late: most processes never meet a migrated topic
 
-        return Onward(self, self.aftermath)
+        return Redirect(self, self.aftermath)
 
     def _commit(self, work: WriteSet) -> InStreamCommitted:
         parts = {_persistent(name): found for name, found in work.parts.items()}
@@ -171,8 +171,8 @@ class InStreamCoordinator(TransactionSteps):
         """Abort an attempt on behalf of Spark, perhaps in another process and much later. Only an OPEN transaction of this version
         and attempt is aborted (A36).
         """
-        if is_persistent(app_topic) and self.onward.migrator.onward(persistent_name(app_topic)) is not None:
-            self.onward.abort_attempt(app, app_topic, claim)
+        if is_persistent(app_topic) and self.redirect.migrator.successor(persistent_name(app_topic)) is not None:
+            self.redirect.abort_attempt(app, app_topic, claim)
         name = paths.application(app, app_topic).partition
         for txn in self.log.live():
             if (txn.app, txn.version, txn.attempt, txn.state) == (name, claim.version, claim.attempt, TxnState.OPEN):
@@ -231,7 +231,7 @@ class InStreamCoordinator(TransactionSteps):
         then which versions the application has committed.
         """
         for name in dict.fromkeys([*work.parts, work.app_topic]):
-            if is_persistent(name) and self.onward.migrator.onward(persistent_name(name)) is not None:
+            if is_persistent(name) and self.redirect.migrator.successor(persistent_name(name)) is not None:
                 raise TopicSealed(f"The topic {name} was migrated.")
 
 

@@ -78,23 +78,23 @@ class Migrator:
         even_ranges(segments)
         until_s = self.cluster.clock.monotonic() + wait_ms / 1000
         while True:
-            if self.onward(name) is not None:
+            if self.successor(name) is not None:
                 return self._finish(name, to)
             if not self._may_be_sealed(name, to):
                 continue
             self._clear_the_way(name, until_s, force=force)
             self.sealing.seal(name, "migrate", to=str(to), segments=segments)
 
-    def onward(self, name: PersistentName) -> TopicName | None:
+    def successor(self, name: PersistentName) -> TopicName | None:
         """Return the successor of a persistent topic, which may not exist yet; None if the topic was not migrated. Raises
         TopicNotFound.
         """
-        return self._goes_on(name, self.coordinator.topics.get(name).layout)
+        return self._successor(name, self.coordinator.topics.get(name).layout)
 
-    def _goes_on(self, name: PersistentName, layout: PersistentLayout) -> TopicName | None:
+    def _successor(self, name: PersistentName, layout: PersistentLayout) -> TopicName | None:
         if not layout.sealing:
             return None
-        found = layout.migrated_to or rules.goes_on(layout, self._seal(name)[1])
+        found = layout.migrated_to or rules.successor(layout, self._seal(name)[1])
         return None if found is None else topic_name(found)
 
     def finish(self, name: PersistentName) -> Topic | None:
@@ -102,9 +102,9 @@ class Migrator:
 
         Raises TopicExists if another topic has taken the successor's name meanwhile.
         """
-        return None if self.onward(name) is None else self._finish(name, None)
+        return None if self.successor(name) is None else self._finish(name, None)
 
-    def go_on(self, where: Where) -> Topic:
+    def cursor_successor(self, where: Where) -> Topic:
         """Return the successor topic of a migrated subscription. The cursor and the topic are created first if they are missing.
         Raises as `finish` does.
         """
@@ -136,7 +136,7 @@ class Migrator:
     def _further(self, name: PersistentName) -> tuple[TopicName | None, Topic | None]:
         """Return the successor's name (None: not migrated) and the successor topic (None: deleted)."""
         layout = self.coordinator.topics.get(name).layout
-        to = self._goes_on(name, layout)
+        to = self._successor(name, layout)
         if to is None:
             return None, None
         record = None if layout.migrated_to is None else look(self.cluster.store, paths.topic(to))
@@ -239,7 +239,7 @@ class Migrator:
         replaces that name only if another topic has taken it.
         """
         before = self.coordinator.topics.get(name).layout
-        first = rules.goes_on(before, seal)
+        first = rules.successor(before, seal)
         assert first is not None
         if wanted is not None and topic_name(first) != wanted and self._is_taken(name, topic_name(first)):
             if look(self.cluster.store, paths.topic(wanted)) is not None:

@@ -16,7 +16,7 @@ from metadata.records.persistent_records import CONTAINS_TXN, LogEntry, Persiste
 from metadata.records.records import Application, Layout, Migration, Range, SegmentInfo, SegmentState
 
 
-def goes_on(layout: PersistentLayout, seal: LogEntry | None) -> str | None:
+def successor(layout: PersistentLayout, seal: LogEntry | None) -> str | None:
     """Return the successor topic:// of a persistent topic; None if it was not migrated. The record takes precedence over the SEAL.
     They differ if another process had created the topic that the SEAL names.
     """
@@ -99,8 +99,8 @@ def carry(
     """Return the application records to write, by name. `there`: the existing ones, by the names that `application_of` returns."""
     found = {}
     for app, written in sorted(apps.items()):
-        onward = application_of(app, name, to)
-        after = None if onward is None else carried(there.get(onward), written)
-        if onward is not None and after is not None:
-            found[onward] = after
+        key = application_of(app, name, to)
+        after = None if key is None else carried(there.get(key), written)
+        if key is not None and after is not None:
+            found[key] = after
     return found

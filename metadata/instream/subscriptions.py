@@ -35,7 +35,7 @@ class InStreamSubscriptions:
         try:
             self.acks.create(str(topic), name, self._behind(_persistent(topic), at))
         except SubscriptionMigrated:
-            to = self.migrator().go_on((str(topic), name))
+            to = self.migrator().cursor_successor((str(topic), name))
             self.further.create(to.name, name, at=to_cluster(at, legacy_shift(to, str(topic))))
 
     def delete(self, topic: TopicName, name: str) -> None:
@@ -44,7 +44,7 @@ class InStreamSubscriptions:
         try:
             self.acks.delete(str(topic), name)
         except SubscriptionMigrated:
-            self.further.delete(self.migrator().go_on((str(topic), name)).name, name)
+            self.further.delete(self.migrator().cursor_successor((str(topic), name)).name, name)
 
     def seek(self, topic: TopicName, name: str, *, to: int) -> None:
         """Move a subscription: exactly the rows at or below the number `to` count as acknowledged. Pending acks of OPEN
@@ -55,8 +55,8 @@ class InStreamSubscriptions:
         try:
             self.acks.seek({(str(topic), name): self._behind(_persistent(topic), to)})
         except SubscriptionMigrated:
-            onward = self.migrator().go_on((str(topic), name))
-            self.further.seek(onward.name, name, to=to_cluster(to, legacy_shift(onward, str(topic))))
+            successor = self.migrator().cursor_successor((str(topic), name))
+            self.further.seek(successor.name, name, to=to_cluster(to, legacy_shift(successor, str(topic))))
 
     def list(self, topic: TopicName | None = None) -> Sequence[tuple[TopicName, str]]:
         """Return (topic, subscription) pairs, sorted by name, without migrated subscriptions."""

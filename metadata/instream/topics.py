@@ -77,8 +77,8 @@ class PersistentTopics:
 
         def body(view: View) -> list[PersistentTopic]:
             found = [t for t in every(view, pattern) if not t.layout.deleted]
-            onward = {t.name: paths.topic(topic_name(t.layout.migrated_to)) for t in found if t.layout.migrated_to is not None}
-            records = dict(zip(onward, view.get_many(list(onward.values())), strict=True)) if onward else {}
+            successors = {t.name: paths.topic(topic_name(t.layout.migrated_to)) for t in found if t.layout.migrated_to is not None}
+            records = dict(zip(successors, view.get_many(list(successors.values())), strict=True)) if successors else {}
             layouts = {name: Layout.of(record) for name, record in records.items() if record is not None}
             return [t for t in found if not migrated.went_with(t.name, layouts.get(t.name))]
 

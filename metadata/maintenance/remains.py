@@ -87,9 +87,9 @@ def _let_go(view: View, migrated: set[PersistentName]) -> set[PersistentName]:
     names = sorted(migrated)
     records = view.get_many([paths.topic(name) for name in names]) if names else []
     said = {n: None if r is None else PersistentLayout.of(r).migrated_to for n, r in zip(names, records, strict=True)}
-    onward = {name: topic_name(to) for name, to in said.items() if to is not None}
-    found = view.get_many([paths.topic(to) for to in onward.values()]) if onward else []
-    layouts = {name: None if record is None else Layout.of(record) for name, record in zip(onward, found, strict=True)}
+    successors = {name: topic_name(to) for name, to in said.items() if to is not None}
+    found = view.get_many([paths.topic(to) for to in successors.values()]) if successors else []
+    layouts = {name: None if record is None else Layout.of(record) for name, record in zip(successors, found, strict=True)}
     return {name for name, layout in layouts.items() if let_go(name, layout)}
 
 

@@ -22,9 +22,9 @@ def is_its_own(layout: Layout, name: PersistentName) -> bool:
     return layout.migration is not None and layout.migration.topic == str(name)
 
 
-def went_with(name: PersistentName, onward: Layout | None) -> bool:
+def went_with(name: PersistentName, successor: Layout | None) -> bool:
     """Return whether the successor topic was deleted, with all rows of the persistent topic, and not created again."""
-    return onward is not None and bool(onward.deleted) and is_its_own(onward, name)
+    return successor is not None and bool(successor.deleted) and is_its_own(successor, name)
 
 
 def holds(layout: Layout, name: PersistentName) -> bool:
@@ -34,13 +34,13 @@ def holds(layout: Layout, name: PersistentName) -> bool:
     return any(info.legacy_topic_name == str(name) for info in layout.kept())
 
 
-def let_go(name: PersistentName, onward: Layout | None) -> bool:
+def let_go(name: PersistentName, successor: Layout | None) -> bool:
     """Return whether the successor has released the persistent topic: it has no segment that is the persistent topic, not even
     within the grace period of a deletion.
     """
-    if onward is None or not is_its_own(onward, name):
+    if successor is None or not is_its_own(successor, name):
         return False
-    return all(info.legacy_topic_name != str(name) for info in onward.segments.values())
+    return all(info.legacy_topic_name != str(name) for info in successor.segments.values())
 
 
 def shift(sealed_at_log: int, seal: int) -> int:

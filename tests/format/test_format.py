@@ -64,7 +64,7 @@ def moved(url: str, was: str, now: str) -> None:
             store.put(record.key, record.value.replace(was.encode(), now.encode()), expect=record)
 
 
-def check_goes_on(cluster: Cluster, wanted: dict[str, list[Any]]) -> None:
+def check_continues(cluster: Cluster, wanted: dict[str, list[Any]]) -> None:
     """Check that the old rows are read, before and after a sweep, and that new rows can be written. The caller has aborted the
     transactions that were left OPEN.
     """
@@ -89,7 +89,7 @@ def test_a_cluster_of_an_earlier_version_is_read_swept_and_written_on(made: Path
             cluster.transactions.abort(one)
         lags = {topic: cluster.subscriptions.describe(topic, "reader").lag.rows for topic in expected(made)["lags"]}
         assert lags == expected(made)["lags"]
-        check_goes_on(cluster, expected(made)["rows"])
+        check_continues(cluster, expected(made)["rows"])
         for topic, lag in lags.items():
             with cluster.consumer(topic, "reader") as consumer:
                 assert len(list(consumer.messages(timeout=0))) >= lag
@@ -100,7 +100,7 @@ def test_a_backup_of_an_earlier_version_is_restored(made: Path, tmp_path: Path) 
     restored = restore(made / "backup.gz", f"file://{tmp_path}/again", ledgers=f"file://{folder}/ledgers")
     assert restored.number > 0
     with connect(f"file://{tmp_path}/again") as cluster:
-        check_goes_on(cluster, expected(made)["rows"])
+        check_continues(cluster, expected(made)["rows"])
 
 
 def test_records_of_an_earlier_version_are_of_known_kinds(made: Path) -> None:
@@ -164,4 +164,4 @@ def test_the_data_of_a_zookeeper_server_of_an_earlier_version_is_read_swept_and_
             write(cluster, "moved", 1, {BEFORE: table(BEFORE, 900, 2)})  # a version that is committed is skipped
             write(cluster, "moved", 2, {BEFORE: table(BEFORE, 7, 1)})
             assert len(all_shown(cluster)[MIGRATED]) == len(wanted["rows"][MIGRATED]) + 1
-            check_goes_on(cluster, {topic: wanted["rows"][topic] for topic in TOPICS})
+            check_continues(cluster, {topic: wanted["rows"][topic] for topic in TOPICS})

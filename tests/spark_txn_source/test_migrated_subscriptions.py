@@ -142,10 +142,10 @@ def test_a_checkpoint_continues_under_the_new_name(bench: SparkBench) -> None:
     migrate(bench)
     with connect(bench.url) as cluster:
         send(cluster, 5)
-        onward = again(bench, query, TO, topicsChanged="continue", maxRowsPerTrigger="1")
-        assert [n for some in onward.rest() for n in some] == [3, 4, 5]
-        assert "acked" not in onward.at
-        assert X not in onward.at
+        successor = again(bench, query, TO, topicsChanged="continue", maxRowsPerTrigger="1")
+        assert [n for some in successor.rest() for n in some] == [3, 4, 5]
+        assert "acked" not in successor.at
+        assert X not in successor.at
 
 
 def test_old_and_new_name_together(bench: SparkBench) -> None:

@@ -34,22 +34,22 @@ def start_consumer(
     rounds: int,
     plain: bool,
     within: int = 120,
-    onward: bool = False,
+    migrating: bool = False,
     cumulative: float = 0.0,
 ) -> Actor:
     """Start a consumer that takes unacknowledged rows, some or all, and acknowledges them. `plain`: without a transaction.
-    `onward`: it selects the model of the topic in each round, since the topic may be migrated meanwhile; a consumer that slept
+    `migrating`: it selects the model of the topic in each round, since the topic may be migrated meanwhile; a consumer that slept
     acknowledges by the model that it knew. `cumulative`: how often it acknowledges everything up to a row.
     """
     numbers = count()
 
     def consume(process: Process) -> None:
         client, poll = process.client, f"{name}.{next(numbers)}"
-        provider, acks = take(world, client, topic, subscription, poll, onward=onward, cumulative=cumulative)
+        provider, acks = take(world, client, topic, subscription, poll, migrating=migrating, cumulative=cumulative)
         if plain:
             provider.acks.acknowledge(acks)
         elif acks:
-            _commit(world, process, provider, acks, onward=onward)
+            _commit(world, process, provider, acks, migrating=migrating)
 
     return start_rounds(world, name, rounds, consume, within=within)
 
@@ -61,14 +61,14 @@ def take(
     subscription: str,
     poll: str,
     *,
-    onward: bool = False,
+    migrating: bool = False,
     whole: bool = False,
     cumulative: float = 0.0,
 ) -> tuple[Provider, list[Ack]]:
     """Return the provider of the topic's model, and the acks for the rows that one poll of this name returned."""
     history, began, providers = world.history, world.history.now(), Providers(client)
-    name = str(providers.resolve(topic)) if onward else topic
-    provider = providers.of([name]) if onward else providers.serving(any_topic_name(name))
+    name = str(providers.resolve(topic)) if migrating else topic
+    provider = providers.of([name]) if migrating else providers.serving(any_topic_name(name))
     given, acks = choose(world, log_of(client, name).now(), provider.acks, subscription, whole=whole, cumulative=cumulative)
     log = name if is_persistent(name) else ""
     history.saw(Poll(history.now(), began, poll, 0, (name,), tuple(given), subscription=subscription, ordered=False, log=log))
@@ -78,13 +78,13 @@ def take(
 def drain(world: World, client: Client, topic: str, subscription: str) -> None:
     """Deliver and acknowledge all remaining rows of the subscription. After that none may remain."""
     for again in range(2):
-        provider, acks = take(world, client, topic, subscription, f"drain{again}", onward=True, whole=True)
+        provider, acks = take(world, client, topic, subscription, f"drain{again}", migrating=True, whole=True)
         if again and acks:
             world.history.bad(f"{subscription} of {topic} was drained, and still has {acks} to get", 11)
         provider.acks.acknowledge(acks)
 
 
-def _commit(world: World, process: Process, provider: Provider, acks: Sequence[Ack], *, onward: bool) -> None:
+def _commit(world: World, process: Process, provider: Provider, acks: Sequence[Ack], *, migrating: bool) -> None:
     """Commit the acks in a transaction that has nothing else, with an application of its own."""
     history, attempt, name = world.history, world.unique(), process.name
     app = f"{name}-{attempt}"
@@ -92,7 +92,7 @@ def _commit(world: World, process: Process, provider: Provider, acks: Sequence[A
     claim, timeout_ms = Claim(1, None, attempt, False), world.rng.choice((200, 1_000))
     try:
         work = WriteSet(app, "", claim, {}, time_ms(process.store), timeout_ms, random=True, acks=acks)
-        coordinator = Providers(process.client).coordinator(work) if onward else provider.coordinator
+        coordinator = Providers(process.client).coordinator(work) if migrating else provider.coordinator
         made = coordinator.commit(work)
     except TxnSegmentError as error:
         history.told(attempt, type(error).__name__)

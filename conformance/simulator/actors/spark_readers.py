@@ -69,12 +69,12 @@ def start_spark_batch(world: World, name: str, topic: str, rounds: int, *, withi
     """A reader that reads everything, by either name of the topic."""
 
     def read(process: Process) -> None:
-        read_onward(world, process.client, name, topic)
+        read_current(world, process.client, name, topic)
 
     return start_rounds(world, name, rounds, read, within=within, judge=missed)
 
 
-def read_onward(world: World, client: Client, who: str, topic: str, *, final: bool = False) -> None:
+def read_current(world: World, client: Client, who: str, topic: str, *, final: bool = False) -> None:
     """Record a batch read of everything. Once the migration is complete, its rows belong to the successor."""
     history, began, to = world.history, world.history.now(), migrated_to(world, topic)
     rows = rows_of(world, Batching(client, topic).partitions())

@@ -85,7 +85,7 @@ def start_again(world: World, job: Job, tries: int, start: Callable[[], object])
         start()
 
 
-def goes_on(world: World, job: Job, said: str, tries: int, *, again: Callable[[], None], late_abort: Callable[[], None]) -> bool:
+def continues(world: World, job: Job, said: str, tries: int, *, again: Callable[[], None], late_abort: Callable[[], None]) -> bool:
     """Return whether the same process continues with the job after an attempt with the result `said`. After a failure Spark may
     abort the attempt late, and often another process (`again`) makes the next attempt.
     """
@@ -141,7 +141,7 @@ def _drive(world: World, process: Process, job: Job, again: Callable[[], None], 
                 job.stopped = said
         if write.staged:
             world.history.told(write.claim.attempt, said, txn or None)
-        if not goes_on(world, job, said, tries, again=again, late_abort=partial(_abort_late, world, job, write)):
+        if not continues(world, job, said, tries, again=again, late_abort=partial(_abort_late, world, job, write)):
             return
 
 

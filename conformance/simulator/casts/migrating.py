@@ -13,7 +13,7 @@ from conformance.simulator.actors.consuming import drain, start_consumer
 from conformance.simulator.actors.in_stream_clients import start_client, start_producer
 from conformance.simulator.actors.in_stream_readers import read_all, start_in_stream_reader
 from conformance.simulator.actors.readers import start_batch_reader, start_stream
-from conformance.simulator.actors.spark_readers import Running, SparkStream, read_onward, start_spark_batch
+from conformance.simulator.actors.spark_readers import Running, SparkStream, read_current, start_spark_batch
 from conformance.simulator.actors.working import start_rounds
 from conformance.simulator.actors.writers import Job, start_driver
 from conformance.simulator.casts.casts import Cast, may_nap
@@ -115,7 +115,7 @@ def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
         world.history.acking = lambda: world.current is None or world.current.name == "u2"  # or the end
         for i in range(3):
             plain = i == 2
-            consumer = start_consumer(world, f"u{i}", P, SUBSCRIPTION, rounds=3, plain=plain, within=3 * within, onward=True)
+            consumer = start_consumer(world, f"u{i}", P, SUBSCRIPTION, rounds=3, plain=plain, within=3 * within, migrating=True)
             may_nap(consumer, 0.4, 12)
     kept = frozenset({T} if mixed else ())
     if mixed:
@@ -273,7 +273,7 @@ def _start_calm_sweeper(stage: Stage) -> None:
 
 
 def _is_sealed(world: World, topic: str) -> bool:
-    return Process(world, "look").client.instream.migrator.onward(persistent_name(topic)) is not None
+    return Process(world, "look").client.instream.migrator.successor(persistent_name(topic)) is not None
 
 
 def _finish(stage: Stage) -> None:
@@ -292,7 +292,7 @@ def _finish(stage: Stage) -> None:
         read_all(world, Process(world, "end").client.instream.buffer, "reader at the end", topic, final=True)
     fresh = Process(world, "end").client
     for topic in (P, *sorted({move.to for move in stage.moves if move.over == "done"})):
-        read_onward(world, fresh, "batch at the end", topic, final=True)
+        read_current(world, fresh, "batch at the end", topic, final=True)
     for query in stage.queries:
         if query.topic in (P, *stage.shown):
             _to_its_end(world, query)
@@ -315,7 +315,7 @@ def _went_on(stage: Stage, move: Move) -> None:
     """Check that each migration that began is complete, under the name that was chosen first."""
     world = stage.world
     client = Process(world, "end").client
-    to = client.instream.migrator.onward(persistent_name(move.old))
+    to = client.instream.migrator.successor(persistent_name(move.old))
     if to is None:
         world.history.bad(f"{move.old} was not migrated: {move}", 12)
         return

@@ -109,7 +109,7 @@ def test_the_new_topic_s_retention_takes_the_oldest_rows_and_no_more() -> None:
 def test_retention_counts_migrated_rows_with_the_successor_segments() -> None:
     bench = prepared()
     party = bench.instream()
-    party.coordinator.onward.coordinator.commit(onto(bench, 3))
+    party.coordinator.redirect.coordinator.commit(onto(bench, 3))
     keep(bench, retention_bytes=8, despite_subscriptions=True)
     assert trim(bench).rows == 2
     assert rows(bench) == ["app.2", "app.3"]
@@ -129,7 +129,7 @@ def test_a_subscription_holds_back_its_unacknowledged_rows() -> None:
     assert rows(bench) == ["plain", "app.2"]
     last = read(bench).segments[0].last(read(bench).cut)
     assert last is not None
-    bench.instream().coordinator.onward.coordinator.acks.advance([up_to(str(T), "s", end_of(*last))])
+    bench.instream().coordinator.redirect.coordinator.acks.advance([up_to(str(T), "s", end_of(*last))])
     assert trim(bench).rows == 2
 
 
@@ -175,7 +175,7 @@ def test_a_fully_trimmed_topic_leaves_only_its_name() -> None:
     parts = [path for path in bench.disk.files if "/x/persistent/" in path]
     assert len(parts) == 4, "for the grace period of reads that were planned before"
     assert Topics(bench.instream().cluster).get(Y).layout.segments.keys() == {"0", "1", "2"}, "its subscription misses rows"
-    bench.instream().coordinator.onward.coordinator.acks.seek({(str(T), "s"): before(end_of(99))})
+    bench.instream().coordinator.redirect.coordinator.acks.seek({(str(T), "s"): before(end_of(99))})
     for _ in range(4):
         later(bench)
         sweep(bench)
@@ -186,7 +186,7 @@ def test_a_fully_trimmed_topic_leaves_only_its_name() -> None:
     check_only_the_name_is_left(bench)
     assert rows(bench) == []
     assert bench.labels(T) == []
-    assert bench.instream().coordinator.onward.name(str(T)) == Y
+    assert bench.instream().coordinator.redirect.name(str(T)) == Y
     assert bench.instream().coordinator.commit(replace(bench.work(1, topics=[T]), app_topic=str(T))).rows == 1
     assert rows(bench) == ["app.1"]
     with pytest.raises(DataLoss, match=str(Y)):
@@ -266,7 +266,7 @@ def test_entries_of_a_zombie_above_the_seal_are_deleted() -> None:
     zombie = bench.instream()
     late = zombie.coordinator._data(T, None, [bench.part("late")], bench.clock.now_ms())
     number = zombie.buffer.log(T).append(late)
-    bench.instream().coordinator.onward.coordinator.acks.seek({(str(T), "s"): before(end_of(99))})
+    bench.instream().coordinator.redirect.coordinator.acks.seek({(str(T), "s"): before(end_of(99))})
     sweeping = bench.instream()
     for _ in range(5):
         later(bench)
@@ -284,7 +284,7 @@ def test_a_sweep_that_dies_while_deleting_is_finished_by_the_next(end: Callable[
 
     def run(k: int) -> At:
         bench = prepared()
-        bench.instream().coordinator.onward.coordinator.acks.seek({(str(T), "s"): before(end_of(99))})
+        bench.instream().coordinator.redirect.coordinator.acks.seek({(str(T), "s"): before(end_of(99))})
         whole = parts(bench)
         end(bench)
         gate = At(k, fate, kinds=("write",))
@@ -328,7 +328,7 @@ def test_a_sweep_takes_no_cursor_that_a_migration_to_another_name_has_found() ->
         Sweeper(swept, transaction_buffer(swept)).sweep()
         if gate.hit:
             assert cursor in bench.state.records, gate.hit
-            bench.instream().coordinator.onward.coordinator.acks.advance([up_to(str(T), "s", end_of(1))])
+            bench.instream().coordinator.redirect.coordinator.acks.advance([up_to(str(T), "s", end_of(1))])
         return gate
 
     assert each(run) > 10, "there were steps at which the migration could go on"

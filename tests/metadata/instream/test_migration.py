@@ -101,12 +101,12 @@ def check_done(bench: Bench, expected: list[str], why: str) -> None:
     party = bench.instream()
     assert rows(bench) == expected, why
     assert party.coordinator.commit(work(bench, 2)).skipped, why
-    assert party.coordinator.onward.coordinator.commit(onto(bench, party, 2)).skipped, why
+    assert party.coordinator.redirect.coordinator.commit(onto(bench, party, 2)).skipped, why
     with pytest.raises(VersionConflict):
         party.coordinator.commit(replace(work(bench, 1), claim=replace(work(bench, 1).claim, by="another query")))
     party.coordinator.commit(work(bench, 3))
     assert rows(bench) == [*expected, "app.3"], why
-    cursors = party.coordinator.onward.coordinator.acks.read((s.name, "s") for s in read(bench).segments)
+    cursors = party.coordinator.redirect.coordinator.acks.read((s.name, "s") for s in read(bench).segments)
     assert [texts(done(c)) for c in cursors.values()] == [["1"], [], []], why
 
 
@@ -137,7 +137,7 @@ def test_an_empty_version_is_committed_once_across_a_migration_at_any_step() -> 
         def meanwhile() -> None:
             party = bench.instream()
             migrate(party)
-            others.append(party.coordinator.onward.coordinator.commit(onto(bench, party, 2)).skipped)
+            others.append(party.coordinator.redirect.coordinator.commit(onto(bench, party, 2)).skipped)
 
         gate = At(k, meanwhile=meanwhile, kinds=EVERYWHERE)
         empty = replace(work(bench, 2), parts={})
@@ -237,7 +237,7 @@ def test_one_of_two_migrations_to_two_topics_wins() -> None:
             migrate(bench.instream(gate))
         there = [name for name in (Y, Z) if Topics(bench.instream().cluster).find(name) is not None]
         assert len(there) == 1, gate.hit
-        assert bench.instream().coordinator.onward.name(str(T)) == there[0]
+        assert bench.instream().coordinator.redirect.name(str(T)) == there[0]
         return gate
 
     assert each(run) > 10
@@ -343,7 +343,7 @@ def test_pending_acks_block_a_migration() -> None:
     with pytest.raises(TxnConflict, match=txn):
         migrator.migrate(U, Z)
     migrator.migrate(U, Z, force=True)
-    cursor = party.coordinator.onward.coordinator.acks.read([(str(U), "s")])[str(U), "s"]
+    cursor = party.coordinator.redirect.coordinator.acks.read([(str(U), "s")])[str(U), "s"]
     assert (cursor.claims, cursor.mark_delete) == ({}, None)
 
 
@@ -457,4 +457,4 @@ def test_a_seal_does_not_count_while_a_transaction_is_ongoing() -> None:
     party.buffer.log(T).append(entry)
     party.coordinator.end(txn, commit=True)
     assert bench.labels(T) == ["row"]
-    assert Migrator(party.cluster, party.coordinator).onward(T) is None
+    assert Migrator(party.cluster, party.coordinator).successor(T) is None

@@ -20,7 +20,7 @@ from metadata.common.errors import (
     TxnConflict,
     TxnSegmentError,
 )
-from metadata.instream.acknowledging import OnwardAcks
+from metadata.instream.acknowledging import RedirectedAcks
 from metadata.instream.client import InStream
 from metadata.instream.subscriptions import InStreamSubscriptions
 from metadata.records.row_ranges import before, end_of, minus, parse_all, texts
@@ -46,17 +46,17 @@ def prepared() -> Bench:
 
 
 def beyond(party: InStream) -> Subscriptions:
-    return Subscriptions(party.cluster, party.coordinator.onward.coordinator.acks)
+    return Subscriptions(party.cluster, party.coordinator.redirect.coordinator.acks)
 
 
 def subscriptions(party: InStream) -> InStreamSubscriptions:
     """The subscriptions of a process that read the topic's record before the migration."""
     mine = party.coordinator
-    return InStreamSubscriptions(party.topics, mine.acks, lambda: mine.onward.migrator, beyond(party))
+    return InStreamSubscriptions(party.topics, mine.acks, lambda: mine.redirect.migrator, beyond(party))
 
 
-def acks(party: InStream) -> OnwardAcks:
-    return OnwardAcks(party.coordinator.acks, lambda: party.coordinator.onward)
+def acks(party: InStream) -> RedirectedAcks:
+    return RedirectedAcks(party.coordinator.acks, lambda: party.coordinator.redirect)
 
 
 def found(bench: Bench, name: str) -> list[str] | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.at_rest import GONE, ONWARD, SEGMENTS, AtRest, ByHand, Left
+from conformance.at_rest import GONE, SEGMENTS, SUCCESSOR_SEGMENTS, AtRest, ByHand, Left
 from metadata.common.errors import Unavailable
 from metadata.records import paths
 from metadata.store.sqlite import SqliteStore
@@ -39,7 +39,7 @@ def test_a_sqlite_store_at_rest_stays_within_its_bounds(tmp_path: Path) -> None:
     connection = sqlite3.connect(folder / FILE)
     rows = {t: connection.execute(f"SELECT COUNT(*) FROM {t}").fetchone()[0] for t in ("entries", "sessions", "sequences")}
     connection.close()
-    segments = 2 * SEGMENTS + 2 * GONE + 2 * ONWARD * GONE
+    segments = 2 * SEGMENTS + 2 * GONE + 2 * SUCCESSOR_SEGMENTS * GONE
     logs = 1 + 2 * 3 * GONE  # one of the coordinator; one of each persistent topic and of each of its subscriptions
     assert rows["entries"] == rows["sessions"] == 0
     assert rows["sequences"] <= 1 + 2 * segments + logs, "the log, and the events of each segment and cursor that there ever was"

@@ -28,7 +28,7 @@ from metadata.write.write_set import Committed, WriteSet
 log = logging.getLogger("txnsegment.instream")
 
 
-class Onward:
+class Redirect:
     """Redirects the writers of one process. Safe for several threads."""
 
     def __init__(self, steps: TransactionSteps, aftermath: Callable[[Callable[[], None]], None]) -> None:
@@ -40,7 +40,7 @@ class Onward:
         """The coordinator of topic://."""
         return Coordinator(self.cluster, self._aftermath)
 
-    def of(self, work: WriteSet) -> WriteSet | None:
+    def redirected(self, work: WriteSet) -> WriteSet | None:
         """Return the write set for the successor topics; None if none of its topics was migrated. Unfinished migrations are
         completed first.
 
