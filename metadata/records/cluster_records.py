@@ -1,4 +1,4 @@
-"""The records about the cluster itself: identity, settings, sweep turn, leader, restores."""
+"""The records about the cluster itself: its identity, its settings, the turn to sweep, the leader, and restores."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pydantic import Field, model_validator
 from metadata.records.json_records import JsonRecord, Whole
 
 MAX_MS: Final = 100 * 365 * 86_400_000
-"""Maximum of all times in the settings: a hundred years."""
+"""Maximum of each time in the settings: a hundred years."""
 Ms = Annotated[Whole, Field(ge=0, le=MAX_MS)]
 Count = Annotated[Whole, Field(ge=1, le=1_000_000)]
 
 
 class Settings(JsonRecord):
-    """Settings of the cluster (protocol.md section 7, Defaults). All times in milliseconds. Validation refuses settings with which
-    the cluster could not work or would lose files.
+    """Settings of the cluster (protocol.md section 7, Defaults). All times are in milliseconds. Validation refuses settings with
+    which the cluster could not work or would lose files.
     """
 
     txn_timeout_ms: Annotated[Ms, Field(ge=1)] = 30_000
@@ -43,10 +43,9 @@ class Settings(JsonRecord):
 
 
 class Turn(JsonRecord):
-    """The turn of a committer to sweep the cluster, until `until_ms` (store time). Advisory: it only saves work.
+    """The turn of a committer to sweep the cluster. It ends at `until_ms` (store time). Turns only save work.
 
-    `began_ms`: start of the turn. `forgot_ms`, `orphans_ms`: time of the last header expiry and of the last orphan sweep by a
-    committer.
+    `began_ms`: the start of the turn. `forgot_ms`, `orphans_ms`: when a committer last expired headers, swept orphans.
     """
 
     until_ms: Whole
@@ -57,7 +56,9 @@ class Turn(JsonRecord):
 
 
 class Leader(JsonRecord):
-    """The leader, as long as its session lasts. `token`: unique to the candidate. `owner`: for people."""
+    """The record of the leader. It exists as long as the leader's session. `token`: a text unique to the candidate. `owner`: the
+    leader's name, shown to people.
+    """
 
     owner: str
     token: str
@@ -68,30 +69,28 @@ FORMAT_VERSION = 2
 """Format version of new clusters. In format 2 the ledger root's mark names the owning store, and a ledger root may be recorded as a
 relative path.
 
-A cluster of format 1 keeps its format until `txnsegment init --take-over`, so that older versions can use it beside this one.
+A cluster of format 1 keeps its format until `txnsegment init --take-over`, so that older versions of txnsegment can still use it.
 """
 
 
 class Founding(JsonRecord):
-    """The id of a new cluster. It is written before the cluster record, because the mark with this id is written into the ledger
-    root first.
+    """The id of a new cluster. It is written before the cluster record, because the ledger root must have the mark with this id
+    before the cluster record exists.
     """
 
     id: str
 
 
 class LostNumbers(JsonRecord):
-    """A range of log numbers that a restore lost: after < number < before. Some of them had been allocated, and none is allocated
-    again.
-    """
+    """A range of log numbers that a restore lost: after < number < before. Some of them were allocated. None is allocated again."""
 
     after: Whole
     before: Whole
 
 
 class Lost(LostNumbers):
-    """A lost range of the cluster's log, with the time of the restore and its backup (SHA-256 of the backup's lines; None: restored
-    by an older version). `was`: the id of the backed-up cluster (None: likewise).
+    """A lost range of the cluster's log, with the time of the restore. `backup`: the SHA-256 of the backup's lines. `was`: the id
+    of the backed-up cluster. Both are None if an older version restored the cluster.
     """
 
     restored_at_ms: Whole
@@ -100,10 +99,10 @@ class Lost(LostNumbers):
 
 
 class ClusterRecord(JsonRecord):
-    """The record of the cluster, written once: format version, id, ledger root (a URI, or a path relative to the store's folder),
-    creation time, settings. `owner`: the nonce of this store's last take-over of the ledger root (`metadata.cluster.ledger_root`).
+    """The record of the cluster. `ledgers`: the ledger root, a URI or a path relative to the store's folder. `owner`: the nonce of
+    this store's last take-over of the ledger root (`metadata.cluster.ledger_root`).
 
-    `restored`: the ranges that its restores lost, ascending (a restored cluster may have been backed up and restored again).
+    `restored`: the ranges that restores lost, ascending. A restored cluster may be backed up and restored again.
     """
 
     format_version: Whole = FORMAT_VERSION
@@ -116,9 +115,9 @@ class ClusterRecord(JsonRecord):
 
 
 class Restoring(JsonRecord):
-    """An incomplete restore: the store cannot be used. `backup`: the SHA-256 of the backup file. `id`: the cluster's new id. `by`:
-    the process that restores; only it may continue. `was`: the owners of the ledger root by its mark before the restore, the last
-    owner first.
+    """The record of a restore that is not complete. While it exists the store cannot be used. `backup`: the SHA-256 of the backup
+    file. `id`: the cluster's new id. `by`: the process that restores; no other process may continue. `was`: the owners that the
+    mark of the ledger root named before the restore, the last owner first.
     """
 
     backup: str

@@ -1,4 +1,4 @@
-"""The folder of the files of a segment, or of a persistent topic."""
+"""The folder that holds the files of a segment or of a persistent topic."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from metadata.records.names import PersistentName, is_persistent, persistent_nam
 
 
 def folder_of(segment: str) -> str:
-    """Return the folder relative to the ledger root; it never changes. `segment`: full name of a segment or of a persistent topic.
-    Raises OptionError.
+    """Return the folder, relative to the ledger root. A segment's folder never changes. `segment`: full name of a segment or of a
+    persistent topic. Raises OptionError.
     """
     if is_persistent(segment):
         return persistent_folder(persistent_name(segment))
@@ -17,5 +17,5 @@ def folder_of(segment: str) -> str:
 
 
 def persistent_folder(name: PersistentName) -> str:
-    """Return the folder of a persistent topic or transaction log. No segment has the name `persistent`."""
+    """Return the folder of a persistent topic or of a transaction log. It ends in `persistent`, which is no segment's name."""
     return segment_folder(name.tenant, name.namespace, name.name, "persistent")

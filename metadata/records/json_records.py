@@ -1,6 +1,6 @@
-"""Conversion of records to bytes and back: the JSON that Apache Pulsar 5.0 writes (protocol.md section 4).
+"""Conversion of records to bytes and back. The bytes are JSON as Apache Pulsar 5.0 writes it (protocol.md section 4).
 
-Null fields are left out, the fields are in declaration order, and unknown fields survive a rewrite.
+Fields that are null are left out. The fields are in the order of their declaration. Unknown fields survive a rewrite.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def _decimal(value: Decimal) -> str:
 
 
 _SCALARS: dict[type, Callable[[Any], str]] = {str: encode_basestring, int: int.__repr__, Decimal: _decimal}
-"""Fast path for the most frequent types: the encoder of the json module takes five times as long for these."""
+"""The encoders of the most frequent types. The json module would take five times as long for these types."""
 
 
 def _emit(value: Any) -> str:
-    """Encode a value as JSON, with Decimals digit by digit (the json module would convert them to float)."""
+    """Encode a value as JSON. A Decimal keeps all its digits, while the json module would convert it to float."""
     scalar = _SCALARS.get(type(value))
     if scalar is not None:
         return scalar(value)
@@ -53,9 +53,9 @@ RECORD_ADVICE: Final = (
     "The record is damaged, or another program wrote it: restore the metadata store from a backup (txnsegment restore)."
 )
 Whole = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
-"""A whole number in a record: in the range of a Java long. Texts, floats and booleans are refused."""
+"""A whole number in a record, in the range of a Java long. Texts, floats and booleans are refused."""
 Number = Annotated[Whole, Field(ge=0)]
-"""A whole number that occurs in keys: a number of a log or sequence, or a version."""
+"""A whole number that occurs in keys: a number of a log or of another sequence, or a schema version."""
 
 
 class JsonRecord(BaseModel):
@@ -92,7 +92,7 @@ class JsonRecord(BaseModel):
 
 
 def why(error: ValueError) -> str:
-    """Return a text of the first three problems, without the input values."""
+    """Return a text that describes the first three problems of a failed validation, without the input values."""
     if not isinstance(error, ValidationError):
         return str(error)
     found = error.errors(include_url=False, include_context=False, include_input=False)

@@ -19,11 +19,11 @@ SYSTEM = ("pulsar", "system")
 """The namespace of transaction logs, which are persistent topics themselves. Users cannot write there."""
 _HALF = re.compile("[\ud800-\udfff]")
 MAX_WORD = 255
-"""Maximum number of characters of a new topic's tenant, namespace and name each."""
+"""Maximum number of characters in each of the three parts of a new topic's name: tenant, namespace and name."""
 RING = 0x10000
 MAX_SEGMENTS = 1024
-"""Maximum number of segments at creation: the layout is one record (768 KiB), and at about 200 bytes each this leaves room for
-splits.
+"""Maximum number of segments of a new topic. A segment takes about 200 bytes of the layout, which is one record of at most 768 KiB.
+So the limit leaves room for splits.
 """
 
 
@@ -53,8 +53,8 @@ class TopicName(NamedTuple):
 
 
 class PersistentName(TopicName):
-    """`persistent://tenant/namespace/name`: a topic of the marker-based model (docs/in_stream.md). Never equal to the `topic://` of
-    the same name.
+    """`persistent://tenant/namespace/name`, the name of a topic of the marker-based model (docs/in_stream.md). It is never equal to
+    the `topic://` name with the same parts.
     """
 
     __slots__ = ()
@@ -107,9 +107,7 @@ def check_new(name: TopicName) -> None:
 
 
 def _check_utf8(text: str) -> None:
-    """Raise OptionError for text that is not UTF-8: Python represents undecodable bytes of shells and file systems as halves of
-    surrogate pairs.
-    """
+    """Raise OptionError for a text that is not UTF-8. Python decodes such bytes of file names into halves of surrogate pairs."""
     if _HALF.search(text):
         raise OptionError(f"The name {shown(text):.300} is not UTF-8.", advice="Give it in UTF-8.")
 
@@ -131,8 +129,8 @@ def topic_name(text: str) -> TopicName:
 
 @lru_cache(maxsize=4096)
 def persistent_name(text: str) -> PersistentName:
-    """Parse `persistent://tenant/namespace/name`. Raises OptionError for any other text, and for bare names, which are `topic://`.
-    Raises OptionError also for the system namespace: an entry of another kind would make a transaction log unreadable.
+    """Parse `persistent://tenant/namespace/name`. Raises OptionError for any other text, also for a bare name, which means a
+    `topic://`, and for a name in the system namespace. (Rows written there would make a transaction log unreadable.)
     """
     _check_utf8(text)
     found = _PERSISTENT.fullmatch(text)
@@ -149,12 +147,12 @@ def is_persistent(text: str) -> bool:
 
 
 def topic_of(text: str) -> TopicName:
-    """Return the topic of a segment by the segment's full name. For a persistent topic, return this topic. Raises OptionError."""
+    """Return the topic of a segment. `text`: the full name of a segment, or the name of a persistent topic. Raises OptionError."""
     return persistent_name(text) if is_persistent(text) else segment_name(text).topic
 
 
 def any_topic_name(text: str) -> TopicName:
-    """Parse a topic name of either domain; a bare name means `topic://public/default/name`. Raises OptionError."""
+    """Parse a `topic://` or `persistent://` name. A bare name means `topic://public/default/name`. Raises OptionError."""
     return persistent_name(text) if is_persistent(text) else topic_name(text)
 
 
@@ -170,7 +168,7 @@ def segment_name(text: str) -> SegmentName:
 
 
 def even_ranges(count: int) -> list[HashRange]:
-    """Tile the ring 0000-ffff with `count` ranges of (nearly) the same size."""
+    """Return `count` ranges that tile the ring 0000-ffff. Their sizes differ by at most 1. Raises OptionError."""
     if not 1 <= count <= MAX_SEGMENTS:
         raise OptionError(f"A topic cannot have {count} segments.", advice=f"Give a number from 1 to {MAX_SEGMENTS}.")
     edges = [RING * i // count for i in range(count + 1)]
@@ -180,6 +178,6 @@ def even_ranges(count: int) -> list[HashRange]:
 def key_hash(key: bytes) -> int:
     """Return the ring position of a key: the HIGH 16 bits of Murmur3_32 (seed 0) of its bytes.
 
-    Text is hashed as UTF-8, binary unchanged, an integer as its decimal text.
+    The bytes of a text are its UTF-8, those of a binary key the key itself, those of an integer its decimal text.
     """
     return mmh3.hash(key, 0, signed=False) >> 16

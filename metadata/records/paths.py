@@ -1,7 +1,8 @@
-"""Keys of records, names of indexes, and the escaping of both (protocol.md section 4).
+"""Keys of records, names of indexes, and the encoding of names in keys (protocol.md section 4).
 
-A key carries its partition key, so that put, get, scan and delete of one record always name the same shard. With another partition
-key they would silently skip the record (A15).
+A store that is distributed over servers chooses the server of a record by its partition key. So a key carries its partition key,
+and each put, get, scan and delete of a record names the same one. With another partition key a call would silently miss the record.
+Known failure A15 (protocol.md section 9).
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from metadata.records.names import PersistentName, TopicName
 
 
 class Key(NamedTuple):
-    """The path of a record, and the partition key that it shares with records stored together (empty: none)."""
+    """The path of a record, and its partition key. Records with one partition key are stored together. Empty: no partition key."""
 
     path: str
     partition: str
 
 
 class KeyRange(NamedTuple):
-    """Keys of one partition (empty: of all) from `first` to `last`, both inclusive, ordered by the bytes of their paths."""
+    """The keys with one partition key (empty: any) from `first` to `last`, both inclusive, ordered by the bytes of the paths."""
 
     first: str
     last: str
@@ -29,7 +30,7 @@ class KeyRange(NamedTuple):
 
 
 class Prefix(NamedTuple):
-    """The target of a sequence append: the key becomes `path` + `-` + 20 digits."""
+    """A sequence of records. An append to it creates a record whose path is `path`, `-`, and the allocated number in 20 digits."""
 
     path: str
     partition: str
@@ -137,7 +138,7 @@ def aborted(segment: str, txn_id: str) -> Key:
 
 
 def aborted_position(segment: str, ledger_id: int, entry_id: int) -> str:
-    """Return the index key of an aborted record."""
+    """Return the index key of an AbortedTxn record."""
     return f"{encode(segment)}:{pad20(ledger_id)}:{pad20(entry_id)}"
 
 
@@ -146,7 +147,7 @@ def tc_sequence(coordinator: int = 0) -> Key:
 
 
 def leader(number: int = 0) -> Key:
-    """Return the key of an ephemeral leader record. `number`: the kind of work that one process at a time should do."""
+    """Return the key of the ephemeral record of a leader. `number`: the kind of work that only the leader should do."""
     return Key(f"/txn/tc/leader/{number}", "")
 
 
@@ -170,14 +171,12 @@ def topic_at(path: str) -> TopicName:
 
 @lru_cache(maxsize=4096)
 def application(app_id: str, topic: str) -> Key:
-    """Return the key of the idempotence record of (`appId`, topic); the topic is empty for an explicit transaction over several
-    topics.
-    """
+    """Return the key of the application record of (`appId`, topic). The topic is empty for a transaction over several topics."""
     return application_named(f"{encode(app_id)}:{encode(topic)}")
 
 
 def application_named(name: str) -> Key:
-    """Return the application's key for the name in headers: encoded appId, `:`, encoded topic."""
+    """Return the key of an application record. `name`: its name as in `Header.app`: the encoded appId, `:`, the encoded topic."""
     return Key(f"/txn/app/{name}", name)
 
 
@@ -187,14 +186,14 @@ def cursor(segment: str, subscription: str) -> Key:
 
 
 def cursors(segment: str) -> KeyRange:
-    """Return the range of all cursors of a segment. The `:` ends the segment's name, so that segments with a longer name are
-    excluded (A14).
+    """Return the range of all cursors of a segment. The `:` ends the segment's name, so that a segment whose name begins with this
+    name is excluded. Known failure A14 (protocol.md section 9).
     """
     return KeyRange(f"/cursors/{encode(segment)}:", f"/cursors/{encode(segment)}:~", "")
 
 
 def cursor_of(path: str) -> tuple[str, str]:
-    """Return the segment and the subscription of a cursor's path."""
+    """Return the segment and the subscription that the path of a cursor names."""
     segment, _, subscription = path.removeprefix("/cursors/").partition(":")
     return decode(segment), decode(subscription)
 

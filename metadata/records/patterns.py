@@ -1,8 +1,8 @@
-"""Regular expressions for topic names (`topicsPattern`): Python's, without patterns whose matching may not terminate in useful
-time.
+"""Regular expressions for topic names (`topicsPattern`), in Python's syntax. Patterns whose matching could take too long are
+refused.
 
-Python's matcher backtracks without a time limit. So the sources of exponential backtracking are bounded before matching: a repeated
-group contains no choice, and the numbers of repetitions and choices are limited. Patterns for names need no more.
+Python's matcher backtracks without a time limit. So a pattern is checked before it is used: a repeated group may contain no choice
+and no repetition, and the numbers of repetitions and choices are limited. Patterns for names need no more.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from metadata.common.errors import OptionError
 
 MAX_LENGTH: Final = 1000
 MAX_REPEATS: Final = 6
-"""Maximum number of `*`, `+` and `{m,n}`: k of them can divide a name of n characters in about n^k/k! ways."""
+"""Maximum number of repetitions (`*`, `+`, `{m,n}`) in a pattern. k repetitions can divide a name of n characters in about n^k/k!
+ways, and the matcher may try all of them.
+"""
 MAX_CHOICES: Final = 100_000
-"""Maximum of the product of all groups' alternatives, with a factor of two for each `?`."""
+"""Maximum number of choices in a pattern: the product of the numbers of alternatives of all groups, times two for each `?`."""
 
 _ADVICE: Final = r"Match full names by few wildcards, e.g. topic://public/default/flights-.*"
 _ATOM: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
@@ -60,7 +62,7 @@ def _check(what: str, pattern: str) -> None:
         char = pattern[at]
         if opened is not None:
             at, ended = opened.end(), None
-            if not opened[0].endswith(")"):  # flags and comments open no group
+            if not opened[0].endswith(")"):  # a flag, a comment or a back reference opens no group
                 groups.append(_Group())
         elif char == ")" and len(groups) > 1:
             ended = groups.pop()

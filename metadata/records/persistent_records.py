@@ -1,4 +1,4 @@
-"""The records of the marker-based model and their bytes: JSON like all other records (docs/in_stream.md, Records)."""
+"""The records of the marker-based model (docs/in_stream.md, Records). They are JSON, like all other records."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from metadata.records.json_records import RECORD_ADVICE, JsonRecord, Whole
 from metadata.records.records import Layout, Registration, SegmentInfo, SegmentWrite
 
 CONTAINS_TXN = "__contains_txn_messages"
-"""The system property that says whether a topic has ever received a transactional message. Users can read it but not set or remove
-it.
-"""
+"""The topic property that says whether a topic has ever received a row of a transaction. Users can read it but not change it."""
 
 
 class Model(StrEnum):
@@ -25,7 +23,7 @@ class Model(StrEnum):
 
 
 class NamespaceModel(JsonRecord):
-    """A namespace's setting: the model of `persistent://` names that do not exist yet."""
+    """The setting of a namespace. `new_persistent`: the model that a new topic with a `persistent://` name gets."""
 
     new_persistent: Model = Model.IN_STREAM
 
@@ -48,11 +46,14 @@ class EntryKind(StrEnum):
 class LogEntry(Identified):
     """One entry in the log of a persistent topic. It never changes. The number of the entry is the ledger id of its rows.
 
-    `id` is unique to the append: after a lost reply the append looks for it, and a second entry with the same transaction and id is
-    void. DATA: `txn` (None: a plain message), `write` with its parts, or with totals and a `manifest` that lists the parts, as in a
-    registration. COMMIT, ABORT (markers): `txn`, and `low_water`: every transaction of its coordinator up to this sequence number
-    has ended everywhere. SEAL: `why` (`migrate|terminate|delete`), and for a migration `to`, the successor topic://, with its
-    number of `segments`.
+    `id` is unique to the append. After a lost reply the writer looks for an entry with this id. A second entry with the same
+    transaction and id is void.
+
+    The other fields depend on the kind. DATA has `txn` (None: rows without a transaction) and `write`. As in a registration,
+    `write` has the parts, or only the totals, and then the file `manifest` lists the parts. COMMIT and ABORT are markers. They have
+    `txn` and `low_water`: every transaction of the same coordinator up to this sequence number has ended in all topics. SEAL has
+    `why` (`migrate|terminate|delete`). The SEAL of a migration also has `to`, the successor, and `segments`, the successor's number
+    of segments.
     """
 
     kind: EntryKind
@@ -68,7 +69,7 @@ class LogEntry(Identified):
     segments: Whole | None = None
 
     def registration(self, topic: str) -> Registration:
-        """Return a DATA entry in the form of a topic:// registration, for code that handles manifests. Raises CorruptRecord."""
+        """Return a DATA entry as a registration, for the code that handles manifests. Raises CorruptRecord without a `write`."""
         if self.write is None:
             raise CorruptRecord(f"The entry {self.id!r:.100} of {topic} is DATA without a write.", advice=RECORD_ADVICE)
         return Registration(
@@ -82,14 +83,16 @@ class LogEntry(Identified):
 
 
 class Started(JsonRecord):
-    """A transaction that is open in a topic: the number of its first entry, and the ids of its entries so far."""
+    """A transaction that is open in a topic. `first`: the number of its first entry. `ids`: the ids of its entries so far."""
 
     first: Whole
     ids: tuple[str, ...] = ()
 
 
 class SnapshotRest(JsonRecord):
-    """The state of a topic that Pulsar's snapshot does not contain, at the same maxReadPosition: see `rules.TopicState`."""
+    """The part of a topic's state that Pulsar's snapshot has no fields for, at the same maxReadPosition. `TopicState` in
+    `metadata.instream.rules` explains the fields.
+    """
 
     ongoing: dict[str, Started] = Field(default_factory=dict)
     ended: dict[str, Whole] = Field(default_factory=dict)
@@ -99,10 +102,10 @@ class SnapshotRest(JsonRecord):
 
 
 class SnapshotPointer(JsonRecord):
-    """The newest snapshot of a topic's transaction buffer, at maxReadPosition `at`. `avro` (base64) is the Avro record (Pulsar's
-    TransactionBufferSnapshot: topic, maxReadPosition, aborted transactions with positions); a large one is in the file `path`.
-    `rest` is the remaining state; a large one is in the file `rest_path`. `crc`, `rest_crc`: CRC-32 of the Avro record and of the
-    rest's file (None: written by an older version).
+    """The newest snapshot of a topic's transaction buffer, at maxReadPosition `at`. `avro`: Pulsar's Avro record
+    TransactionBufferSnapshot in base64. It has the topic, the maxReadPosition and the aborted transactions with their positions.
+    `rest`: the remaining state. A large Avro record is in the file `path`, and a large rest in the file `rest_path`. `crc`,
+    `rest_crc`: the CRC-32 of the Avro record and of the file of the rest (None: an older version wrote the snapshot).
     """
 
     at: Whole
@@ -120,20 +123,23 @@ class SnapshotPointer(JsonRecord):
 
 
 class Trimmed(JsonRecord):
-    """Entries up to `to` were trimmed at `at_ms`. They leave the log, and their files may be deleted, after the grace period."""
+    """One trim of a topic's log. The entries up to the number `to` were trimmed at `at_ms`. After the grace period they are deleted
+    from the log, and their files may be deleted.
+    """
 
     to: Whole
     at_ms: Whole
 
 
 class PersistentLayout(Layout):
-    """The record of a persistent topic: the fields of a topic:// except its segments (schema, properties, policies), and fields of
-    this model.
+    """The record of a persistent topic. Of the fields of a `topic://` record it uses the schema, the properties and the policies,
+    but no segments. It adds the fields of the marker-based model.
 
-    `sealing`: a SEAL may be in the log; it is set before a SEAL is appended. `snapshot`: of the transaction buffer. `trimmed_log`:
-    all entries up to this number are trimmed; `trimmed_ms`: the latest publish time among them; `leaving`: trimmed entries that are
-    still in the log. `migrated_to`: the successor topic://. `bare`: only this record and its SEAL are left (`remains`). `lost`:
-    ranges that restores lost, ascending.
+    `sealing`: the log may have a SEAL, because this field is set before a SEAL is appended. `snapshot`: the newest snapshot of the
+    transaction buffer. `trimmed_log`: the number up to which all entries are trimmed. `trimmed_ms`: the latest publish time of a
+    trimmed entry. `leaving`: the trims whose entries are still in the log. `migrated_to`: the successor. `bare`: the topic has no
+    records except this one and its SEAL (`metadata.instream.remains`). `lost`: the ranges of numbers that a restore lost,
+    ascending.
     """
 
     epoch: Whole = 0
@@ -151,8 +157,8 @@ class PersistentLayout(Layout):
 
     @property
     def contains_txn(self) -> bool | None:
-        """Return the value of the system property: None if it is absent (a topic of an older version), True also for text that is
-        not a boolean.
+        """Return the value of the property CONTAINS_TXN. It is None if an older version created the topic without the property. A
+        text that is not a boolean counts as True.
         """
         text = self.properties.get(CONTAINS_TXN)
         return None if text is None else text.lower() != "false"

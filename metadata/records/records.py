@@ -1,8 +1,8 @@
-"""The records of transactions, segments and topics (protocol.md section 4): those of Apache Pulsar 5.0 with additional fields.
+"""The records of transactions, segments and topics (protocol.md section 4). They are those of Apache Pulsar 5.0 with additional
+fields.
 
 Instants and durations are JSON numbers of SECONDS with nine decimals. They are kept as integer nanoseconds and never pass through a
-float. `metadata.records.json_records` converts records to bytes; `metadata.records.cluster_records` has the records about the
-cluster itself.
+float. `metadata.records.json_records` converts records to bytes. `metadata.records.cluster_records` has those about the cluster.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def _to_seconds(nanos: int) -> Decimal:
 
 
 _MOST_SECONDS = 253_402_300_800
-"""The end of the year 9999, the limit of displayable instants."""
+"""The end of the year 9999 in seconds since 1970. Later instants cannot be displayed."""
 
 
 class Nanos(int):
-    """Nanoseconds, written as seconds with nine decimals (`0.0` for zero), as Jackson does."""
+    """Nanoseconds. In JSON they are seconds with nine decimals (`0.0` for zero), as the Java library Jackson writes them."""
 
 
 def _read_nanos(value: object) -> Nanos:
@@ -71,7 +71,7 @@ class State(StrEnum):
 
 class Header(JsonRecord):
     """The record whose state decides a transaction. `commit`: the log number of the committed registration. `app`: the name of the
-    application record (`<encoded appId>:<encoded topic>`). `attempt` distinguishes attempts at the same version.
+    application record, `<encoded appId>:<encoded topic>`. `attempt`: the id of the attempt at the version.
     """
 
     state: State
@@ -93,7 +93,7 @@ class Header(JsonRecord):
         return (self.created_at + self.timeout) // 1_000_000
 
     def indexes(self) -> tuple[IndexEntry, ...]:
-        """Return exactly one index entry: by deadline while OPEN, by final state once decided."""
+        """Return the header's only index entry. An OPEN header is listed by its deadline, a decided one by its final state."""
         if self.state is State.OPEN:
             return (IndexEntry(TXN_BY_DEADLINE, pad20(self.deadline_ms)),)
         return (IndexEntry(TXN_BY_FINAL_STATE, f"{self.state}:{pad20((self.finalized_at or 0) // 1_000_000)}"),)
@@ -110,13 +110,14 @@ def _read_rows(value: object) -> object:
 
 
 RowSet = Annotated[Rows, BeforeValidator(_read_rows), PlainSerializer(texts, return_type=list[str])]
-"""Rows of a segment: a list of texts with inclusive ends (`metadata.records.row_ranges`)."""
+"""A set of rows of one segment. In JSON it is a list of texts (`metadata.records.row_ranges`), ranges with inclusive ends."""
 
 
 class Op(JsonRecord):
-    """One operation of a transaction on one segment: a write (at its first entry) or an acknowledgement (at its last position).
+    """One operation of a transaction on one segment. `ledger_id`, `entry_id`: the first entry of a write, or the last position of
+    an acknowledgement.
 
-    `rows`: the acknowledged rows, if the position alone does not determine them.
+    `rows`: the acknowledged rows. None: the position alone determines them.
     """
 
     kind: OpKind
@@ -135,14 +136,14 @@ class Op(JsonRecord):
 
 
 class Event(JsonRecord):
-    """A wake-up for tailing readers of a segment or subscription. It carries no state."""
+    """A record that wakes readers that wait for changes of a segment or subscription. No process relies on it."""
 
     txn_id: str
     decision: State
 
 
 class Position(JsonRecord):
-    """`(ledgerId, entryId)`, ordered lexicographically."""
+    """The position of an entry: `(ledgerId, entryId)`."""
 
     ledger_id: Whole
     entry_id: Whole
@@ -152,8 +153,8 @@ class Position(JsonRecord):
 
 
 class MarkDelete(JsonRecord):
-    """The mark-delete position: everything up to and including it is acknowledged. It is a row, a whole entry (no `batchIndex`) or
-    a whole ledger (no `entryId`).
+    """The mark-delete position. All rows up to this position, and those at it, are acknowledged. It is a row, a whole entry
+    (without `batchIndex`) or a whole ledger (without `entryId`).
     """
 
     ledger_id: Whole
@@ -162,9 +163,9 @@ class MarkDelete(JsonRecord):
 
 
 class Cursor(JsonRecord):
-    """A subscription's acknowledged rows in one segment, and the claims of transactions (section 7). A cursor record is not deleted
-    while its key may be used again, because versions would restart. `deleted_ms`: deletion time of the subscription; such a cursor
-    is a tombstone.
+    """The acknowledged rows of a subscription in one segment, and the rows that transactions claim (protocol.md section 7). A
+    cursor record is not deleted while its key may be used again, because its versions would restart. `deleted_ms`: when the
+    subscription was deleted. A cursor with this field is a tombstone.
     """
 
     mark_delete: MarkDelete | None = None
@@ -174,8 +175,7 @@ class Cursor(JsonRecord):
 
 
 class Watermark(Position):
-    """The durable part of a segment's maxReadPosition. `snapshot`: path of the index snapshot that lists the segment up to this
-    position.
+    """The position up to which a segment's index snapshot is complete. `snapshot`: the path of the index snapshot.
 
     `trimmed_to`: the last position that retention trimmed. `trimmed_ms`: the latest publish time of the trimmed rows.
     """
@@ -186,7 +186,9 @@ class Watermark(Position):
 
 
 class AbortedTxn(JsonRecord):
-    """An aborted transaction in a segment, kept from its settling until the watermark passes it."""
+    """The record of an aborted transaction in one segment. It exists from the settling of the transaction until the segment's
+    watermark passes the transaction's last position there.
+    """
 
     max_ledger_id: Number
     max_entry_id: Number
@@ -196,7 +198,7 @@ class AbortedTxn(JsonRecord):
 
 
 class TcSequence(JsonRecord):
-    """`next`: the least significant bits of the next transaction id that the coordinator allocates."""
+    """The record from which a coordinator allocates transaction ids. `next`: the least significant bits of the next id."""
 
     next: Number
 
@@ -212,11 +214,13 @@ class Range(JsonRecord):
 
 
 class SegmentInfo(JsonRecord):
-    """One segment of a topic's layout. -1 in the sealed fields: not sealed. `sealed_at_log`: number of the seal that counts.
+    """One segment of a topic's layout. `sealed_at_epoch` and `sealed_at_ms` are -1 while it is not sealed. `sealed_at_log`: the
+    number of its valid seal.
 
-    `deleted_at_log`: number of the seal that deleted the topic with this segment. The layout keeps such a segment for the grace
-    period, also in a new topic of the same name. Its files stay for readers that planned from them. Later readers find by it which
-    rows are lost. `legacy_topic_name`: the persistent:// topic of a migrated segment; its ledgers are in that topic's log.
+    `deleted_at_log`: the number of the seal that deleted the topic with this segment. The layout keeps such a segment during the
+    grace period, also if a new topic of the same name is created. Its files stay for reads that were planned before. Later reads
+    see by this field that the segment's rows are lost. `legacy_topic_name`: the `persistent://` topic that became this segment in a
+    migration. Its ledgers are in that topic's log (PIP-475).
     """
 
     segment_id: Whole
@@ -233,9 +237,7 @@ class SegmentInfo(JsonRecord):
     legacy_topic_name: str | None = None
 
     def full_name(self, topic: TopicName) -> str:
-        """Return the segment's full name in this topic: `segment://..`, or for a migrated segment its persistent topic
-        (PIP-475).
-        """
+        """Return the full name of the segment. It is `segment://..`, or the name of the persistent topic for a migrated segment."""
         return self.legacy_topic_name or topic.segment(self.range, self.segment_id)
 
     @property
@@ -244,12 +246,14 @@ class SegmentInfo(JsonRecord):
 
 
 class Policies(JsonRecord):
-    """Retention and scaling policies of a topic (in its layout) or of all topics of a namespace. None: not set here; -1: no limit.
+    """The policies for retention, compaction and scaling of a topic (in its layout) or of all topics of a namespace. None: not set
+    here. -1: no limit.
 
-    `retention_ms`, `retention_bytes`: older rows are trimmed, or the oldest rows above the size. `despite_subscriptions`: rows that
-    a subscription still needs are trimmed, too. `compact_files`: sweepers compact runs of at least this many small files.
-    `split_rows_per_second`, `split_bytes_per_second`: load over the last `scaling_cool_down_ms` above which a segment is split;
-    there are `min_segments` to `max_segments` active ones (metadata/rules/scaling.py).
+    `retention_ms`: older rows are trimmed. `retention_bytes`: the oldest rows are trimmed while the rows take more bytes.
+    `despite_subscriptions`: rows that a subscription still needs are trimmed, too. `compact_files`: sweepers compact runs of at
+    least this many small files. `split_rows_per_second`, `split_bytes_per_second`: a segment is split if its load over the last
+    `scaling_cool_down_ms` is higher. `min_segments`, `max_segments`: limits for the number of active segments after a split or a
+    merge (metadata/rules/scaling.py).
     """
 
     retention_ms: Whole | None = None
@@ -264,8 +268,8 @@ class Policies(JsonRecord):
 
 
 class Migration(JsonRecord):
-    """The origin of a migrated topic: the persistent `topic`, the number of the `seal` in its log, and the number of child
-    `segments`.
+    """The origin of a topic that a persistent topic was migrated to. `topic`: the persistent topic. `seal`: the number of the SEAL
+    in its log. `segments`: how many active segments the migration creates.
     """
 
     topic: str
@@ -274,12 +278,16 @@ class Migration(JsonRecord):
 
 
 class Layout(JsonRecord):
-    """The topic record: its DAG of segments by id. Additional to Pulsar: `deleted` (a tombstone), `key` (the key column),
-    `schema_id`, `compatibility` (of schemas; None: not set).
+    """The record of a topic: its segments by id, with their parents and children. The fields from `deleted` on are additions to
+    Pulsar's record. `deleted`: the record is a tombstone. `key`: the key column. `schema_id`: the current schema version.
+    `compatibility`: the compatibility mode of the schemas (None: not set).
 
-    `deleted_to_log`: the highest seal of a deletion whose segments have left the layout, a guard for readers that begin below it.
-    `trimmed_to`, `trimmed_ms`: the highest values of sealed segments that were fully trimmed and left the layout, a guard, too.
-    `migration`: the topic was a persistent one (docs/in_stream.md, Migration); a new topic of the same name keeps this field.
+    Some segments have left the layout. By three fields a read that starts lower notices that it misses rows of such segments.
+    `deleted_to_log`: the highest seal of a deletion whose segments have left. `trimmed_to`, `trimmed_ms`: the highest values of the
+    watermarks of segments that left because retention had trimmed all their rows.
+
+    `migration`: the topic is the successor of a persistent topic (docs/in_stream.md, Migration). A later topic of the same name
+    keeps the field.
     """
 
     epoch: Whole
@@ -297,13 +305,11 @@ class Layout(JsonRecord):
     migration: Migration | None = None
 
     def unsealed_legacy(self) -> SegmentInfo | None:
-        """Return the migrated segment whose seal the layout does not show yet, or None. The first process that meets one completes
-        the migration.
-        """
+        """Return the migrated segment whose seal the layout does not show yet, or None. A process that finds one finishes the seal."""
         return next((i for i in self.kept() if i.legacy_topic_name is not None and i.state is SegmentState.ACTIVE), None)
 
     def kept(self) -> list[SegmentInfo]:
-        """Return the segments that no deletion removed, in the order of their ids."""
+        """Return the segments without those that a deletion removed, in the order of their ids."""
         return sorted([i for i in self.segments.values() if i.deleted_at_log is None], key=_by_id)
 
     def gone(self) -> list[SegmentInfo]:
@@ -335,12 +341,15 @@ class SegmentWrite(JsonRecord):
 
 
 class Registration(JsonRecord):
-    """One record of the log: the whole write set of a transaction (or of a plain write: `txn` None), or a seal.
+    """One record of the log: a registration, or a seal. A registration has all writes of a transaction, or of a write without a
+    transaction (`txn` is None).
 
-    `segments` is in the order of their names. `manifest`: path of a file that holds `segments` with their parts if they do not fit
-    into one record (the record keeps the totals); `manifest_bytes`, `manifest_crc`: its length and CRC-32. `state`: None until
-    settled. A seal names the sealed segments, the topic, the reason `why` (`split|merge|delete|migrate`), the layout `epoch` it was
-    made from, and the ids of the `children`.
+    `state`: the outcome, None until the registration is settled. `segments`: the write to each segment, in the order of the names.
+    If the parts do not fit into one record, the record has only the totals, and the file `manifest` has `segments` with the parts.
+    `manifest_bytes`, `manifest_crc`: the length and the CRC-32 of this file.
+
+    A seal has the fields from `seal` on. `seal`: the sealed segments. `why`: the reason (`split|merge|delete|migrate`). `epoch`:
+    the epoch of the layout that the seal was made from. `children`: the ids of the new segments.
     """
 
     txn: str | None = None
@@ -362,7 +371,7 @@ class Registration(JsonRecord):
 
 
 class Attempt(JsonRecord):
-    """The version that an application is writing, its transaction, and the query id on whose behalf (`by`)."""
+    """The current attempt of an application: the version that it writes, and its transaction. `by`: the id of the writing query."""
 
     version: Whole
     txn_id: str
@@ -370,9 +379,10 @@ class Attempt(JsonRecord):
 
 
 class Application(JsonRecord):
-    """The record of (`appId`, topic), which makes writes exactly-once. No record means lastCommitted -1.
+    """The record of an application in a topic. It makes writes exactly-once. A missing record means that no version is committed
+    (`last_committed` -1).
 
-    `restored`: the record comes from a backup and is unchanged since, so its query may have committed later versions that the
+    `restored`: a restore wrote the record, and no write has changed it since. So later versions may have been committed that the
     restore lost.
     """
 
@@ -384,10 +394,10 @@ class Application(JsonRecord):
 
 
 class TopicSchema(JsonRecord):
-    """One version of a topic's schema: Spark's schema JSON, nullable at every level.
+    """One version of a topic's schema. `spark`: the columns as Spark's schema JSON, nullable at every level.
 
-    `avro`: the Avro schema as registered, or evolved since; None: derived from the columns. `follows`: the previous version; None:
-    this is the first.
+    `avro`: the Avro schema that was registered, or evolved from a registered one. None: it is derived from the columns. `follows`:
+    the previous version (None: this is the first).
     """
 
     spark: str

@@ -1,11 +1,12 @@
-"""Sets of rows of one segment, as ranges: the content of acknowledgements, claims and cursors (protocol.md section 7). PURE.
+"""Sets of rows of one segment, as ranges. Acknowledgements, claims and cursors consist of such sets (protocol.md section 7). Pure:
+no I/O, no clock.
 
 A row is (ledgerId, entryId, batchIndex), ordered lexicographically. This module does not know how many rows an entry has, or how
-many entries a ledger. So a range ends BEFORE its end: a whole entry ends at row 0 of the next entry, a whole ledger at entry 0 of
-the next ledger.
+many entries a ledger. So the end of a range is exclusive: the range of a whole entry ends at row 0 of the next entry, the range of
+a whole ledger at entry 0 of the next ledger.
 
-As text, in records and for people, both ends are inclusive: `5:2` (the whole entry), `5:2:7` (one row), `5` (the whole ledger),
-`5:2:7..9:0` (from that row to the end of that entry).
+In texts, which are in records and shown to people, both ends are inclusive: `5:2` (the whole entry), `5:2:7` (one row), `5` (the
+whole ledger), `5:2:7..9:0` (from that row to the end of that entry).
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ class Row(NamedTuple):
 
 
 Span = tuple[Row, Row]
-"""A range: its first row, and the boundary at its end."""
+"""A range of rows: its first row, and the boundary after its last row."""
 Rows = tuple[Span, ...]
-"""A set of rows: ascending spans that are not empty and neither overlap nor touch."""
+"""A set of rows: spans in ascending order. No span is empty. They neither overlap nor touch."""
 
 FIRST = Row(0, 0, 0)
 NONE: Rows = ()
@@ -35,7 +36,7 @@ _TEXT = re.compile(r"([0-9]{1,19})(?::([0-9]{1,19})(?::([0-9]{1,19}))?)?")
 
 
 def rows(spans: Iterable[Span]) -> Rows:
-    """Return the union of some spans, given in any order."""
+    """Return the rows of all given spans. The spans may be in any order, overlap, or be empty."""
     found: list[Span] = []
     for first, end in sorted(spans):
         if end <= first:
@@ -91,7 +92,7 @@ def before(end: Row) -> Rows:
 
 
 def end_of(ledger_id: int, entry_id: int | None = None, batch_index: int | None = None) -> Row:
-    """Return the boundary after a row, a whole entry (no batchIndex) or a whole ledger (no entryId)."""
+    """Return the boundary after a row, after a whole entry (no batchIndex) or after a whole ledger (no entryId)."""
     if entry_id is None:
         return Row(ledger_id + 1, 0, 0)
     return Row(ledger_id, entry_id + 1, 0) if batch_index is None else Row(ledger_id, entry_id, batch_index + 1)
@@ -103,7 +104,7 @@ def span(ledger_id: int, entry_id: int | None = None, batch_index: int | None = 
 
 
 def last_of(end: Row) -> tuple[int, ...]:
-    """Return the position just before a boundary: of a row, an entry (two numbers) or a ledger (one number)."""
+    """Return the position just before a boundary. It is a row (three numbers), a whole entry (two) or a whole ledger (one)."""
     if end.batch_index:
         return end.ledger_id, end.entry_id, end.batch_index - 1
     return (end.ledger_id, end.entry_id - 1) if end.entry_id else (end.ledger_id - 1,)

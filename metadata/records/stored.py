@@ -8,8 +8,8 @@ from metadata.records.paths import Key, sequence_number
 
 
 class IndexEntry(NamedTuple):
-    """An index entry, declared on a put; it changes atomically with the record. `name`: the index; `key`: compared by
-    range scans.
+    """An index entry of a record. A put or an append declares it, and it changes atomically with the record. `name`: the name of
+    the index. `key`: the key by which range scans of the index find the record.
     """
 
     name: str
@@ -17,8 +17,8 @@ class IndexEntry(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record as read by a view or made by a write. `value` is never empty. Versions start at 0 when the key is created and count
-    its puts.
+    """A record as a view reads it or a write creates it. `value` is never empty. A record is created with version 0, and each later
+    put adds 1.
     """
 
     key: Key
@@ -28,5 +28,5 @@ class Record(NamedTuple):
 
     @property
     def number(self) -> int:
-        """Return the number that the store gave to a record of a sequence (a log): the number at the end of its path."""
+        """Return the number that the store gave to a record of a sequence, such as the log. The path ends in this number."""
         return sequence_number(self.key.path)
