@@ -1,8 +1,7 @@
-"""The records of transactions, segments and topics (protocol.md section 4). They are those of Apache Pulsar 5.0 with additional
-fields.
+"""The records of transactions, segments and topics (protocol.md section 4). They are Apache Pulsar 5.0's with additional fields.
 
 Instants and durations are JSON numbers of SECONDS with nine decimals. They are kept as integer nanoseconds and never pass through a
-float. `metadata.records.json_records` converts records to bytes. `metadata.records.cluster_records` has those about the cluster.
+float. `metadata.records.json_records` converts them to bytes. `metadata.records.cluster_records` has the records about the cluster.
 """
 
 from __future__ import annotations
@@ -305,7 +304,9 @@ class Layout(JsonRecord):
     migration: Migration | None = None
 
     def unsealed_legacy(self) -> SegmentInfo | None:
-        """Return the migrated segment whose seal the layout does not show yet, or None. A process that finds one finishes the seal."""
+        """Return the migrated segment whose seal the layout does not show yet, or None. The process that finds one finishes the
+        migration.
+        """
         return next((i for i in self.kept() if i.legacy_topic_name is not None and i.state is SegmentState.ACTIVE), None)
 
     def kept(self) -> list[SegmentInfo]:
