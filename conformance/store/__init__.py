@@ -1,8 +1,10 @@
-"""The contract of the metadata store (protocol.md section 3) as a suite that runs on any backend, named by its service URL.
+"""A test suite for the contract of the metadata store (protocol.md section 3). It runs on any backend, which is given by its
+service URL.
 
     python -m conformance --store zk://host:2181/anywhere --seed 7
 
-Each case (`case.Case`) is a function with one promise in its docstring. It gets an `area.Area`: an empty part of the store, which
-it may open as often as it likes, also from other processes (`processes`). Concurrent histories are judged by
-`linearizability`. `suite.CASES` lists all cases; `run.run` runs them and returns `conformance.results.Result`s.
+Each case (`case.Case`) is a function whose docstring states one promise of the contract. A case gets an `area.Area`, which is an
+empty part of the store. It may open the area as often as it likes, also from other processes (`processes`). `linearizability`
+judges the histories of concurrent operations. `suite.CASES` lists all cases. `run.run` runs them and returns
+`conformance.results.Result`s.
 """

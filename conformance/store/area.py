@@ -1,4 +1,4 @@
-"""The area of one case: an empty part of the store, sessions on it, threads, child processes, seeded randomness, sizes."""
+"""What a case works with: an empty part of the store, sessions on it, threads, child processes, random numbers and sizes."""
 
 from __future__ import annotations
 
@@ -25,10 +25,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The amount of work of a case. `records`: in the case with many; `large_seconds`: the limit for each of its steps. `actors`:
-    concurrent threads or processes; `operations`: of each actor in a recorded history; `rounds`: kills of a process, and random
-    states in cases that compare with a model. `patience`: seconds until a required event counts as missing; `wake_patience`: the
-    same for a wake-up, which a store delivers within milliseconds or, if it is lost, never.
+    """The amount of work of a case.
+
+    `records`: the number of records in the case with many records. `large_seconds`: the time limit for each step of that case.
+    `actors`: the number of concurrent threads or processes. `operations`: the number of operations of each actor in a recorded
+    history. `rounds`: the number of kills in a case that kills processes; the case with random calls makes 20 calls a round.
+    `patience`: the seconds after which a required event counts as missing. `wake_patience`: the same for a wake-up, which a store
+    delivers within milliseconds or never.
     """
 
     records: int = 100_000
@@ -41,10 +44,10 @@ class Sizes:
 
 
 class Area:
-    """A context manager: at its end it closes every session and ends every process opened through it."""
+    """A context manager. Its exit closes every session and ends every process that was opened through it."""
 
     def __init__(self, site: Site, *, seed: int, name: str, sizes: Sizes, clock: Clock | None = None) -> None:
-        """`seed` and `name` decide everything random in the case `name`, so that one case can be run again alone."""
+        """`seed` and `name` (of the case) decide everything random, so that a case does the same when it is run again alone."""
         self.site = site
         self.seed = seed
         self.sizes = sizes
@@ -55,18 +58,18 @@ class Area:
         self._ends = ExitStack()
 
     def open(self) -> MetadataStore:
-        """A new session on this area."""
+        """Return a new session on this area."""
         return self._ends.enter_context(self.place.open(self.site.opener))
 
     @cached_property
     def store(self) -> MetadataStore:
-        """A session, opened at its first use."""
+        """A session on this area. It is opened at its first use."""
         return self.open()
 
     # --- at once ---
 
     def at_once(self, act: Callable[[MetadataStore, int], T], actors: int | None = None) -> list[T]:
-        """The results of `act(store, n)` in several threads, half of them on one session, the others on sessions of their own."""
+        """Return the results of `act(store, n)` in several threads. Half of them share one session; each other has its own."""
         actors = actors or self.sizes.actors
         shared = self.open()
         stores = [shared if n % 2 else self.open() for n in range(actors)]
@@ -81,7 +84,7 @@ class Area:
 
     @contextmanager
     def meanwhile(self, look: Callable[[MetadataStore], None], readers: int = 1) -> Iterator[None]:
-        """Run `look` repeatedly on sessions of their own, from before the block until after it. Its error ends the block."""
+        """In threads with own sessions, call `look` repeatedly, from before the block until after it. Then raise its errors."""
         stop = threading.Event()
         looked = [threading.Event() for _ in range(readers)]
 
@@ -110,7 +113,7 @@ class Area:
                 each.result()
 
     def until(self, true: Callable[[], bool], what: str) -> float:
-        """Wait until `look` returns true; returns the seconds it took. Raises ContractBroken after `sizes.patience`."""
+        """Wait until `true` returns true. Return the seconds it took. Raises ContractBroken after `sizes.patience` seconds."""
         began = self.clock.monotonic()
         while not true():
             holds(self.clock.monotonic() - began < self.sizes.patience, f"{what} (within {self.sizes.patience:g} s)")
@@ -120,21 +123,21 @@ class Area:
     # --- processes and connections ---
 
     def child(self, job: str, **arguments: Any) -> Child:
-        """A process that has opened this area and waits for the word to start. Raises NotApplicable."""
+        """Return a process that opens this area and waits for `Child.go`. Raises NotApplicable if the store is in one process."""
         if not self.site.traits.processes:
             raise NotApplicable("This store lives in one process; no other process can open it.")
         opener = self.site.elsewhere or self.site.opener
         return self._ends.enter_context(Child(self.place, opener, job, arguments, patience=self.sizes.patience))
 
     def far(self) -> tuple[MetadataStore, TcpProxy]:
-        """A session on this area whose connection passes a proxy that fails on command. Raises NotApplicable."""
+        """Return a session, and the proxy of its connection, which fails on command. Raises NotApplicable except for ZooKeeper."""
         if self.site.scheme != "zk":
             raise NotApplicable(
                 "No connection stands between store and caller whose reply could be lost; cases that kill a process show what can."
                 if self.site.scheme in ("file", "memory")
                 else "The suite can stand between client and servers only for zk:// URLs."
             )
-        self.store.view()  # the area exists before the proxy does
+        self.store.view()  # creates the area before the proxy is used
         hosts, root = hosts_and_root(self.place.url)
         host, _, port = hosts.split(",")[0].rpartition(":")
         proxy = self._ends.enter_context(TcpProxy(host.strip("[]"), int(port)))

@@ -1,4 +1,4 @@
-"""The type of a case, and the helpers by which cases state their expectations. Cases run without a test framework."""
+"""The type of a case, and the functions with which a case checks what it expects. Cases run without a test framework."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ContractBroken(TxnSegmentError):
-    """The store broke the contract. `history`: the operations around the failure, where a timeline helps."""
+    """The store broke the contract. `history`: the operations around the failure, for a timeline; may be empty."""
 
     def __init__(self, message: str, *, advice: str = "", history: Sequence[Span] = ()) -> None:
         super().__init__(message, advice=advice)
@@ -23,12 +23,12 @@ class ContractBroken(TxnSegmentError):
 
 
 class NotApplicable(TxnSegmentError):
-    """This backend cannot run the case. The message is the reason, for the report."""
+    """This backend cannot run the case. The message gives the reason, which the report shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`name`: `group/promise`. `section`: the section of protocol.md with the rule. `says`: the promise, one sentence."""
+    """`name`: `group/promise`. `section`: the section of protocol.md that has the rule. `says`: the promise, for the report."""
 
     name: str
     section: str
@@ -37,10 +37,10 @@ class Case:
 
 
 class Cases:
-    """The cases of one group: `@cases.add` registers the function below it as a case."""
+    """The cases of one group. The decorator `@cases.add` adds a function as a case."""
 
     def __init__(self, group: str, capability: str) -> None:
-        """`capability`: the row of the table in protocol.md section 3."""
+        """`capability`: the row of the table in protocol.md section 3 that the cases of this group test."""
         self._group = group
         self._section = f"protocol.md section 3, {capability}"
         self.all: list[Case] = []
@@ -55,20 +55,20 @@ class Cases:
 
 
 def equal(found: object, expected: object, what: str) -> None:
-    """Raises ContractBroken."""
+    """Raise ContractBroken if `found` differs from `expected`. `what` names the compared values in the message."""
     if found != expected:
         raise ContractBroken(f"{what}: expected {short(expected)}, found {short(found)}.")
 
 
 def holds(condition: bool, what: str) -> None:
-    """Raises ContractBroken with `what` as the text if the condition is false."""
+    """Raise ContractBroken with the text `what` if the condition is false."""
     if not condition:
         raise ContractBroken(f"This does not hold: {what}.")
 
 
 @contextmanager
 def refused(*kinds: type[Exception], naming: str, what: str) -> Iterator[None]:
-    """The block must raise one of these errors, and its message must contain `naming`. Raises ContractBroken."""
+    """Raise ContractBroken unless the block raises one of the errors `kinds` with a message that contains `naming`."""
     try:
         yield
     except kinds as error:

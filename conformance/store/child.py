@@ -1,6 +1,6 @@
 """The child process of a case: `python -m conformance.store.child TASK`. `processes` starts it and may kill it.
 
-It opens the store, prints "ready", waits for a line, does its job, and prints one line of JSON for each result.
+It opens the store, prints "ready", waits for a line of input and does its job. Each result is one line of JSON on its output.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VALUES = "/crash"
 
 
 def say(what: Any) -> None:
-    """Print one line in one write: after a kill the line is whole or absent."""
+    """Print one line by one write, so that a kill cannot leave a part of a line."""
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 
@@ -34,14 +34,16 @@ def record_history(store: MetadataStore, actor: str, seed: str, count: int) -> N
 
 
 def append(store: MetadataStore, actor: str, count: int) -> None:
-    """Append to the log, every seventh time with an index entry; prints each number."""
+    """Append to the log `count` times, and print each number. Every seventh append has an index entry."""
     for n in range(count):
         entries = (IndexEntry(INDEX, f"{actor}.{n}"),) if n % 7 == 6 else ()
         say(store.append(LOG, f"{actor}.{n}".encode(), indexes=entries).number)
 
 
 def change_indexes(store: MetadataStore, actor: str, seed: str, count: int) -> None:
-    """Put, replace, delete and append records whose index entries repeat their content; prints each acknowledged write."""
+    """Put, replace, delete and append records at random, and print each acknowledged write. Every put and append has index entries
+    with the number of the write.
+    """
     random = Random(seed)
     mine: dict[int, Record] = {}
     for n in range(count):
@@ -66,7 +68,7 @@ def change_indexes(store: MetadataStore, actor: str, seed: str, count: int) -> N
 
 
 def hold(store: MetadataStore, path: str) -> None:
-    """Create an ephemeral record, print that, and keep the record until this process ends."""
+    """Create an ephemeral record, print "held", and keep the session open until a line of input arrives."""
     store.put(Key(path, ""), b"held", expect=ABSENT, indexes=(IndexEntry(INDEX, "held"),), ephemeral=True)
     say("held")
     sys.stdin.readline()

@@ -1,4 +1,4 @@
-"""Operations on one key and their recorder: the input of the linearizability checker."""
+"""Operations on single keys, and their recorder. A recorded history is the input of the linearizability checker."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ Kind = Literal["get", "put", "delete"]
 Answer = Literal["done", "lost race", "unknown"]
 
 KEYS = [Key("/history/a", ""), Key("/history/b", "b"), Key("/history/0_1", "b")]
-"""Few keys, so that the actors conflict."""
+"""There are few keys, so that the operations of the actors conflict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`expect`: ANY (None), ABSENT (-1) or a version. `began`, `ended`: seconds of a clock shared by all actors. An operation
-    without an answer has `ended` = inf and answer "unknown": it may take effect at any time after its beginning, or never.
-    `value`: the value put, or the value read (None: no record). `version`: the version in the answer (None: no record, or none
-    given).
+    """One operation of an actor on a key.
+
+    `expect`: ANY (None), ABSENT (-1) or a version. `began`, `ended`: seconds of a clock that all actors share. `value`: the value
+    that was put or read; None if there was no record. `version`: the version in the answer; None if there was no record or the
+    answer has no version.
+
+    An operation without an answer has `ended` = inf and the answer "unknown". It may take effect at any time after it began, or
+    never.
     """
 
     actor: str
@@ -39,7 +43,7 @@ class Operation:
     version: int | None = None
 
     def label(self) -> str:
-        """The operation in words: `put 'x' if version 3 -> version 4`."""
+        """Return the operation in words, such as `put 'x' if version 3 -> version 4`."""
         condition = "" if self.expect is ANY else " if absent" if self.expect == ABSENT else f" if version {self.expect}"
         what = f"put {self.value!r}{condition}" if self.kind == "put" else f"{self.kind}{condition}"
         if self.answer != "done":
@@ -62,12 +66,14 @@ Step = Literal["begun", "ended", "void"]
 def random_operations(
     store: MetadataStore, actor: str, random: Random, clock: Clock, count: int
 ) -> Iterator[tuple[Step, Operation]]:
-    """Do `count` random operations on KEYS. For each one yield "begun" before it; then "ended" with its answer (answer "unknown"
-    for a lost reply), or "void" for an operation known not to have been done (Unavailable) or a get without an answer.
+    """Do `count` random operations on KEYS. For each operation yield two steps: "begun" before it, then "ended" or "void".
+
+    "ended" comes with the answer, which is "unknown" if the reply was lost. "void" means that the store raised Unavailable or
+    SessionLost, so the operation had no effect and no answer.
     """
     versions: dict[Key, int] = {}
     for n in range(count):
-        clock.sleep(random.uniform(0, 0.0005))  # a store that answers in microseconds would serve the actors one after the other
+        clock.sleep(random.uniform(0, 0.0005))  # the pause makes operations overlap even if the store answers in microseconds
         key = random.choice(KEYS)
         kind: Kind = random.choice(["get", "get", "put", "put", "delete"])
         seen = versions.get(key, ABSENT)
@@ -84,7 +90,7 @@ def random_operations(
 
 
 def recorded(steps: Iterable[tuple[Step, Operation]]) -> list[Operation]:
-    """The history made from an actor's steps: an operation begun and not ended has an unknown answer."""
+    """Return the history that an actor's steps describe. An operation that has begun and not ended has an unknown answer."""
     found: list[Operation] = []
     for step, operation in steps:
         if step == "begun":
@@ -97,7 +103,7 @@ def recorded(steps: Iterable[tuple[Step, Operation]]) -> list[Operation]:
 
 
 def _do(store: MetadataStore, key: Key, begun: Operation, clock: Clock) -> Operation | None:
-    """The operation with its answer; None for a void operation."""
+    """Do the operation and return it with its answer. Return None for a void operation."""
     try:
         if begun.kind == "get":
             found = store.view().get(key)

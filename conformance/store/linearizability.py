@@ -1,11 +1,13 @@
-"""Is a recorded history of one key linearizable? The object is a register with versions: get, put and delete, with expected
-versions.
+"""A checker that decides whether a recorded history of one key is linearizable. The key is a register with versions. Its operations
+are get, put and delete, with or without an expected version.
 
-The search is Wing and Gong's with Lowe's cache of visited states. It takes any operation that began before every open one ended,
-checks whether its answer fits the state, and goes on; a state reached with the same set of operations is not tried again. Two facts
-shorten the search. An operation that changes nothing and fits now can be taken at once. An operation without an answer may be taken
-at any time or never. See Wing and Gong, "Testing and verifying concurrent objects" (1993), and Lowe, "Testing for linearizability"
-(2017).
+The search is that of Wing and Gong, with Lowe's cache of visited states. It extends an order of operations step by step. The next
+operation may be any that began before the end of every other remaining operation. Its answer must fit the state of the register.
+The search tries a state only once with the same set of ordered operations.
+
+Two facts shorten the search. An operation that fits and changes nothing can always be taken at once. An operation without an answer
+may be taken at any time or never. See Wing and Gong, "Testing and verifying concurrent objects" (1993), and Lowe, "Testing for
+linearizability" (2017).
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ from conformance.store.history import Operation
 from metadata.store.contract import ABSENT
 
 BUDGET = 1_000_000
-"""Configurations that are tried before the search gives up."""
+"""Maximum number of configurations that the search tries before it gives up."""
 
 
 class State(NamedTuple):
-    """The content of the register. The version counts the puts of one life of the key, from 0."""
+    """The content of the register. `version`: counts the puts of the current record from 0, and is ABSENT without a record."""
 
     version: int
     value: str | None
@@ -35,8 +37,11 @@ NOTHING = State(ABSENT, None)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`linearizable` None: not decided within the budget. `explained`: the number of operations in the best attempt, in the order
-    `order`. `stuck`: the operations of which one had to come next and none fitted the state `state`.
+    """The result of a check.
+
+    `linearizable`: None if the search gave up. `tried`: the number of configurations tried. `order`: the operations of the best
+    attempt, in order. `state`: the register after them. `stuck`: the operations of which one had to come next; none of them fits
+    `state`.
     """
 
     linearizable: bool | None
@@ -46,7 +51,9 @@ class Verdict:
     stuck: tuple[Operation, ...]
 
     def story(self, history: Sequence[Operation], *, last: int = 8) -> str:
-        """The explanation for a person: the end of the best attempt, and the operations that did not fit."""
+        """Return an explanation for people: the last operations of the best attempt, and the operations that did not fit after
+        them.
+        """
         if self.linearizable:
             return f"{len(history)} operations fit one order."
         known = "no record" if self.state == NOTHING else f"{self.state.value!r} with version {self.state.version}"
@@ -60,7 +67,7 @@ class Verdict:
         return "\n".join(lines)
 
     def spans(self, history: Sequence[Operation], *, around: int = 40) -> tuple[Span, ...]:
-        """The operations near the failure, for a timeline."""
+        """Return the operations near the failure, for a timeline."""
         wrong = set(self.stuck)
         near = sorted({*self.order[-around:], *wrong}, key=lambda operation: operation.began)
         return tuple(
@@ -69,7 +76,7 @@ class Verdict:
 
 
 def check(history: Sequence[Operation], *, initial: State = NOTHING, budget: int = BUDGET) -> Verdict:
-    """Whether there is an order of the operations of one key, each between its beginning and its end, that explains all answers."""
+    """Decide whether one order of the operations explains all answers. Each must lie between its beginning and its end."""
     operations = sorted(history, key=lambda operation: operation.began)
     must = sum(1 << n for n, operation in enumerate(operations) if operation.answer != "unknown")
     stack = [_settled(operations, 0, initial, None)]
@@ -99,8 +106,8 @@ Taken = tuple[int, "Taken"] | None
 
 
 class _Configuration(NamedTuple):
-    """The set of taken operations (one bit each), the resulting content of the register, and their order (a list, the last one
-    first).
+    """A step of the search. `done`: the operations taken so far, one bit each. `state`: the register after these operations.
+    `taken`: their order, as a linked list that begins with the last operation.
     """
 
     done: int
@@ -109,7 +116,7 @@ class _Configuration(NamedTuple):
 
 
 def after(state: State, operation: Operation) -> State | None:
-    """The state after the operation, or None if its answer is impossible in this state."""
+    """Return the state after the operation, or None if its answer is impossible in this state."""
     expected = operation.expect is None or operation.expect == state.version
     if operation.answer == "lost race":
         return None if expected else state
@@ -127,7 +134,7 @@ def after(state: State, operation: Operation) -> State | None:
 
 
 def _settled(operations: Sequence[Operation], done: int, state: State, taken: Taken) -> _Configuration:
-    """Takes all next operations that fit and change nothing: if any order exists, one that takes them now exists."""
+    """Take all next operations that fit and change nothing. If any order exists, there is also an order that takes them now."""
     found = True
     while found:
         found = False
@@ -144,7 +151,7 @@ def _changes_nothing(operation: Operation) -> bool:
 
 
 def _next(operations: Sequence[Operation], done: int) -> list[int]:
-    """The operations not yet taken that began before every other operation not yet taken had ended."""
+    """Return the operations not yet taken that began before the end of every other operation not yet taken."""
     found: list[int] = []
     first_end = math.inf
     n = (~done & (done + 1)).bit_length() - 1  # the lowest operation not yet taken

@@ -1,6 +1,6 @@
-"""A plain model of a store's content. Cases with random calls compare a real store with it.
+"""A plain model of the content of a store. Cases with random calls compare a real store with the model.
 
-The model has no sessions, threads or storage, and shares no code with any backend.
+The model has no sessions, threads or storage. It shares no code with any backend.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ PARTS = [
     *("é", "e\u0301", "ß", "漢", "\u00a0", "\u200b", "\ud7ff", "\ue000", "\uffff", "\U00010000", "\U0001f600", "\U0010fffd"),
     *("idx", "era", "clock", "zookeeper", "0123456789", "a-" + "0" * 19 + "7", "NULL", "0", "9" * 20, "x" * 200),
 ]
-"""Parts of keys, index names and index keys that are similar, sort oddly, or are special to some backend."""
+"""Parts of keys, index names and index keys. They look alike, sort unexpectedly, or have a special meaning in some backend."""
 
 
 def random_key(random: Random) -> Key:
     path = "".join(f"/{random.choice(PARTS)}" for _ in range(random.choice([1, 1, 2, 3])))
-    return Key(path, path)  # here each record has its own partition key, so that a path names one record
+    return Key(path, path)  # each record has its own partition key, so that its path alone names it
 
 
 def unrelated_keys(random: Random, count: int) -> list[Key]:
-    """Keys of which none lies below another: a backend that maps keys to folders may start the versions of a folder above 0."""
+    """Return keys of which none lies below another. A backend with folders may begin the versions of a folder above 0."""
     keys: list[Key] = []
     while len(keys) < count:
         key = random_key(random)
@@ -62,7 +62,7 @@ def random_text(random: Random) -> str:
 
 
 class Model:
-    """Records by path; ranges as sorted lists in the order of code points, which is the order of UTF-8 bytes."""
+    """The records by path. Lists are in the order of code points, which is also the order of UTF-8 bytes."""
 
     def __init__(self) -> None:
         self.records: dict[str, Record] = {}
@@ -76,7 +76,7 @@ class Model:
         self.records.pop(key.path, None)
 
     def version(self, key: Key) -> int:
-        """The version of the record; -1 if there is none."""
+        """Return the version of the record; -1 if there is none."""
         found = self.records.get(key.path)
         return found.version if found else -1
 

@@ -1,6 +1,6 @@
-"""A part of a store in the form of a store: every path, partition key and index name gets a prefix.
+"""A store that is a part of another store: every path, partition key and index name gets a prefix.
 
-The suite uses it for empty areas on a backend whose URLs it cannot extend. Order and ranges stay exact.
+The suite uses it for an empty area on a backend whose URLs it cannot extend. The prefix changes neither the order nor the ranges.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from metadata.store.contract import Append, Delete, IndexEntry, MetadataStore, R
 
 
 class PrefixedStore(MetadataStore):
-    """The records below `prefix` (`/a/b`, without a slash at the end) of another store. Closing it closes the other store."""
+    """The records of another store below `prefix` (`/a/b`, without a slash at the end). Its `close` closes the other store."""
 
     def __init__(self, store: MetadataStore, prefix: str) -> None:
         self._store = store
@@ -38,7 +38,7 @@ class PrefixedStore(MetadataStore):
         if isinstance(write, Append):
             return write._replace(prefix=_prefix(write.prefix, self._prefix), indexes=self._entries(write.indexes))
         if not write.key.path.startswith("/"):
-            return write  # an invalid key: refused by the store
+            return write  # the key is invalid, and the store refuses it
         key = Key(*_below(write.key, self._prefix))
         expect = self._outer_record(write.expect) if isinstance(write.expect, Record) else write.expect
         if isinstance(write, Delete):

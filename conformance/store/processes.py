@@ -1,4 +1,4 @@
-"""Child processes on the same store, which can be killed: `child.py` run by this Python, with lines to and from it."""
+"""Child processes that open the same store and can be killed. Each runs `child.py` and exchanges lines with this process."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ END = None
 
 
 class Child:
-    """A process that does one job (`child.JOBS`). A context manager: at its end the process is dead.
+    """A process that does one job (`child.JOBS`). A context manager: its exit kills the process.
 
-    The process prints lines of JSON. Each line is one write, so that a kill leaves whole lines only.
+    The process prints lines of JSON. It prints each line by one write, so that a kill leaves only whole lines.
     """
 
     def __init__(self, place: Place, opener: Opener, job: str, arguments: dict[str, Any], *, patience: float) -> None:
@@ -54,7 +54,7 @@ class Child:
         self._lines.put(END)
 
     def wait_ready(self) -> None:
-        """Wait until the process has opened the store. Raises ContractBroken with its output if it cannot."""
+        """Wait until the process has opened the store. Raises ContractBroken, with the errors that it printed, if it cannot."""
         if self.line() != "ready":
             raise self._failed("did not open the store")
 
@@ -66,28 +66,28 @@ class Child:
         self.started = True
 
     def line(self) -> Any:
-        """The next line of output; END after the last. Raises ContractBroken after a silence beyond the timeout."""
+        """Return the next line of output, or END after the last. Raises ContractBroken if no line comes within the timeout."""
         try:
             return self._lines.get(timeout=self._patience)
         except queue.Empty:
             raise self._failed(f"said nothing for {self._patience:g} s") from None
 
     def lines(self) -> list[Any]:
-        """All further lines of output, until the process ends."""
+        """Return all further lines of output, up to the end of the process."""
         found = []
         while (line := self.line()) is not END:
             found.append(line)
         return found
 
     def done(self) -> list[Any]:
-        """All further lines of output; the process must end with success. Raises ContractBroken."""
+        """Return all further lines of output. Raises ContractBroken if the process ends with an error."""
         found = self.lines()
         if self._process.wait(self._patience):
             raise self._failed(f"ended with {self._process.returncode}")
         return found
 
     def kill(self) -> list[Any]:
-        """SIGKILL: the process does not even end its session. Returns its output up to then."""
+        """Kill the process by SIGKILL, so that it cannot close its session. Return the lines that it had printed."""
         self._process.kill()
         found = self.lines()
         self._process.wait(self._patience)

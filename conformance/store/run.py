@@ -17,7 +17,7 @@ from metadata.store import open_store
 SUITE = "store"
 
 Told = Callable[[Case, Result | None], None]
-"""Called before each case with None, and after it with its result."""
+"""A function that is called before each case with None, and after the case with its result."""
 
 
 def run(
@@ -31,12 +31,14 @@ def run(
     clock: Clock | None = None,
     told: Told = lambda case, result: None,
 ) -> list[Result]:
-    """A result for each case whose name fits `only` (`records/*`), in order. The same seed does the same.
+    """Run each case whose name fits `only` (such as `records/*`), and return the results in order. The same seed makes the same
+    choices.
 
-    The suite writes below a unique name (see `site`) and removes its records, so that a store in use can be tested.
-    `traits`: the optional abilities of the store; by default all, except for memory://, which lives in one process.
-    `opener`: opens sessions; a function of a module, since other processes import it.
-    Raises ConfigurationError or Unavailable if the store cannot be opened at all, OptionError if no case fits `only`.
+    The suite writes below a unique name (see `site`) and removes its records, so that it can test a store that is in use. `traits`:
+    the optional abilities of the store. By default it has all, except that memory:// lives in one process. `opener`: a function
+    that opens sessions. It must be a function of a module, because other processes import it.
+
+    Raises ConfigurationError or Unavailable if the store cannot be opened, and OptionError if no case fits `only`.
     """
     chosen = [case for case in CASES if fnmatch(case.name, only)]
     if not chosen:
@@ -45,7 +47,7 @@ def run(
         traits = Traits(processes=not url.startswith("memory://"))
     results = []
     with Site(url, traits, opener) as site:
-        site.place().open(opener).close()  # an unreachable store is an error and no failed case
+        site.place().open(opener).close()  # a store that cannot be reached is an error, not a failed case
         for case in chosen:
             told(case, None)
             result = run_case(case, site, seed, sizes=sizes or Sizes(), clock=clock or SystemClock())
@@ -55,7 +57,7 @@ def run(
 
 
 def run_case(case: Case, site: Site, seed: int, *, sizes: Sizes, clock: Clock) -> Result:
-    """One case in an area of its own. An exception becomes a failed result."""
+    """Run one case in its own area. An exception becomes a failed result."""
     began = clock.monotonic()
     area = Area(site, seed=seed, name=case.name, sizes=sizes, clock=clock)
     found, detail, error = Outcome.OK, "", None

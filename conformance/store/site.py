@@ -1,7 +1,7 @@
-"""The store under test, by its service URL, and the part of it that a run may write: below a unique name, removed afterwards.
+"""The store under test and the part of it that a run may write. That part lies below a unique name and is removed afterwards.
 
-`file:///folder`, `zk://hosts/chroot` and `memory://name` get further parts in the URL, so that each case has a store that is
-empty in every respect (its folders, its sequences, its clock). Any other URL stays, and each case gets a prefix of its keys.
+The URLs `file:///folder`, `zk://hosts/chroot` and `memory://name` are extended for each case. So each case has a store that is
+empty in every respect (its folders, its sequences, its clock). With any other URL, each case gets its own prefix for keys.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from metadata.store.contract import MetadataStore
 from metadata.store.zookeeper import ZooKeeperStore, hosts_and_root
 
 Opener = Callable[[str], MetadataStore]
-"""Opens a session by URL. Other processes of a case import it by its name, so it must be a function of a module."""
+"""A function that opens a session by URL. Other processes import it by name, so it must be a function of a module."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """The optional abilities of a backend. `processes`: several processes can open it. `groups`: a group of writes is atomic (the
-    contract leaves this to the backend; memory, SQLite and ZooKeeper provide it).
+    """The optional abilities of a backend. `processes`: several processes can open the store. `groups`: a group of writes is
+    atomic. Memory, SQLite and ZooKeeper have both of them, except that memory lives in one process.
     """
 
     processes: bool = True
@@ -39,7 +39,7 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One empty part of the store. It consists of plain values, so any process can `open` it."""
+    """An empty part of the store. It consists of plain values, so that other processes can also open it."""
 
     url: str
     prefix: str
@@ -51,13 +51,13 @@ class Place:
 
 @dataclass
 class Site:
-    """A context manager: at its end it removes everything that the run created in the store."""
+    """The store under test. A context manager: its exit removes everything that the run created in the store."""
 
     url: str
     traits: Traits = Traits()
     opener: Opener = open_store
     elsewhere: Opener | None = None
-    """The opener for other processes, if it differs from this one's."""
+    """The opener for other processes, if they need another than `opener`."""
     _run: str = field(default_factory=lambda: f"conformance-{uuid.uuid4().hex[:12]}")
     _places: int = 0
 
@@ -66,7 +66,7 @@ class Site:
         return self.url.partition("://")[0]
 
     def place(self) -> Place:
-        """A new, unused part of the store."""
+        """Return a part of the store that was never used."""
         self._places += 1
         below = f"{self._run}/{self._places}"
         if self.scheme in ("file", "zk", "memory"):
@@ -85,7 +85,7 @@ class Site:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Remove the created records and folders; folders that existed before stay."""
+        """Remove the records and folders that the run created. Folders that existed before stay."""
         if not self._places:
             return
         if self.scheme == "file":
@@ -108,19 +108,19 @@ class Site:
 
 
 def _missing(folder: Path) -> list[Path]:
-    """The missing ones among a folder and its parents, the deepest first."""
+    """Return those of a folder and its parents that do not exist, the deepest first."""
     return [path for path in (folder, *folder.parents) if not path.exists()]
 
 
 @contextmanager
 def _zookeeper(hosts: str) -> Iterator[KazooClient]:
-    """A connection to the servers, made as a store makes it: only znodes show whether a chroot exists, and can remove it."""
+    """Connect to ZooKeeper as a store does. Only znodes show whether a chroot exists, so the store API is not enough."""
     with ZooKeeperStore(hosts, create=False) as store:
         yield store._session.client()
 
 
 def _delete_below(client: KazooClient, path: str) -> None:
-    """Delete a znode and everything below it; the requests for one folder are sent together."""
+    """Delete a znode and everything below it. Requests for znodes of one parent are sent together, 1000 at a time."""
     try:
         names = client.get_children(path)
     except NoNodeError:
@@ -137,5 +137,5 @@ def _delete_below(client: KazooClient, path: str) -> None:
             try:
                 deleted.get()
             except NoNodeError:
-                continue  # a folder deleted with its content, or an ephemeral record that ended with its session
+                continue  # the znode was already deleted with its content, or was ephemeral and its session ended
     client.delete(path)

@@ -1,4 +1,4 @@
-"""All cases, in the order in which they run: the simplest first, so that the first failure is the simplest."""
+"""All cases in the order in which they run. The simplest come first, so that the first failure is the simplest to explain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The connection fails: the known outcome of a write then, through a proxy that loses replies or refuses connections."""
+"""Connection failures: a proxy loses replies or refuses connections. Cases check what a call raises and what the store holds."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ A = Key("/a", "")
 
 @cases.add
 def a_put_whose_reply_is_lost(area: Area) -> None:
-    """The outcome of a put with a lost reply is unknown; the put took effect once, with its index entries, and its repetition loses
-    the race.
+    """A put whose reply is lost raises UnknownOutcome. It took effect once, with its index entries. A second put with the same
+    expected version loses its race.
     """
     far, proxy = area.far()
     old = far.put(A, b"1", indexes=(IndexEntry("i", "1"),))
@@ -31,9 +31,7 @@ def a_put_whose_reply_is_lost(area: Area) -> None:
 
 @cases.add
 def an_append_whose_reply_is_lost(area: Area) -> None:
-    """The outcome of an append with a lost reply is unknown; the record is there once: no backend repeats an append by itself
-    (A26).
-    """
+    """An append whose reply is lost raises UnknownOutcome. The record is there once, since no backend repeats an append (A26)."""
     far, proxy = area.far()
     far.append(LOG, b"1")
     with proxy.drop_replies(), refused(UnknownOutcome, naming="", what="an append whose reply is lost"):
@@ -44,8 +42,8 @@ def an_append_whose_reply_is_lost(area: Area) -> None:
 
 @cases.add
 def a_delete_whose_reply_is_lost(area: Area) -> None:
-    """The outcome of a delete with a lost reply is unknown; the record and its index entries are deleted, and a repetition with the
-    version is BadVersion.
+    """A delete whose reply is lost raises UnknownOutcome. The record and its index entries are deleted. A second delete with the
+    same expected version raises BadVersion.
     """
     far, proxy = area.far()
     old = far.put(A, b"1", indexes=(IndexEntry("i", "1"),))
@@ -59,8 +57,8 @@ def a_delete_whose_reply_is_lost(area: Area) -> None:
 
 @cases.add
 def a_store_that_cannot_be_reached(area: Area) -> None:
-    """Reads and writes of an unreachable store are Unavailable, which names the servers; no write took effect; later the same
-    session object works.
+    """Reads and writes of an unreachable store raise Unavailable; a read names the servers. No write took effect. Later the same
+    session object works again.
     """
     far, proxy = area.far()
     with proxy.refuse():
@@ -76,7 +74,7 @@ def a_store_that_cannot_be_reached(area: Area) -> None:
 
 @cases.add
 def a_view_survives_a_lost_connection(area: Area) -> None:
-    """A lost connection is not a lost session: reads of a view are repeated by the store, within the same session."""
+    """A lost connection does not end the session: the store repeats the reads of a view within the same session."""
     far, proxy = area.far()
     made = far.put(A, b"x")
     kept = far.put(Key("/e", ""), b"x", ephemeral=True)

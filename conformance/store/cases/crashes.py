@@ -1,4 +1,4 @@
-"""A process is killed (SIGKILL) during its writes: each write is there whole, with its index entries, or not at all."""
+"""A process is killed (SIGKILL) while it writes. Each write took effect as a whole, with its index entries, or not at all."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ EVERYTHING = KeyRange("/", "/\U0010ffff", "")
 
 @cases.add
 def records_and_indexes_agree_after_a_kill(area: Area) -> None:
-    """After a kill of a process that puts, replaces, deletes and appends, every record is in the index under exactly its entries,
-    and every acknowledged write is there.
+    """A process that puts, replaces, deletes and appends is killed. Then the index holds each record under exactly the entries of
+    that record, and no acknowledged write is missing.
     """
     writes = 0
     for n in range(area.sizes.rounds):
@@ -34,7 +34,7 @@ def records_and_indexes_agree_after_a_kill(area: Area) -> None:
 
 
 def _agree(store: MetadataStore) -> None:
-    """Records and index agree at one moment. The one write sent before the kill may arrive late: then both are read again."""
+    """Check that records and index agree at one moment. Read again if a write that was sent before the kill arrives meanwhile."""
     for _ in range(2):
         records = store.view().scan(EVERYTHING)
         expected = sorted((entry.key, record.key.path, record) for record in records for entry in record.indexes)
@@ -51,7 +51,7 @@ def _agree(store: MetadataStore) -> None:
 
 
 def _acknowledged_is_there(store: MetadataStore, actor: str, said: list[list[object]]) -> None:
-    """Each key holds its last acknowledged write, or the one unacknowledged write that followed it."""
+    """Check that each key holds its last acknowledged write, or the one unacknowledged write that the process sent after it."""
     view = store.view()
     log = {record.number: record.value.decode() for record in view.scan(LOG.range())}
     last: dict[object, object] = {}
@@ -66,7 +66,7 @@ def _acknowledged_is_there(store: MetadataStore, actor: str, said: list[list[obj
     for which in differ:
         value = now.get(f"{VALUES}/{actor}/{which}")
         later = value is None or int(value.rpartition(".")[2]) > max(_number(v) for *_, v in said)
-        holds(later, f"what stands at {which}, {value!r}, was written after all that was acknowledged")
+        holds(later, f"the value at {which}, {value!r}, was written after all acknowledged writes")
 
 
 def _number(value: object) -> int:
@@ -75,7 +75,7 @@ def _number(value: object) -> int:
 
 @cases.add
 def numbers_of_killed_processes_are_not_used_again(area: Area) -> None:
-    """Processes are killed while they append, and all records are deleted each time: numbers rise, and none is used twice."""
+    """Processes are killed while they append, and all records are deleted after each kill. No number is used twice."""
     highest = 0
     for n in range(area.sizes.rounds):
         actor = f"k{n}"
@@ -86,7 +86,8 @@ def numbers_of_killed_processes_are_not_used_again(area: Area) -> None:
         numbers += child.kill()
         values = {record.number: record.value.decode() for record in area.store.view().scan(LOG.range())}
         there = sorted(values)
-        # An append sent before a kill may arrive after this list and appear in the next one: it counts for its sender.
+        # An append that was sent before a kill may arrive after this list was read, and be in the next list. So each record counts
+        # for the process that sent it.
         its = {number for number in there if values[number].startswith(f"{actor}.")}
         holds(set(numbers) <= its, f"the acknowledged {numbers} are among {sorted(its)}")
         holds(len(its) <= len(numbers) + 1, f"at most one append was done and not acknowledged: {sorted(its - set(numbers))}")

@@ -1,4 +1,4 @@
-"""Several writes in one call. The contract leaves atomicity of a group to the backend; a backend that promises it must keep it."""
+"""Several writes in one call. Each backend chooses whether it promises that such a group is atomic, and must keep its promise."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def _needs_groups(area: Area) -> None:
 
 @cases.add
 def a_group_does_all_of_it(area: Area) -> None:
-    """A put, an append, a new record and a delete in one call each have the effect that they have alone."""
+    """A call with four writes (change, append, create, delete) has the same effects as four calls with one write each."""
     old = area.store.put(A, b"1", indexes=(IndexEntry("i", "1"),))
     changed, appended, made, gone = area.store.write(
         Put(A, b"2", old, (IndexEntry("i", "2"),)), Append(LOG, b"n"), Put(B, b"b", ABSENT), Delete(Key("/none", ""))
     )
     equal(changed, Record(A, b"2", 1, (IndexEntry("i", "2"),)), "the changed record")
     equal(made, Record(B, b"b", 0), "the new record")
-    equal(gone, None, "what a delete gives")
+    equal(gone, None, "the answer of the delete")
     holds(appended is not None, "the append gives its record")
     assert appended is not None
     equal(area.store.view().get_many([A, B, appended.key]), [changed, made, appended], "the records afterwards")
@@ -37,7 +37,7 @@ def a_group_does_all_of_it(area: Area) -> None:
 
 @cases.add
 def or_nothing_of_it(area: Area) -> None:
-    """If one write of a group loses its race, at any place in the group, no write of the group takes effect."""
+    """If one write of a group loses its race, no write of the group takes effect, wherever in the group that write stands."""
     _needs_groups(area)
     area.store.put(TAKEN, b"t")
     kept = area.store.put(A, b"1", indexes=(IndexEntry("i", "1"),))
@@ -49,12 +49,12 @@ def or_nothing_of_it(area: Area) -> None:
         view = area.store.view()
         equal(view.keys(LOG.range()), [], "the sequence")
         equal(view.scan_index("i", "", "9"), [kept], "the index")
-        equal(view.get(TAKEN), Record(TAKEN, b"t", 0), "the record that it lost to")
+        equal(view.get(TAKEN), Record(TAKEN, b"t", 0), "the record that won against the group")
 
 
 @cases.add
 def writes_to_one_key_follow_each_other(area: Area) -> None:
-    """Within a group a later write sees the effect of an earlier one on the same key."""
+    """Within a group, a later write to a key sees the effect of an earlier write to the same key."""
     area.store.write(Put(A, b"1", ABSENT), Put(A, b"2", 0, (IndexEntry("i", "2"),)))
     equal([r.version for r in area.store.view().scan_index("i", "2", "2")], [1], "the version after two puts")
     area.store.write(Delete(A, 1), Put(A, b"3", ABSENT))
@@ -70,7 +70,7 @@ def an_empty_group_does_nothing(area: Area) -> None:
 
 @cases.add
 def a_group_is_never_seen_half(area: Area) -> None:
-    """A group writes one value to two records: a reader of the first, then the second, never sees the second older."""
+    """A group writes one value to two records. A reader of the first and then the second never finds the second older."""
     _needs_groups(area)
     a, b = area.store.write(Put(A, b"0"), Put(B, b"0"))
 

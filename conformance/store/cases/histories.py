@@ -1,4 +1,4 @@
-"""Linearizability of single keys: concurrent histories of threads and processes, some with lost replies, recorded and judged."""
+"""Linearizability of single keys: the checker judges histories of threads and processes, also with kills and lost replies."""
 
 from __future__ import annotations
 
@@ -18,26 +18,28 @@ cases = Cases("histories", "get / put / delete: linearizable per key")
 
 @cases.add
 def threads(area: Area) -> None:
-    """All answers of many threads, on shared and own sessions, fit one order of all operations on the key."""
+    """Many threads, on shared and own sessions, work on the same keys. All answers for a key fit one order."""
     _judge(area, area.at_once(lambda store, n: _record(area, store, f"t{n}", area.sizes.operations)))
 
 
 @cases.add
 def processes(area: Area) -> None:
-    """All answers of several processes of one machine, and of threads beside them, fit one order of all operations on the key."""
+    """Several processes of one machine, and threads beside them, work on the same keys. All answers for a key fit one order."""
     _with_processes(area, killed=0)
 
 
 @cases.add
 def processes_that_are_killed(area: Area) -> None:
-    """All answers fit one order when processes are killed: an operation in flight took effect once, at some time, or never."""
+    """Processes are killed while they work on the same keys. All answers for a key fit one order. An operation in progress at the
+    kill took effect once, at some time, or never.
+    """
     _with_processes(area, killed=2)
 
 
 @cases.add
 def lost_replies(area: Area) -> None:
-    """All answers fit one order when connections are cut and replies are lost: an operation with an unknown outcome took effect
-    once, at some time, or never.
+    """Connections are cut, so that replies are lost. All answers for a key fit one order. An operation with an unknown outcome took
+    effect once, at some time, or never.
     """
     far, proxy = area.far()
     wanted, ended = threading.Event(), threading.Event()
@@ -73,8 +75,8 @@ def lost_replies(area: Area) -> None:
 
 
 def _until_lost(area: Area, far: MetadataStore, wanted: threading.Event, enough: int = 3) -> list[Operation]:
-    """Run operations until the given number of replies to writes is lost. A cut may also hit the reply to a read, which is
-    repeated. So the loss is requested again after each answer, when there is a connection to cut.
+    """Run operations until the replies to `enough` writes were lost. A cut may hit the reply to a read instead, and the store
+    repeats the read. So each new write may request another cut.
     """
     began, steps = area.clock.monotonic(), list[tuple[Step, Operation]]()
     lost = 0
@@ -97,7 +99,7 @@ def _record(area: Area, store: MetadataStore, actor: str, count: int) -> list[Op
 
 def _with_processes(area: Area, *, killed: int) -> None:
     count = area.sizes.operations
-    # Processes to be killed get more operations than they can finish.
+    # A process that will be killed gets more operations than it can finish.
     lengths = [count * 50 if n < killed else count for n in range(4)]
     children = [area.child("history", actor=f"p{n}", seed=f"{area.seed}:p{n}", count=c) for n, c in enumerate(lengths)]
     for child in children:
@@ -114,7 +116,7 @@ def _with_processes(area: Area, *, killed: int) -> None:
 
     for child in children:
         child.go()
-    # An odd number of lines: the last operation has begun and its end is unknown.
+    # After an odd number of lines the last operation has begun, and its outcome is unknown.
     killers = [threading.Thread(target=kill, args=(n, 1 + 2 * area.random.randrange(5, count))) for n in range(killed)]
     for killer in killers:
         killer.start()
@@ -130,9 +132,9 @@ def _with_processes(area: Area, *, killed: int) -> None:
 
 
 def _judge(area: Area, histories: Sequence[Sequence[Operation]]) -> None:
-    """Add the final content and check each key. Raises ContractBroken with the operations around the failure."""
+    """Read the final content of each key and check its history. Raises ContractBroken with the operations around the failure."""
     everything = [operation for history in histories for operation in history]
-    # A new actor reads each key at the end, so that an acknowledged last write must be visible.
+    # A new session reads each key at the end. The checker so requires that an acknowledged last write is visible.
     last = area.open()
     for key in KEYS:
         began = area.clock.monotonic()

@@ -1,4 +1,4 @@
-"""Secondary indexes: declared on the put, changed with the record, scanned exactly."""
+"""Secondary indexes: a put declares the entries of its record, a later put replaces them, and scans are exact."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ A = Key("/things/a", "p")
 
 @cases.add
 def a_put_replaces_the_entries_and_a_delete_removes_them(area: Area) -> None:
-    """A record is in an index under the entries of its last put, and under no other."""
+    """An index holds a record under the entries of the last put of the record, and under no other entry."""
     view = area.store.view
     first = area.store.put(A, b"1", indexes=(IndexEntry("i", "a"), IndexEntry("i", "b"), IndexEntry("j", "a")))
     equal(view().scan_index("i", "a", "b"), [first, first], "a record with two entries in the range")
@@ -32,7 +32,7 @@ def a_put_replaces_the_entries_and_a_delete_removes_them(area: Area) -> None:
 
 @cases.add
 def a_put_that_lost_its_race_leaves_the_entries_alone(area: Area) -> None:
-    """BadVersion changes neither the record nor any index."""
+    """A write that raises BadVersion changes neither the record nor any index."""
     kept = area.store.put(A, b"1", indexes=(IndexEntry("i", "kept"),))
     with refused(BadVersion, naming="/things/a", what="a put that expects version 7"):
         area.store.put(A, b"2", expect=7, indexes=(IndexEntry("i", "lost"),))
@@ -59,7 +59,9 @@ RANGES: list[tuple[list[str], str, str, list[str]]] = [
 
 @cases.add
 def index_ranges_are_exact(area: Area) -> None:
-    """Both bounds are inclusive and nothing is a prefix match: `0_1` does not find `0_10` (A14); order is that of UTF-8 bytes."""
+    """Both bounds of a range of index keys are inclusive, and no bound is a prefix: `0_1` does not find `0_10` (A14). The order is
+    that of UTF-8 bytes.
+    """
     for n, (keys, first, last, found) in enumerate(RANGES):
         for m, key in enumerate(keys):
             area.store.put(Key(f"/r/{n}/{m}", str(m)), b"r", indexes=(IndexEntry(f"i{n}", key),))
@@ -70,7 +72,7 @@ def index_ranges_are_exact(area: Area) -> None:
 
 @cases.add
 def index_names_are_exact(area: Area) -> None:
-    """An index holds only the entries declared under its own name; other names may share its beginning or end."""
+    """An index holds only the entries declared under its own name. A name that only begins or ends with it is another index."""
     made = {name: area.store.put(Key(f"/n/{n:03d}", ""), b"x", indexes=(IndexEntry(name, "k"),)) for n, name in enumerate(PARTS)}
     for name, record in made.items():
         equal(area.store.view().scan_index(name, "", "\U0010ffff"), [record], f"the index {name!r}")
@@ -78,7 +80,7 @@ def index_names_are_exact(area: Area) -> None:
 
 @cases.add
 def records_of_one_index_key_come_by_path_and_with_their_partition(area: Area) -> None:
-    """Records with the same index key come in the order of their paths, each with its own partition key."""
+    """A scan returns records with the same index key in the order of their paths, each with its own partition key."""
     made = [area.store.put(paths.ops("0_1").key(n), b"o", indexes=(IndexEntry(paths.OPS_BY_TXN, "0_1"),)) for n in (10, 2, 1)]
     equal(
         area.store.view().scan_index(paths.OPS_BY_TXN, "0_1", "0_1"), sorted(made, key=lambda r: r.key.path), "three ops of one txn"
@@ -95,7 +97,7 @@ def an_index_spans_all_partitions(area: Area) -> None:
 
 @cases.add
 def an_append_may_have_entries(area: Area) -> None:
-    """Appends with and without index entries share one order."""
+    """Appends with index entries and appends without them share one order."""
     made = []
     for n in range(4):
         made.append(area.store.append(LOG, b"p"))

@@ -1,4 +1,4 @@
-"""Many sessions at one key: one of those with the same expectation wins, and no acknowledged write is lost."""
+"""Many sessions write to one key. Of writes that expect the same version one wins, and no acknowledged write is lost."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def _won(write: Callable[[], object]) -> bool:
 
 @cases.add
 def exactly_one_creates(area: Area) -> None:
-    """Of many puts that expect absence of the same key one wins; the others are BadVersion."""
+    """Many puts expect absence of the same key. One put wins; all others raise BadVersion."""
     keys = [Key(f"/race/{n}", str(n)) for n in range(10)]
     winners = area.at_once(lambda store, n: [_won(partial(store.put, key, b"%d" % n, expect=ABSENT)) for key in keys])
     equal([sum(each) for each in zip(*winners, strict=True)], [1] * len(keys), "winners of each key")
     for place, record in enumerate(area.store.view().get_many(keys)):
         (winner,) = [n for n, won in enumerate(winners) if won[place]]
-        equal(record and record.value, b"%d" % winner, f"what stands at {keys[place].path}, which {winner} was told it won")
+        equal(record and record.value, b"%d" % winner, f"the value at {keys[place].path}, whose put by {winner} was acknowledged")
 
 
 @cases.add
 def exactly_one_deletes(area: Area) -> None:
-    """Of many that delete one version, one wins."""
+    """Many deletes expect the same version of a record. One delete wins; all others raise BadVersion."""
     made = [area.store.put(Key(f"/race/{n}", str(n)), b"x") for n in range(10)]
     winners = area.at_once(lambda store, _: [_won(partial(store.delete, record.key, expect=record)) for record in made])
     equal([sum(each) for each in zip(*winners, strict=True)], [1] * len(made), "winners of each key")
@@ -45,7 +45,7 @@ def exactly_one_deletes(area: Area) -> None:
 
 @cases.add
 def a_put_and_a_delete_of_one_version(area: Area) -> None:
-    """Of puts and deletes that expect one version exactly one wins, and the record has the state that the winner left."""
+    """Puts and deletes expect the same version of a record. Exactly one wins, and the record has the state that it wrote."""
     for n in range(10):
         key = Key(f"/race/{n}", "")
         old = area.store.put(key, b"old")
@@ -64,7 +64,7 @@ def a_put_and_a_delete_of_one_version(area: Area) -> None:
 
 @cases.add
 def no_increment_is_lost(area: Area) -> None:
-    """Counting by compare-and-set from many sessions loses nothing, and the index moves with every step."""
+    """Many sessions increment a counter by compare-and-set. No increment is lost, and the index entry follows the counter."""
     area.store.put(A, b"0")
 
     def add(store: MetadataStore, _: int) -> None:
@@ -84,7 +84,7 @@ def no_increment_is_lost(area: Area) -> None:
 
 @cases.add
 def unconditional_puts_all_win(area: Area) -> None:
-    """Unconditional puts all succeed: the version counts them, and one index entry remains."""
+    """Many sessions put one record unconditionally. Every put succeeds. The version counts them; one index entry remains."""
     area.at_once(lambda store, n: [store.put(A, b"x", indexes=(IndexEntry("i", f"{n}"),)) for _ in range(10)])
     found = area.store.view().scan_index("i", "", "9")
     equal([record.version for record in found], [area.sizes.actors * 10 - 1], "versions by the index")

@@ -1,4 +1,4 @@
-"""Range scans by key: exact, in order, over one partition or all."""
+"""Range scans by key: they are exact and in order, over one partition key or over all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVERYTHING = KeyRange("/", "/\U0010ffff", "")
 
 @cases.add
 def keys_are_exact_and_in_order(area: Area) -> None:
-    """A range goes from first to last, both inclusive, in the order of the paths' bytes; it is never a prefix match (A14)."""
+    """Both bounds of a range of keys are inclusive, and no bound is a prefix (A14). The order is that of the bytes of the paths."""
     names = ("0_1", "0_10", "0_2", "0", "0_1/x", "é", "~", ".", "..", "!")
     for path in ["/r", "/r0", "/q/0_1", *(f"/r/{name}" for name in names)]:
         area.store.put(Key(path, ""), b"x")
@@ -36,7 +36,7 @@ def keys_are_exact_and_in_order(area: Area) -> None:
 
 @cases.add
 def traps_of_prefixes(area: Area) -> None:
-    """`0_1` and `0_10`, `s1` and `s10`, `-1` and `-10` are different: as key, as partition key, as name of a sequence."""
+    """Names that begin alike (`0_1` and `0_10`, `s1` and `s10`, `-1` and `-10`) are different keys, partitions and sequences."""
     for short, long in (("0_1", "0_10"), ("s1", "s10"), ("-1", "-10"), ("a", "a-"), ("t", "t/u"), ("a%2F", "a%2Fb")):
         one = area.store.put(Key(f"/trap/{short}", short), b"short")
         other = area.store.put(Key(f"/trap/{long}", long), b"long")
@@ -56,7 +56,7 @@ def traps_of_prefixes(area: Area) -> None:
 
 @cases.add
 def nested_folders(area: Area) -> None:
-    """A range may span many levels of paths, also paths that look like those of a backend."""
+    """A range may span many levels of paths. Other records, also under paths that backends use themselves, do not disturb it."""
     names = ("public/default/t", "public/default/t-00000000000000000007", "public/other/0123456789", "acme/x/%7E", "public/idx/idx")
     made = sorted((area.store.put(Key(f"/topics/{n}", ""), n.encode()) for n in names), key=lambda r: r.key.path)
     for other in ("/topicsx", "/idx/a", "/era/log", "/clock", "/zookeeper/quota"):
@@ -69,7 +69,7 @@ def nested_folders(area: Area) -> None:
 
 @cases.add
 def sequences_do_not_mix(area: Area) -> None:
-    """A sequence's range holds its own records only, also if the names of others begin with its name."""
+    """The range of a sequence holds only its own records, also if the name of another sequence begins with its name."""
     prefixes = [Prefix(f"/ev/{name}", name) for name in ("s1", "s10", "s", "s-1", "s1-00000000000000000001")]
     made = {p: [area.store.append(p, b"%d" % n) for n in range(3)] for p in prefixes}
     for prefix, records in made.items():
@@ -90,13 +90,13 @@ def a_record_may_have_records_below_it(area: Area) -> None:
     equal(area.store.view().scan(within), [below], "what is left")
     again = area.store.put(above.key, b"A", expect=ABSENT)
     area.store.delete(above.key)
-    with refused(BadVersion, naming="/n/a", what="a put that expects the deleted one"):
+    with refused(BadVersion, naming="/n/a", what="a put that expects the deleted record"):
         area.store.put(above.key, b"B", expect=again)
 
 
 @cases.add
 def a_range_over_all_partitions_keeps_each_records_own(area: Area) -> None:
-    """A range that names no partition finds the records of all, in order (A15); one that names one finds its records."""
+    """A range without a partition key finds records of all partition keys, in order (A15); with one, only records of that key."""
     made = [area.store.put(Key(f"/k/{n}", f"p{n}"), b"x") for n in range(9)]
     equal(area.store.view().scan(KeyRange("/k/", "/k/~", "")), made, "all partitions")
     equal(area.store.view().scan(KeyRange("/k/3", "/k/3", "p3")), [made[3]], "one partition")
@@ -104,8 +104,8 @@ def a_range_over_all_partitions_keeps_each_records_own(area: Area) -> None:
 
 @cases.add
 def any_calls_leave_what_the_model_says(area: Area) -> None:
-    """Random puts and deletes, with right and wrong versions, over odd names leave the state of a plain model; random ranges are
-    equal, too.
+    """Random puts and deletes, with right and wrong versions and odd names, leave the same state in the store as in a plain model.
+    Scans of random ranges also return the same records.
     """
     random, model, store = area.random, Model(), area.store
     names = ["i", "i1", "i10", random_text(random)]

@@ -16,7 +16,7 @@ EVERYTHING = KeyRange("/", "/\U0010ffff", "")
 
 @cases.add
 def a_put_is_read_back_with_its_version_and_index_entries(area: Area) -> None:
-    """A put returns the record as it is read afterwards: value, version 0, index entries."""
+    """A put returns the record as a later get returns it: with its value, version 0 and its index entries."""
     entries = (IndexEntry("idx:one", "k"), IndexEntry("idx:two", "1:2/3"))
     made = area.store.put(A, b'{"state":"OPEN"}', expect=ABSENT, indexes=entries)
     equal(made, Record(A, b'{"state":"OPEN"}', 0, entries), "what the put returned")
@@ -25,7 +25,7 @@ def a_put_is_read_back_with_its_version_and_index_entries(area: Area) -> None:
 
 @cases.add
 def versions_count_puts_and_restart_with_the_key(area: Area) -> None:
-    """Versions are 0, 1, 2, ... and begin again at 0 when the key is deleted and made again."""
+    """The puts of a key give it the versions 0, 1, 2, and so on. After a delete the next put begins again with version 0."""
     equal([area.store.put(A, b"x").version for _ in range(3)], [0, 1, 2], "versions of three puts")
     area.store.delete(A)
     equal(area.store.put(A, b"x").version, 0, "the version after a delete")
@@ -42,7 +42,7 @@ def absent_is_none_and_a_delete_of_any_tolerates_it(area: Area) -> None:
 
 @cases.add
 def any_bytes_survive(area: Area) -> None:
-    """A value is any bytes, and is returned unchanged by get and by scan, with and without a partition key."""
+    """A value may have any bytes. A get and a scan return it unchanged, with and without a partition key."""
     for value in (
         b"\x00\xff",
         b"\n#",
@@ -63,14 +63,14 @@ def any_bytes_survive(area: Area) -> None:
 
 @cases.add
 def another_partition_key_finds_nothing(area: Area) -> None:
-    """A key is its path and its partition key: a get with another partition key does not find the record (A15)."""
+    """A key consists of a path and a partition key. A get with another partition key does not find the record (A15)."""
     area.store.put(Key("/txn/id/0_1", "0_1"), b"h")
     equal(area.store.view().get(Key("/txn/id/0_1", "0_2")), None, "a get with another partition key")
 
 
 @cases.add
 def a_put_that_expects_nothing_meets_a_record(area: Area) -> None:
-    """A put that expects absence of an existing record is BadVersion, which names the key; the record stays."""
+    """A put that expects absence of an existing record raises BadVersion, which names the key. The record stays."""
     first = area.store.put(A, b"1", expect=ABSENT)
     with refused(BadVersion, naming="/things/a", what="a put that expects absence"):
         area.store.put(A, b"2", expect=ABSENT)
@@ -79,7 +79,7 @@ def a_put_that_expects_nothing_meets_a_record(area: Area) -> None:
 
 @cases.add
 def a_delete_that_expects_nothing_meets_a_record(area: Area) -> None:
-    """A delete that expects absence does nothing for a missing key, and is BadVersion for a record."""
+    """A delete that expects absence does nothing if the key is missing, and raises BadVersion if there is a record."""
     area.store.delete(A, expect=ABSENT)
     kept = area.store.put(A, b"1", indexes=(IndexEntry("i", "k"),))
     with refused(BadVersion, naming="/things/a", what="a delete that expects absence"):
@@ -89,7 +89,7 @@ def a_delete_that_expects_nothing_meets_a_record(area: Area) -> None:
 
 @cases.add
 def a_record_that_moved_on(area: Area) -> None:
-    """A put or delete that expects an older version, as a number or as a record, is BadVersion and changes nothing."""
+    """A put or delete that expects an older version, given as a number or as a record, raises BadVersion and changes nothing."""
     for as_number in (True, False):
         first = area.store.put(A, b"1", expect=ABSENT)
         second = area.store.put(A, b"2", expect=first)
@@ -105,8 +105,8 @@ def a_record_that_moved_on(area: Area) -> None:
 
 @cases.add
 def a_record_that_has_its_old_value_again(area: Area) -> None:
-    """Versions are compared, not values: a put or delete that expects the record of two puts ago is BadVersion, also if the values
-    are equal.
+    """Versions are compared, not values. A put or delete that expects an older version raises BadVersion, also if the record has
+    the value of that version again.
     """
     for as_number in (True, False):
         first = area.store.put(A, b"1", expect=ABSENT)
@@ -123,7 +123,7 @@ def a_record_that_has_its_old_value_again(area: Area) -> None:
 
 @cases.add
 def a_version_that_is_too_high(area: Area) -> None:
-    """A put or delete that expects a version that the record has not reached is BadVersion."""
+    """A put or delete that expects a version above the current version of the record raises BadVersion."""
     first = area.store.put(A, b"1", expect=ABSENT)
     with refused(BadVersion, naming="/things/a", what="a put that expects a version to come"):
         area.store.put(A, b"2", expect=1)
@@ -134,7 +134,7 @@ def a_version_that_is_too_high(area: Area) -> None:
 
 @cases.add
 def a_record_that_is_gone(area: Area) -> None:
-    """A put or delete that expects a version of a deleted record is BadVersion and creates nothing."""
+    """A put or delete that expects a version of a deleted record raises BadVersion and creates nothing."""
     for as_number in (True, False):
         first = area.store.put(A, b"1")
         area.store.delete(A, expect=first)
@@ -148,7 +148,7 @@ def a_record_that_is_gone(area: Area) -> None:
 
 @cases.add
 def a_put_of_any_version_replaces_what_another_session_wrote(area: Area) -> None:
-    """An unconditional put replaces any record and its index entries, also those of another session."""
+    """An unconditional put replaces any record and its index entries, also if another session wrote the record."""
     area.store.put(A, b"1", indexes=(IndexEntry("i", "old"),))
     area.open().put(A, b"2", indexes=(IndexEntry("i", "new"),))
     equal([r.value for r in area.store.view().scan_index("i", "", "z")], [b"2"], "the index afterwards")
@@ -157,7 +157,7 @@ def a_put_of_any_version_replaces_what_another_session_wrote(area: Area) -> None
 
 @cases.add
 def a_session_sees_at_once_what_another_one_was_told_is_done(area: Area) -> None:
-    """A view is never older than its beginning: it shows every write acknowledged to any session before (A30)."""
+    """A view shows every write that was acknowledged to any session before the view began (A30)."""
     sessions = [area.open() for _ in range(3)]
     record = sessions[0].put(A, b"0")
     for n in range(1, 100):
@@ -167,7 +167,7 @@ def a_session_sees_at_once_what_another_one_was_told_is_done(area: Area) -> None
 
 @cases.add
 def many_records_in_one_call_come_in_the_order_asked(area: Area) -> None:
-    """A get of many keys answers in their order, None for missing records, also for a key given twice."""
+    """A get of many keys answers for each key, in their order: the record, or None. A key may be given twice."""
     made = [area.store.put(Key(f"/many/{n}", f"p{n % 3}"), b"%d" % n) for n in range(40)]
     order = [area.random.randrange(60) for _ in range(150)]
     found = area.store.view().get_many([Key(f"/many/{n}", f"p{n % 3}") for n in order])
@@ -177,7 +177,7 @@ def many_records_in_one_call_come_in_the_order_asked(area: Area) -> None:
 
 @cases.add
 def the_longest_value_fits_and_a_longer_one_is_refused(area: Area) -> None:
-    """Values up to MAX_VALUE (768 KiB) are kept with their index entries; longer ones are ValueTooLarge, and nothing is done."""
+    """A value of up to MAX_VALUE (768 KiB) is stored with its index entries. A write of a longer value raises ValueTooLarge."""
     store = area.store
     longest = area.random.randbytes(MAX_VALUE)
     made = store.put(A, longest, indexes=(IndexEntry("i", "k" * 1000),))
@@ -198,7 +198,7 @@ def the_longest_value_fits_and_a_longer_one_is_refused(area: Area) -> None:
 
 @cases.add
 def what_no_caller_may_write_is_refused(area: Area) -> None:
-    """An empty value and a key without a leading slash are errors of the caller (ValueError)."""
+    """An empty value and a key without a leading slash raise ValueError, and nothing is written."""
     with refused(ValueError, naming="never empty", what="an empty value"):
         area.store.put(A, b"")
     with refused(ValueError, naming="slash", what="a key without a slash"):

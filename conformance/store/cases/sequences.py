@@ -1,4 +1,4 @@
-"""Sequence append: number and record in one atomic step, in one order for all sessions."""
+"""Sequence append: one atomic step takes a number and writes the record. All sessions share one order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ cases = Cases("sequences", "sequence append, ordered list")
 
 @cases.add
 def numbers_begin_at_one_rise_and_are_never_used_again(area: Area) -> None:
-    """The key is prefix, dash, 20 digits; numbers begin at 1, rise strictly, and do not come back after deletes and reopening."""
+    """The key of an appended record is the prefix, a dash and 20 digits. Numbers begin at 1 and rise strictly. Deletes and a new
+    session do not bring a number back.
+    """
     with area.place.open(area.site.opener) as store:
         made = [store.append(LOG, b"x") for _ in range(3)]
         equal(made[0].number, 1, "the first number")
@@ -27,7 +29,7 @@ def numbers_begin_at_one_rise_and_are_never_used_again(area: Area) -> None:
 
 @cases.add
 def the_newest_number_is_not_used_again_after_its_delete(area: Area) -> None:
-    """After a deletion of the last record of a sequence, or of all records, the next append does not reuse its number."""
+    """After the last record of a sequence is deleted, or all records are, the next append does not reuse its number."""
     numbers = []
     for _ in range(12):
         record = area.open().append(LOG, b"x")
@@ -38,7 +40,7 @@ def the_newest_number_is_not_used_again_after_its_delete(area: Area) -> None:
 
 @cases.add
 def two_appends_of_one_group(area: Area) -> None:
-    """Appends of one call get rising numbers in the order of the call."""
+    """The appends of one call get rising numbers, in the order of the call."""
     first, second = area.store.write(Append(LOG, b"1"), Append(LOG, b"2"))
     holds(first is not None and second is not None, "both appends give their records")
     assert first is not None
@@ -49,7 +51,7 @@ def two_appends_of_one_group(area: Area) -> None:
 
 @cases.add
 def a_number_that_someone_chose_is_passed_over(area: Area) -> None:
-    """An append does not overwrite a record that was put under a number of the sequence."""
+    """A put wrote a record under a number of the sequence. No append overwrites that record."""
     mine = area.store.put(LOG.key(1), b"mine", expect=ABSENT)
     made = [area.store.append(LOG, b"x") for _ in range(3)]
     equal(len({mine.number, *(r.number for r in made)}), 4, "how many numbers there are")
@@ -58,12 +60,11 @@ def a_number_that_someone_chose_is_passed_over(area: Area) -> None:
 
 @cases.add
 def a_skip_moves_numbers_on_and_never_back(area: Area) -> None:
-    """After a skip appends get numbers from the given one on, on every session and after reopening, also after a lower skip.
-
-    Records that were put under chosen lower numbers stay, first in every list.
+    """After a skip, appends get numbers at or above the given number, on every session, also after a later skip to a lower number.
+    A record that was put under a lower number stays, and lists have it before the later numbers.
     """
     other = area.open()
-    first = other.append(LOG, b"before")  # so that this session knows the end of the sequence
+    first = other.append(LOG, b"before")  # makes this session learn the end of the sequence before the skip
     kept = area.store.put(LOG.key(first.number + 7), b"kept", expect=ABSENT)
     area.store.skip(LOG, first.number + 20)
     near = other.append(LOG, b"a little further")
@@ -81,7 +82,7 @@ def a_skip_moves_numbers_on_and_never_back(area: Area) -> None:
 
 @cases.add
 def whoever_sees_a_number_sees_all_below(area: Area) -> None:
-    """n+1 is never visible before n: every list, at any moment while many sessions append, is a prefix of the final one."""
+    """The number n+1 is never visible before n. So a list that is read while many sessions append is a prefix of the final list."""
     listed: list[list[str]] = []
     each = max(10, 150 // area.sizes.actors)
 
@@ -104,7 +105,7 @@ def whoever_sees_a_number_sees_all_below(area: Area) -> None:
 
 @cases.add
 def an_acknowledged_append_is_in_every_later_list(area: Area) -> None:
-    """Each writer lists in another session right after its append: its number and all lower ones are there."""
+    """After each append the writer lists in another session. The list has the new number and all numbers of earlier lists."""
     readers = [area.open() for _ in range(area.sizes.actors)]
 
     def append(store: MetadataStore, n: int) -> None:
@@ -121,7 +122,7 @@ def an_acknowledged_append_is_in_every_later_list(area: Area) -> None:
 
 @cases.add
 def each_writer_sees_its_numbers_rise(area: Area) -> None:
-    """A later append of one writer gets a higher number, with many writers at once, on one prefix and on several."""
+    """Many writers append to one sequence or several. In each sequence, a later append of a writer gets a higher number."""
     prefixes = [LOG, Prefix("/log/other", "log"), Prefix("/other/log", "other")]
 
     def append(store: MetadataStore, n: int) -> list[tuple[Prefix, int]]:
@@ -138,7 +139,7 @@ def each_writer_sees_its_numbers_rise(area: Area) -> None:
 
 @cases.add
 def processes_share_a_sequence(area: Area) -> None:
-    """Several processes append to one new sequence: no number is given twice, and lists are prefixes throughout."""
+    """Several processes append to one new sequence. No number is given twice. Each list is a prefix of the final list."""
     children = [area.child("append", actor=f"p{n}", count=40) for n in range(3)]
     for child in children:
         child.wait_ready()

@@ -1,4 +1,4 @@
-"""Sessions: ephemeral records, closing, views, the store's clock."""
+"""Sessions: ephemeral records, closing of a session, views, and the store's clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVERYTHING = KeyRange("/", "/\U0010ffff", "")
 
 @cases.add
 def ephemeral_records_go_with_their_session(area: Area) -> None:
-    """An ephemeral record excludes others while its session lives; it is deleted with its index entries when the session ends."""
+    """While its session lives, an ephemeral record excludes others. When the session ends, it is deleted with its index entries."""
     leader = area.open()
     made = leader.put(LEADER, b"me", expect=ABSENT, indexes=(IndexEntry("i", "k"),), ephemeral=True)
     leader.put(A, b"stays")
@@ -33,7 +33,7 @@ def ephemeral_records_go_with_their_session(area: Area) -> None:
 
 @cases.add
 def an_unconditional_put_changes_whose_the_record_is(area: Area) -> None:
-    """The last unconditional put of a record decides whether it is ephemeral, and of which session."""
+    """The last unconditional put of a record decides whether the record is ephemeral, and to which session it belongs."""
     leader = area.open()
     leader.put(A, b"1", indexes=(IndexEntry("i", "k"),), ephemeral=True)
     area.store.put(A, b"2", indexes=(IndexEntry("i", "k"),))
@@ -49,7 +49,7 @@ def an_unconditional_put_changes_whose_the_record_is(area: Area) -> None:
 
 @cases.add
 def only_the_sessions_own_records_go(area: Area) -> None:
-    """When one session ends, the ephemeral records of others stay."""
+    """When a session ends, the ephemeral records of other sessions stay."""
     one, other = area.open(), area.open()
     one.put(Key("/members/one", ""), b"1", ephemeral=True)
     kept = other.put(Key("/members/other", ""), b"2", ephemeral=True)
@@ -59,7 +59,7 @@ def only_the_sessions_own_records_go(area: Area) -> None:
 
 @cases.add
 def one_leader_at_a_time(area: Area) -> None:
-    """Of many sessions that want one ephemeral record exactly one gets it; when the record is deleted, exactly one other does."""
+    """Many sessions try to create one ephemeral record. Exactly one succeeds; once it has closed, exactly one of the rest."""
     sessions = [area.open() for _ in range(area.sizes.actors)]
     while sessions:
         won = []
@@ -68,7 +68,7 @@ def one_leader_at_a_time(area: Area) -> None:
                 session.put(LEADER, b"me", expect=ABSENT, ephemeral=True)
                 won.append(session)
             except BadVersion:
-                continue  # another session leads: counted below
+                continue  # another session has the record; the check below counts the winners
         equal(len(won), 1, f"leaders among {len(sessions)} sessions")
         won[0].close()
         sessions.remove(won[0])
@@ -76,7 +76,7 @@ def one_leader_at_a_time(area: Area) -> None:
 
 @cases.add
 def ephemeral_records_of_a_killed_process_go(area: Area) -> None:
-    """A killed process cannot end its session: its ephemeral record is still deleted, after the store's lease."""
+    """A killed process cannot close its session. Its ephemeral record is deleted all the same, after the lease of the store."""
     child = area.child("hold", path=LEADER.path)
     child.wait_ready()
     child.go()
@@ -94,7 +94,7 @@ def ephemeral_records_of_a_killed_process_go(area: Area) -> None:
 
 @cases.add
 def a_closed_store_says_so(area: Area) -> None:
-    """Closing a store twice is no error; using a closed store is an error that names the store's state."""
+    """A store may be closed twice. A call on a closed store raises an error that says that the store is closed."""
     store = area.open()
     view = store.view()
     store.close()
@@ -116,7 +116,7 @@ def decide_runs_its_body_on_a_view(area: Area) -> None:
 
 @cases.add
 def the_store_has_a_clock(area: Area) -> None:
-    """`now_ms` is in ms since 1970, does not go back, and sessions agree on it within the deadline allowance (5 s)."""
+    """`now_ms` is in ms since 1970 and does not go back. Sessions agree on it within the deadline allowance (5 s)."""
     times = [session.view().now_ms() for session in (area.store, area.open(), area.store, area.open())]
     holds(times[0] > 1_700_000_000_000, f"{times[0]} is a time of today in ms since 1970")
     holds(times[0] <= times[2], f"the clock of one session does not go back: {times[0]}, {times[2]}")

@@ -1,4 +1,4 @@
-"""Many records: every operation still works in bounded time, and operations on few records do not slow down with the total."""
+"""Many records: every operation ends within a time limit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ GROUP = 250
 
 @cases.add
 def many_records(area: Area) -> None:
-    """100,000 records (by default), half of them in a sequence, half with index entries, are written, listed, found, deleted."""
+    """100,000 records (by default), half of them in a sequence and half with index entries, are written, listed, found and deleted.
+    Each step ends within a time limit.
+    """
     count, store = area.sizes.records // 2, area.store
 
     def key(n: int) -> Key:

@@ -1,4 +1,6 @@
-"""Watches: wake-ups that may be lost, repeated or coalesced. So a case repeats a change until a watch wakes, and counts."""
+"""Watches. The contract permits that a wake-up is lost, repeated or merged with another. So a case repeats a change until the watch
+wakes, and counts the lost wake-ups.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ TRIES = 5
 
 
 def _wakes(area: Area, woken: threading.Event, change: Callable[[], object], what: str) -> None:
-    """Repeat the change until it wakes the watch. A store that never wakes leaves callers to their timeouts: a failure."""
+    """Repeat the change until the watch wakes. Raises ContractBroken if it never does, since callers would wait for timeouts."""
     each = min(area.sizes.wake_patience, area.sizes.patience) / TRIES
     for _ in range(TRIES):
         woken.clear()
-        area.store.view().get(A)  # the waiter has read: only changes after its read must wake it
+        area.store.view().get(A)  # the waiter reads here, and only a change after its read must wake it
         change()
         if woken.wait(each):
             return
@@ -36,7 +38,7 @@ def a_change_of_the_key_wakes(area: Area) -> None:
     watch = area.store.watch(A, woken.set)
     for n in range(3):
         _wakes(area, woken, lambda: other.put(A, b"x"), "a put")
-        holds(area.store.view().get(A) is not None, f"whoever was woken sees put {n}")
+        holds(area.store.view().get(A) is not None, f"a read after the wake-up sees put {n}")
 
         def delete() -> None:
             other.put(A, b"y")
@@ -48,18 +50,18 @@ def a_change_of_the_key_wakes(area: Area) -> None:
 
 @cases.add
 def a_change_below_the_prefix_wakes(area: Area) -> None:
-    """An append by another session wakes the watches of the sequence, from its first record on."""
+    """An append by another session wakes a watch of the sequence, also the append of its first record."""
     other, woken = area.open(), threading.Event()
     watch = area.store.watch(LOG, woken.set)
     for n in range(1, 5):
         _wakes(area, woken, lambda: other.append(LOG, b"x"), f"append {n}")
-        holds(len(area.store.view().keys(LOG.range())) >= n, f"whoever was woken sees {n} records")
+        holds(len(area.store.view().keys(LOG.range())) >= n, f"a read after the wake-up sees {n} records")
     watch.close()
 
 
 @cases.add
 def a_closed_watch_is_silent(area: Area) -> None:
-    """A watch never wakes after `close`, which may be called twice; other watches still do."""
+    """A watch never wakes after its `close`, which may be called twice. Other watches of the same key still wake."""
     silent, woken, other = threading.Event(), threading.Event(), area.open()
     watch = area.store.watch(A, silent.set)
     watch.close()
@@ -73,7 +75,7 @@ def a_closed_watch_is_silent(area: Area) -> None:
 
 @cases.add
 def many_watches_of_one_session(area: Area) -> None:
-    """All of several watches wake, on one key and on several keys."""
+    """Several watches of one session, on one key and on several keys, all wake."""
     other = area.open()
     prefix = Prefix("/watched/seq", "w")
     events = [(target, threading.Event()) for target in (A, A, Key("/watched/b", ""), prefix, prefix)]
@@ -93,7 +95,7 @@ def _change(store: MetadataStore, target: Key | Prefix) -> None:
 
 @cases.add
 def a_follower_that_trusts_only_what_it_reads_misses_nothing(area: Area) -> None:
-    """A follower of the log that reads, then sleeps until a wake-up or a short timeout, reads every record once and in order."""
+    """A follower reads the log, sleeps until a wake-up or a short timeout, and reads again. It gets every record once, in order."""
     reader, woken, seen = area.open(), threading.Event(), list[str]()
     watch = reader.watch(LOG, woken.set)
     each, patience = 10, area.sizes.patience
@@ -116,7 +118,7 @@ def a_follower_that_trusts_only_what_it_reads_misses_nothing(area: Area) -> None
 
 
 class _Thread(threading.Thread):
-    """A thread whose error is raised again at its join."""
+    """A thread that keeps its error. `result` waits for the thread and raises the error."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         super().__init__(name="conformance-follower", daemon=True)

@@ -1,8 +1,8 @@
-"""Deliberate faults of a metadata store, one at a time, to test the suite itself: each must fail the case that it names.
+"""Deliberate faults of a metadata store. They test the suite itself: each fault must make the case fail that it names.
 
     run(url, seed, opener=lambda url: fault.wrap(open_store(url)))
 
-A fault is a wrapper around a sound store. Most are faults that real systems had: see protocol.md section 9.
+A fault is a wrapper around a store without faults. Most of these faults occurred in real systems (protocol.md section 9).
 """
 
 from conformance.store.faults import of_ranges, of_time, of_writes  # each module adds its faults to FAULTS

@@ -14,7 +14,7 @@ TOP = "\U0010ffff"
 
 @planted_view("indexes/index-ranges-are-exact")
 class IndexScanByPrefix(SoundView):
-    """An index scan finds every index key that begins with the last one (A14)."""
+    """An index scan also returns the index keys that begin with the last key of its range (A14)."""
 
     def scan_index(self, index: str, first: str, last: str) -> list[Record]:
         return self.view.scan_index(index, first, last + TOP)
@@ -22,7 +22,7 @@ class IndexScanByPrefix(SoundView):
 
 @planted_view("ranges/keys-are-exact-and-in-order")
 class KeyRangeByPrefix(SoundView):
-    """A range of keys holds every key that begins with the last one (A14)."""
+    """A range of keys also returns the keys that begin with its last key (A14)."""
 
     def scan(self, within: KeyRange) -> list[Record]:
         return self.view.scan(within._replace(last=within.last + TOP))
@@ -30,7 +30,7 @@ class KeyRangeByPrefix(SoundView):
 
 @planted_view("indexes/index-ranges-are-exact")
 class IndexEndExclusive(SoundView):
-    """The last index key of a range is left out."""
+    """An index scan leaves out the last index key of its range."""
 
     def scan_index(self, index: str, first: str, last: str) -> list[Record]:
         at_the_end = self.view.scan_index(index, last, last)
@@ -39,7 +39,7 @@ class IndexEndExclusive(SoundView):
 
 @planted_view("ranges/keys-are-exact-and-in-order")
 class RangeEndExclusive(SoundView):
-    """The last key of a range is left out."""
+    """A range of keys leaves out its last key."""
 
     def scan(self, within: KeyRange) -> list[Record]:
         return [record for record in self.view.scan(within) if record.key.path != within.last]
@@ -57,7 +57,7 @@ class IndexNamesIgnoreCase(SoundView):
 
 @planted_view("ranges/any-calls-leave-what-the-model-says")
 class OrderByLength(SoundView):
-    """Lists are ordered by length and not by bytes."""
+    """Lists are ordered by the length of the paths, and by their bytes only if the length is the same."""
 
     def scan(self, within: KeyRange) -> list[Record]:
         return sorted(self.view.scan(within), key=lambda record: (len(record.key.path), record.key.path))
@@ -65,7 +65,7 @@ class OrderByLength(SoundView):
 
 @planted_view("ranges/a-range-over-all-partitions-keeps-each-records-own")
 class OneShardOnly(SoundView):
-    """A scan over all partitions asks one server of four (A15)."""
+    """A scan over all partition keys reads only one of four servers (A15)."""
 
     def scan(self, within: KeyRange) -> list[Record]:
         return [r for r in self.view.scan(within) if within.partition or crc32(r.key.partition.encode()) % 4 == 0]
@@ -73,7 +73,7 @@ class OneShardOnly(SoundView):
 
 @planted_view("records/another-partition-key-finds-nothing")
 class PartitionIgnored(SoundView):
-    """A get finds a record of another partition key."""
+    """A get ignores the partition key, and so finds a record of another partition key."""
 
     def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
         return [next(iter(self.view.scan(KeyRange(key.path, key.path, ""))), None) for key in keys]
@@ -81,7 +81,7 @@ class PartitionIgnored(SoundView):
 
 @planted_view("records/many-records-in-one-call-come-in-the-order-asked")
 class AnswersInKeyOrder(SoundView):
-    """A get of many keys answers in the order of the keys."""
+    """A get of many keys returns its answers in the order of the keys, not in the order of the request."""
 
     def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
         return self.view.get_many(sorted(keys))

@@ -1,4 +1,4 @@
-"""Faults of order and of time: stale reads, sequences, sessions, watches, the clock."""
+"""Faults of order and time: stale reads, sequences, sessions, watches and the clock."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from metadata.store.contract import ABSENT, Append, MetadataStore, Put, Record, 
 
 
 class _Lagging(Sound):
-    """Reads from a lagging replica: every `every`-th get returns the value that the session read there before, if any. The value is
-    remembered at one get of `looks`, the one with the remainder `since`.
+    """A store whose reads come from a lagging replica. Every `every`-th get returns values that the session remembers, if it has
+    them for all keys of the get. The session remembers the values of every `looks`-th get, which is the get number `n` with `n %
+    looks == since`.
     """
 
     every: ClassVar[int]
@@ -50,21 +51,21 @@ class _StaleView(SoundView):
 
 @planted("records/a-session-sees-at-once-what-another-one-was-told-is-done")
 class StaleReads(_Lagging):
-    """A session reads from a lagging replica: every third get of a key returns the value that the session read before (A30)."""
+    """A session reads from a lagging replica: every third get returns the value that the session read before (A30)."""
 
     every = 3
 
 
 @planted("histories/threads")
 class StaleReadsNowAndThen(_Lagging):
-    """One get of twenty returns the value that the session read there before: only a history shows it."""
+    """One get in twenty returns a value that the session read before. This is so rare that only a history shows it."""
 
-    every, looks, since = 20, 10, 1  # so that the remembered value is old by then
+    every, looks, since = 20, 10, 1  # the remembered value is old by the time it is returned
 
 
 @planted_view("groups/a-group-is-never-seen-half")
 class ReadsInReverse(SoundView):
-    """A get of many keys reads them one by one, the last one first."""
+    """A get of many keys reads the keys one by one, from the last to the first."""
 
     def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
         found = []
@@ -76,7 +77,7 @@ class ReadsInReverse(SoundView):
 
 @planted("sequences/whoever-sees-a-number-sees-all-below")
 class CounterFirstRecordLater(Sound):
-    """An append takes its number first and writes its record a moment later: n+1 is visible before n."""
+    """An append takes its number first and writes its record later. So n+1 can be visible before n."""
 
     numbers: ClassVar[Counter[tuple[int, Prefix]]] = Counter()
     guard: ClassVar[threading.Lock] = threading.Lock()
@@ -100,7 +101,7 @@ class CounterFirstRecordLater(Sound):
 
 @planted("sequences/the-newest-number-is-not-used-again-after-its-delete")
 class NumbersAreUsedAgain(Sound):
-    """An append takes the number after the highest existing one."""
+    """An append takes the number after the highest number that still has a record."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         return [
@@ -116,20 +117,20 @@ class NumbersAreUsedAgain(Sound):
             try:
                 return self.store.put(key, append.value, expect=ABSENT, indexes=append.indexes)
             except BadVersion:
-                continue  # the number is taken: try the next
+                continue  # another session took the number, so try the next
 
 
 @planted("sequences/a-skip-moves-numbers-on-and-never-back")
 class SkipsAreForgotten(Sound):
-    """A skip does nothing: after a restore numbers are given a second time."""
+    """A skip does nothing, so numbers are given a second time after a restore."""
 
     def skip(self, prefix: Prefix, to: int) -> None:
-        """Returns success without a skip."""
+        """Return without a skip."""
 
 
 @planted_view("sequences/an-acknowledged-append-is-in-every-later-list")
 class ListsLag(SoundView):
-    """A list leaves out its newest record when there are many."""
+    """A list of ten records or more leaves out the newest record."""
 
     def scan(self, within: KeyRange) -> list[Record]:
         found = self.view.scan(within)
@@ -179,7 +180,7 @@ class WatchesWakeOnce(Sound):
 
 @planted("watches/a-closed-watch-is-silent")
 class ClosedWatchesWake(Sound):
-    """Closing a watch does nothing: it still wakes."""
+    """A closed watch still wakes."""
 
     def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
         return _Unclosed(self.store.watch(target, wake))
@@ -190,12 +191,12 @@ class _Unclosed(Watch):
         self._watch = watch
 
     def close(self) -> None:
-        """Leaves the watch open."""
+        """Leave the watch open."""
 
 
 @planted_view("sessions/the-store-has-a-clock")
 class ClockInSeconds(SoundView):
-    """The clock gives seconds (A12)."""
+    """The clock gives seconds instead of milliseconds (A12)."""
 
     def now_ms(self) -> int:
         return self.view.now_ms() // 1000

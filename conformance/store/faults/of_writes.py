@@ -37,7 +37,7 @@ class ValuesAreCompared(Sound):
 
 @planted("records/a-put-that-expects-nothing-meets-a-record")
 class AbsenceIgnored(Sound):
-    """A put that expects absence replaces what is there."""
+    """A put that expects absence replaces an existing record."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         return self.store.write(
@@ -67,7 +67,7 @@ class LostRaceIsSilent(Sound):
 
 @planted("races/exactly-one-creates")
 class CheckThenAct(Sound):
-    """The version is compared first, and the record written a moment later."""
+    """A put compares the version first and writes the record later, so two puts can both win."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         unchecked: list[Write] = []
@@ -86,7 +86,7 @@ class CheckThenAct(Sound):
 
 @planted("records/versions-count-puts-and-restart-with-the-key")
 class PutsAreRepeated(Sound):
-    """An unconditional put is sent twice, in case its reply was lost (A26)."""
+    """An unconditional put is sent twice, as by a client that fears that its reply was lost (A26)."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         found = self.store.write(*writes)
@@ -96,7 +96,7 @@ class PutsAreRepeated(Sound):
 
 @planted("indexes/an-append-may-have-entries")
 class AppendsAreRepeated(Sound):
-    """An append is sent twice, in case its reply was lost (A26)."""
+    """An append is sent twice, as by a client that fears that its reply was lost (A26)."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         if len(writes) == 1 and isinstance(writes[0], Append):
@@ -106,7 +106,7 @@ class AppendsAreRepeated(Sound):
 
 @planted("histories/threads")
 class AcknowledgedNotDone(Sound):
-    """Every tenth put is acknowledged and forgotten."""
+    """Every tenth unconditional put is acknowledged but not done."""
 
     calls: ClassVar[Counter[str]] = Counter()
 
@@ -121,7 +121,7 @@ class AcknowledgedNotDone(Sound):
 
 @planted("histories/threads")
 class DoneNotAcknowledged(Sound):
-    """Every twentieth write takes effect and is reported Unavailable, which promises that it did not (A18)."""
+    """Every twentieth write takes effect but raises Unavailable, which promises that the write did not take effect (A18)."""
 
     calls: ClassVar[Counter[str]] = Counter()
 
@@ -135,7 +135,7 @@ class DoneNotAcknowledged(Sound):
 
 @planted("groups/or-nothing-of-it")
 class HalfAGroup(Sound):
-    """The writes of a group are done one by one, until one fails."""
+    """The writes of a group are done one by one until one fails; the writes before it stay."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         return [record for write in writes for record in self.store.write(write)]
@@ -143,7 +143,7 @@ class HalfAGroup(Sound):
 
 @planted("records/the-longest-value-fits-and-a-longer-one-is-refused")
 class LongValuesAreCut(Sound):
-    """A value ends after 512 KiB."""
+    """A value is cut off after 512 KiB."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         return self.store.write(*(w if isinstance(w, Delete) else w._replace(value=w.value[: 512 * 1024]) for w in writes))
@@ -162,7 +162,7 @@ class TooLongIsDropped(Sound):
 
 @planted("records/any-bytes-survive")
 class ValuesAreText(Sound):
-    """Values are kept as UTF-8."""
+    """Values are stored as UTF-8 text, so other bytes are replaced."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         as_text = (w if isinstance(w, Delete) else w._replace(value=w.value.decode(errors="replace").encode()) for w in writes)

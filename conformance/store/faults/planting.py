@@ -1,4 +1,4 @@
-"""Declares faults of a metadata store: each is a wrapper around a correct store that overrides one method."""
+"""Declare faults of a metadata store. Each fault is a wrapper around a correct store and overrides one method."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from metadata.store.contract import MetadataStore, Record, View, Watch, Write
 
 
 class Sound(MetadataStore):
-    """Delegates every call. A fault overrides one method."""
+    """A store that passes every call on to `store`. A fault overrides one method."""
 
     def __init__(self, store: MetadataStore) -> None:
         self.store = store
@@ -62,11 +62,11 @@ class Fault:
 
 
 FAULTS: list[Fault] = []
-"""All faults, filled by the import of this package."""
+"""All faults. The import of this package fills the list."""
 
 
 def planted(caught_by: str) -> Callable[[type[Sound]], type[Sound]]:
-    """Declares a faulty store, named by its class; `caught_by` names the case that must fail."""
+    """Return a decorator that adds a class as a fault, under the name of the class. `caught_by`: the case that must fail."""
 
     def plant(kind: type[Sound]) -> type[Sound]:
         name = "".join(f"-{c.lower()}" if c.isupper() else c for c in kind.__name__).strip("-")
@@ -77,7 +77,7 @@ def planted(caught_by: str) -> Callable[[type[Sound]], type[Sound]]:
 
 
 def planted_view(caught_by: str) -> Callable[[type[SoundView]], type[SoundView]]:
-    """The same for a fault of a view's reads."""
+    """Return a decorator like `planted`, for a class that overrides a read of a view."""
 
     def plant(kind: type[SoundView]) -> type[SoundView]:
         def view(self: Sound) -> View:
