@@ -22,10 +22,10 @@ class AckKind(StrEnum):
 class AckEntry(Identified):
     """One entry of a pending-ack log; it never changes.
 
-    ACK acknowledges `rows` (positions, entries or rows by batch index) in the transaction `txn`, or without a transaction if `txn`
-    is None. `cumulative`: `rows` are all rows before a boundary. COMMIT and ABORT are markers, as in a topic's log. SEEK: from this
-    entry on exactly `rows` count as acknowledged. SEAL: the topic was migrated with the cursor, and later entries are void. A SEAL
-    is itself void while a transaction holds a pending ack.
+    ACK acknowledges `rows` in the transaction `txn`, or without a transaction if `txn` is None. If `cumulative` is set, `rows` are
+    all rows up to a position. COMMIT and ABORT are markers, as in a topic's log. SEEK makes exactly `rows` count as acknowledged.
+    SEAL says that the topic was migrated with the cursor, so later entries are void. A SEAL is itself void while a transaction
+    holds a pending ack.
     """
 
     kind: AckKind
@@ -50,8 +50,8 @@ class SubscriptionRecord(JsonRecord):
     """A subscription of a persistent topic. `snapshot`: the state of its log at the last compaction or at its creation.
 
     `life`: counts the creations of the subscription. It is 1 at first, and rises when the subscription is created again after a
-    deletion. Each life has its own log. `deleted_ms`: the time of a deletion. The record then stays as a tombstone, because
-    versions would restart without it. `cleared`: the logs up to this life are empty. `moved`: the topic was migrated, with the
+    deletion. Each life has its own log. `deleted_ms`: the time of a deletion. The record then stays as a tombstone, because without
+    it `life` would start at 1 again. `cleared`: the logs up to this life are empty. `moved`: the topic was migrated, with the
     subscription if it existed. The subscription can then no longer be created or deleted.
     """
 

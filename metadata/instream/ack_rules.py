@@ -73,9 +73,9 @@ def migrated(topic: str, subscription: str) -> SubscriptionMigrated:
 
 
 def _raise_low_water(state: AckState, coordinator: int, least: int) -> None:
-    """Raise the low-water mark of a coordinator. All of its transactions up to `least` have ended at every participant that they
-    had registered. If one of them still has a pending ack here, it had not registered this subscription, and the pending ack is
-    dropped.
+    """Raise the low-water mark of a coordinator to `least`. All transactions of the coordinator up to `least` have ended in every
+    topic and subscription that they had registered. If such a transaction still has a pending ack here, it had not registered this
+    subscription, so the pending ack is dropped.
     """
     if least <= state.low_water.get(coordinator, -1):
         return
@@ -87,7 +87,7 @@ def _raise_low_water(state: AckState, coordinator: int, least: int) -> None:
 
 
 def compacted(state: AckState) -> AckSnapshot:
-    """Return the snapshot of a compaction, which keeps the whole state."""
+    """Return the snapshot that a compaction stores. It has the whole state."""
     return AckSnapshot(
         at=state.at,
         cursor=state.cursor,

@@ -42,7 +42,7 @@ class RedirectedAcks:
             self.redirect().coordinator.acks.advance(left)
 
     def seek(self, to: Mapping[Where, Rows]) -> None:
-        """Move cursors: exactly these rows count as acknowledged afterwards. Raises SubscriptionNotFound."""
+        """Make exactly the given rows of each subscription count as acknowledged. Raises SubscriptionNotFound."""
         for where, rows in to.items():
             try:
                 self.acks.seek({where: rows})
@@ -51,7 +51,7 @@ class RedirectedAcks:
                 self.redirect().coordinator.acks.seek({where: rows})
 
     def read(self, where: Iterable[Where]) -> dict[Where, Cursor]:
-        """Return the current cursors, or those at the migration of their topic. Raises SubscriptionNotFound."""
+        """Return the cursors. A migrated subscription has the cursor of its SEAL. Raises SubscriptionNotFound."""
         return self.acks.read(where)
 
     def _each(self, call: Callable[[Sequence[Ack]], None], wanted: Iterable[Ack]) -> list[Ack]:

@@ -32,14 +32,14 @@ class Fate(Enum):
     NEVER = auto()
     """The transaction had not committed and never can. No reader has seen or will see its rows."""
     LOST = auto()
-    """The transaction had not committed by then. It has committed since, or still may, so readers of the lost cluster may have seen
-    its rows.
+    """The transaction had not committed when the backup read the transaction log. It has committed since, or still may, so readers
+    of the lost cluster may have seen its rows.
     """
 
 
 @dataclass(frozen=True)
 class Decided:
-    """The transaction log up to the entry `state.at`."""
+    """The transactions by their state in the transaction log up to the entry `state.at`, the last one that the backup has read."""
 
     state: TxnLogState
 
@@ -90,8 +90,8 @@ class KeptLog:
     sealed_at: int | None
 
     def rest(self, following: int) -> SnapshotRest:
-        """Return the additional state for a snapshot at the end of the kept log. It declares every earlier transaction ended, so
-        none of its late entries counts.
+        """Return the additional state for a snapshot at the end of the kept log. By its low-water mark all transactions with a
+        number below `following` have ended, so their late entries do not count.
         """
         return SnapshotRest(low_water=all_ended(following), sealed_at=self.sealed_at)
 
@@ -111,8 +111,8 @@ def kept_log(
     `entries`: all entries above the trimmed ones, ascending, read after the transaction log. `state`: the topic's state after all
     entries. `end`: the end of the log.
 
-    Readers may have read beyond the last of the kept entries. Then an abort marker of a transaction that never existed (real ids
-    start at 1) is added there, so that the restored log reaches as far.
+    Readers may have read beyond the last kept entry. Then an abort marker is added at the number `whole`, so that the restored log
+    reaches as far. Its transaction has the sequence number 0, which no real transaction has.
     """
     kept: dict[int, LogEntry] = {}
     whole = end
@@ -141,7 +141,9 @@ def kept_layout(layout: PersistentLayout, found: KeptLog | None, following: int)
 
 
 def all_ended(following: int) -> dict[str, int]:
-    """Return the low-water mark of a restored log. It declares every transaction ended that the lost cluster can have begun."""
+    """Return the low-water mark of a restored log. `following`: the first number of every restored log. All transactions with a
+    lower number count as ended, so every transaction that the lost cluster may have begun counts as ended.
+    """
     return {str(COORDINATOR): following - 1}
 
 

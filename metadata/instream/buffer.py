@@ -1,4 +1,5 @@
-"""Reads of persistent topics: maxReadPosition and isTxnAborted by replay of the log (docs/in_stream.md, Reading).
+"""Reads of persistent topics. A replay of the topic's log gives maxReadPosition and the aborted transactions (docs/in_stream.md,
+Reading).
 
 The order of reading is: the list of the log, then the topic's record (property, snapshot, trimmed numbers), then the entries. The
 property tells whether the log has transactional entries. It is set before the first one is appended, so a reader that lists a
@@ -56,7 +57,8 @@ class _Known:
     """The cached replay of a topic. `tip`: the state at the end of the log. `base`: the state at maxReadPosition, which snapshots
     store.
 
-    `between`: the entries that are in `tip` but not in `base`. `numbers`: the log without trimmed entries, as last listed.
+    `between`: the entries that are in `tip` but not in `base`. `numbers`: the numbers of all entries that are not trimmed, as last
+    listed.
     """
 
     log: ManagedLog[LogEntry]
@@ -124,9 +126,9 @@ class InStreamBuffer:
         return first not in entries or view.now_ms() - entries[first].publish_ms > self.cluster.settings.deadline_allowance_ms
 
     def read_to(self, name: PersistentName, end: int, *, attempts: int = 5) -> TopicReading:
-        """Read a topic with a cut at or above a GIVEN end, which a replay or an option names. Raises OffsetOutOfRange if the cut
-        stays below `end`, because fewer rows must not be returned. The cause is an entry up to `end` that stays undecided (A31),
-        or that a restore lost.
+        """Read a topic at least up to `end`, which a replayed micro-batch or an option names. Raises OffsetOutOfRange if the cut
+        stays below `end`, because rows would be missing. Then an entry up to `end` is undecided (A31), was lost by a restore, or
+        does not exist yet.
         """
         for _ in range(attempts):
             reading = self.read(name)
@@ -182,8 +184,8 @@ class InStreamBuffer:
         return Opened(topic, end, cut, known.shown, tuple(numbers), replayed)
 
     def _replay(self, view: View, known: _Known, topic: PersistentTopic, end: int) -> int:
-        """Fold the new entries into the cached state. If the snapshot is further than the cached state, replace the state by it
-        first. Return the number of folded entries.
+        """Fold the new entries into the cached state. If the topic's snapshot is newer than the cached state, it replaces that
+        state first. Return the number of folded entries.
         """
         layout = topic.layout
         found = layout.snapshot
@@ -191,8 +193,8 @@ class InStreamBuffer:
             known.base, known.tip = kept
             known.between, known.shown = deque(), None
         elif known.tip.at < layout.trimmed_log:
-            # The log was trimmed before the topic's first transaction, because later trims do not pass a snapshot. So the
-            # trimmed entries had no transactions.
+            # No snapshot covers the trimmed entries. A trim after the topic's first transaction never goes beyond a snapshot. So
+            # the log was trimmed before, and the trimmed entries had no transactions.
             known.base, known.tip = TopicState(at=layout.trimmed_log), TopicState(at=layout.trimmed_log)
             known.between, known.shown = deque(), None
         todo = known.numbers[bisect_right(known.numbers, known.tip.at) :]
@@ -254,9 +256,9 @@ class InStreamBuffer:
     # --- snapshots --------------------------------------------------------------------------------------------------
 
     def snapshot(self, name: PersistentName, *, entries: int = 1, after_ms: int = 0) -> bool:
-        """Take a snapshot of the topic's transaction buffer if maxReadPosition has advanced by at least `entries` entries, or at
-        all and the last snapshot is older than `after_ms`. Return whether a snapshot was taken. After a lost CAS another process
-        has taken one.
+        """Take a snapshot of the topic's transaction buffer if maxReadPosition has advanced by at least `entries` entries since the
+        last snapshot. If the last snapshot is at least `after_ms` old, one entry is enough. Return whether a snapshot was taken. It
+        was not if the CAS of the topic's record is lost.
 
         Raises TopicNotFound, StorageError.
         """
@@ -294,15 +296,15 @@ class InStreamBuffer:
 
     @staticmethod
     def _decided(known: _Known) -> tuple[TopicState, dict[str, int]]:
-        """Return the content of a snapshot: copies of the state at maxReadPosition, and of the list of all transactions aborted by
-        markers.
+        """Return copies of the parts of a snapshot: the state at maxReadPosition, and the aborted transactions with their marker's
+        number.
         """
         with known.lock:
             return known.base.copy(), dict(known.tip.aborted)
 
     def confirm(self, name: PersistentName) -> None:
-        """Set the system property of a topic whose record of an older version lacks it, by a check whether the log has
-        transactional messages.
+        """Set the system property of a topic whose record, written by an older version, lacks it. The log shows whether the topic
+        has transactional messages.
 
         A value that is not a boolean is left unchanged, and such a topic is always replayed. A boolean that a user had set counts
         as the system's.
@@ -316,7 +318,7 @@ class InStreamBuffer:
             found, _ = log.entries(view, opened.numbers)
             used = any(entry.kind is EntryKind.DATA and entry.txn is not None for entry in found.values())
             after = with_system_property(opened.topic.layout, "true" if used else "false")
-            # the first transactional append sets the property before it appends; this CAS must fail then
+            # a writer may have set the property meanwhile, before its first transactional append: then this CAS fails, as it must
             with suppress(BadVersion, UnknownOutcome):
                 self.cluster.store.put(opened.topic.record.key, after.to_bytes(), expect=opened.topic.record)
                 if used:
@@ -327,7 +329,7 @@ class InStreamBuffer:
     def named_files(self, view: View) -> Iterator[str]:
         """Yield the paths that persistent topics name, in all entries of their logs, visible or not, and in their snapshots. The
         caller has listed the files before. An entry that leaves the log during the call was trimmed longer ago than the grace
-        period.
+        period, so its files may go.
         """
         for topic in every(view):
             if topic.layout.snapshot is not None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class InStream:
-    """The client, `metadata.client.client.Client.instream`. Its parts share one cache of the logs."""
+    """The client of a cluster's persistent topics (`metadata.client.client.Client.instream`). Its parts share a cache of logs."""
 
     cluster: Cluster
     buffer: InStreamBuffer

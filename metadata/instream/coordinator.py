@@ -40,8 +40,8 @@ log = logging.getLogger("txnsegment.instream")
 
 
 SNAPSHOT_ENTRIES, SNAPSHOT_MS = 1_000, 5_000
-"""A committer takes a snapshot of a topic after this many entries, or after this time (ms) if there are new ones (Pulsar's
-defaults).
+"""A committer takes a snapshot of a topic if SNAPSHOT_ENTRIES entries are new since the last snapshot, or if one entry is new and
+SNAPSHOT_MS milliseconds have passed (Pulsar's defaults).
 """
 COMPACT_ENTRIES = 1_000
 """A committer compacts the transaction log after this many entries since the last compaction."""
@@ -49,16 +49,14 @@ COMPACT_ENTRIES = 1_000
 
 @dataclass(frozen=True)
 class InStreamCommitted(Committed):
-    """The result of a commit, as `Committed`. `positions`: the ledger ids written to each topic, ascending, by the topic's full
-    name.
-    """
+    """The result of a commit. `positions`: the ledger ids that were written to each topic, ascending, by the topic's full name."""
 
     positions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass
 class InStreamCoordinator(TransactionSteps):
-    """Commits write sets over persistent topics. One for each process and cluster; safe for several threads.
+    """Commits write sets over persistent topics. Each process has one coordinator for each cluster. Safe for several threads.
 
     `aftermath` receives the work that no caller waits for, such as `share`.
     """
@@ -130,8 +128,8 @@ class InStreamCoordinator(TransactionSteps):
             self.acks.claim(txn, acks)
             self._check_seals(least, list(parts))
             if not parts:
-                # A transaction without data does not meet the SEAL, so the check is repeated. A migration ends transactions that
-                # began before it.
+                # A transaction without data does not meet the SEAL of a topic's log. So check again, now that the transaction has
+                # begun: a migration that is not seen here finds the transaction and ends it.
                 self._refuse_migrated(work)
         except BaseException as error:
             self._abort_after(error, least)
@@ -192,8 +190,8 @@ class InStreamCoordinator(TransactionSteps):
             self.log.compact()
 
     def _opening(self, work: WriteSet, app: str) -> Opening:
-        """Return how to open the version. OPEN transactions of the application that this attempt fences are aborted, and its
-        decided transactions are finished.
+        """Return how the attempt opens its version. First finish the decided transactions of the application, and abort its OPEN
+        transactions that this attempt fences.
 
         Raises VersionConflict, Fenced, OutcomeUnknown.
         """
@@ -227,8 +225,8 @@ class InStreamCoordinator(TransactionSteps):
                 log.info("%s", error)
 
     def _refuse_migrated(self, work: WriteSet) -> None:
-        """Raise TopicSealed if a topic of the write set or the application's topic was migrated. Only the successor topic shows
-        then which versions the application has committed.
+        """Raise TopicSealed if a topic of the write set or the application's topic was migrated. Then only the successor topic
+        shows which versions the application has committed.
         """
         for name in dict.fromkeys([*work.parts, work.app_topic]):
             if is_persistent(name) and self.redirect.migrator.successor(persistent_name(name)) is not None:

@@ -1,7 +1,8 @@
 """The two-phase end of a transaction. First COMMITTING or ABORTING is logged, which decides. Then every participant gets its
 marker. Last the final state is logged.
 
-Any process may append markers and the final state, several at once: a second marker is void, and so is a second final state.
+Any number of processes may append markers and the final state at once, because a second marker is void, and so is a second final
+state.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ class Ending:
     def finish(self, least: int, seen: Txn | None = None, *, again: bool = False) -> None:
         """Append the marker of a COMMITTING or ABORTING transaction to every participant, and log the final state. Idempotent.
 
-        `seen`: the transaction, if the caller has read it since its decision. `again`: for repeated calls. Only participants that
-        lack the marker and accept one get a marker; otherwise each retry of a stalled transaction would add markers (8.14).
+        `seen`: the transaction, if the caller has read it since its decision. `again`: another call may have appended markers
+        before. Then only participants that lack the marker and accept one get a marker, because otherwise each retry of a stalled
+        transaction would add markers (8.14).
 
         Raises StoreError. Raises TransactionUnfinished, which names the topics without a marker, if a SEAL stalls the transaction.
         """
@@ -154,7 +156,7 @@ class Ending:
         ongoing = self.buffer.state(name).ongoing
         done = self.resolve(ongoing)
         mine = {least: self.log.txn(least) for least in self._mine(ongoing)}
-        given = self.log.replay.at  # a higher id may still be allocated, but no writer of this cluster uses it yet
+        given = self.log.replay.at  # an id above this number is not allocated yet; an abort marker would hit its later transaction
         strays = [least for least, txn in mine.items() if least <= given and (txn is None or txn.state in FINAL)]
         if not strays:
             return done
@@ -180,8 +182,8 @@ class Ending:
 
     def open_transactions(self) -> OpenTransactions:
         """Return the transactions that may still append rows to any topic. Expired transactions are aborted first. No writer
-        appends for a decided transaction. So a log that is read after this call has all rows of every other
-        transaction that began before the call.
+        appends rows for a decided transaction. So a log that is read after this call has all rows of every other transaction that
+        began before the call.
         """
         now_ms = time_ms(self.cluster.store)  # read before the log: a transaction that the log lacks begins after this time
         self.timeouts()

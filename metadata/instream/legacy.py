@@ -23,8 +23,8 @@ from metadata.rules.transitions import Weight
 
 @dataclass(frozen=True, kw_only=True)
 class LegacySegment(MigratedSegment):
-    """A migrated topic as a segment. `reading`: a reading of the persistent topic, fully decided. `seal`: the number of its SEAL.
-    `shift`: the offset added to a ledger id (`metadata.rules.migrated.shift`).
+    """A migrated topic as a segment. `reading`: a reading of the persistent topic, in which everything is decided. `seal`: the
+    number of its SEAL. `shift`: the offset added to a ledger id (`metadata.rules.migrated.shift`).
     """
 
     buffer: InStreamBuffer

@@ -36,7 +36,7 @@ class ManagedLog(Generic[E]):
 
     def entries(self, view: View, numbers: Sequence[int], then: Sequence[Key] = ()) -> tuple[dict[int, E], list[Record | None]]:
         """Return the entries of these numbers, without those that have left the log since it was listed. Return also the records of
-        `then`, which are read after the entries in the same flight.
+        `then`, which the same request to the store reads after the entries.
         """
         with self._lock:
             known = {n: self._known[n] for n in numbers if n in self._known}
@@ -120,7 +120,7 @@ def append_to_all(store: MetadataStore, appends: Iterable[tuple[ManagedLog[E], E
         tops = [log.top for log, _, _ in some]
         try:
             records = store.write(*(Append(log.prefix, body) for log, _, body in some))
-        except UnknownOutcome:  # some may be appended, also by a store without groups: append one by one
+        except UnknownOutcome:  # some entries may be appended: look for each, and append the missing ones one by one
             found += [_append_missing(store, log, entry, top) for (log, entry, _), top in zip(some, tops, strict=True)]
             continue
         for (log, entry, _), record in zip(some, records, strict=True):

@@ -7,8 +7,8 @@
     create     create the layout record of the successor topic: this CAS decides
     complete   append the seal to the cluster's log and add the child segments, as for any split
 
-Every process that meets the SEAL does the later steps, several at once: each step is an append that counts once, a CAS, or a put
-with ABSENT.
+Every process that meets the SEAL does the later steps. Several processes may do them at once, because each step is an append that
+counts once, a CAS, or a put with ABSENT.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Migrator:
         return self._further(name)[0]
 
     def _further(self, name: PersistentName) -> tuple[TopicName | None, Topic | None]:
-        """Return the successor's name (None: not migrated) and the successor topic (None: deleted)."""
+        """Return the name of the successor, None if the topic was not migrated, and the successor, None if it was deleted."""
         layout = self.coordinator.topics.get(name).layout
         to = self._successor(name, layout)
         if to is None:

@@ -96,7 +96,7 @@ def carried(there: Application | None, written: Written) -> Application | None:
 def carry(
     apps: Mapping[str, Written], there: Mapping[str, Application | None], name: PersistentName, to: TopicName
 ) -> dict[str, Application]:
-    """Return the application records to write, by name. `there`: the existing ones, by the names that `application_of` returns."""
+    """Return the application records to write, by name. `there`: the existing records, by their names (`application_of`)."""
     found = {}
     for app, written in sorted(apps.items()):
         key = application_of(app, name, to)

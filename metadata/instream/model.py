@@ -40,7 +40,9 @@ class InStreamModel:
         return instream(self.cluster).sweeper
 
     def segment(self, topic: Topic, info: SegmentInfo, name: str, sealed_at: int | None) -> MigratedSegment:
-        """Return the segment of a migrated topic. It is fully decided since its SEAL; only retention may still remove rows."""
+        """Return the segment of a migrated topic that was the persistent topic. All of its rows are decided, because the SEAL
+        counts only if no transaction is open. Only retention may still remove rows.
+        """
         from metadata.instream.legacy import LegacySegment
 
         migration = topic.layout.migration

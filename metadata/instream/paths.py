@@ -29,13 +29,15 @@ def log(name: PersistentName) -> Prefix:
 
 @lru_cache(maxsize=4096)
 def subscription(topic: str, name: str) -> Key:
-    """Return the key of a subscription's record, beside its pending-ack log."""
+    """Return the key of a subscription's record. It has the same partition key as the subscription's pending-ack log."""
     key = ack_key(topic, name)
     return Key(f"/persistent/subscriptions/{key}", key)
 
 
 def subscriptions(topic: str) -> KeyRange:
-    """Return the range of one topic's subscriptions: the `:` ends the topic's name."""
+    """Return the range of one topic's subscription records. The `:` ends the topic's name, so topics with a longer name are
+    excluded.
+    """
     return KeyRange(f"/persistent/subscriptions/{encode(topic)}:", f"/persistent/subscriptions/{encode(topic)}:~", "")
 
 
@@ -47,6 +49,6 @@ def subscription_of(path: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=4096)
 def ack_log(topic: str, subscription: str, life: int) -> Prefix:
-    """Return the prefix of the pending-ack log of a (topic, subscription). Each `life` of the subscription has another log."""
+    """Return the prefix of the pending-ack log of a (topic, subscription). Each `life` of the subscription has its own log."""
     key = ack_key(topic, subscription)
     return Prefix(f"/persistent/acks/{key}/{life}/log", key)

@@ -88,7 +88,7 @@ class InStreamAcks:
         try:
             until(lambda: decide(self.cluster.store, body))
         except SubscriptionExists:
-            self._find_migration((topic, subscription))  # its creator may have crashed before this step
+            self._find_migration((topic, subscription))  # the process that created it may have died before this step
             raise
         self._find_migration((topic, subscription))
 
@@ -154,14 +154,16 @@ class InStreamAcks:
                 self._append([ack], None)
             except AckConflict:
                 if self._left(ack):
-                    raise  # not a concurrent `advance` to the same row
+                    raise  # a real conflict: no concurrent `advance` has acknowledged these rows
 
     def _left(self, ack: Ack) -> Rows:
         where = ack.segment, ack.subscription
         return minus(ack.rows, acks.done(self.read([where])[where]))
 
     def seek(self, to: Mapping[Where, Rows]) -> None:
-        """Move cursors: exactly these rows count as acknowledged afterwards. Raises SubscriptionNotFound, SubscriptionMigrated."""
+        """Make exactly the given rows of each subscription count as acknowledged. Raises SubscriptionNotFound,
+        SubscriptionMigrated.
+        """
         self._check_open(to)
         for where, rows in to.items():
             entry = AckEntry(kind=AckKind.SEEK, id=self.cluster.unique(), publish_ms=self._now(), rows=rows)
@@ -202,7 +204,7 @@ class InStreamAcks:
         return {place: self._in_life(place, lambda log: log.now().cursor) for place in dict.fromkeys(where)}
 
     def has_ended(self, where: Where, txn_id: str) -> bool:
-        """Return whether the subscription's log has a marker of the transaction, or needs none."""
+        """Return whether the transaction has ended in the subscription's log, or the subscription does not exist."""
         try:
             return self._in_life(where, lambda log: has_ended(log.now(), txn_id))
         except SubscriptionNotFound:
@@ -254,7 +256,7 @@ class InStreamAcks:
 
     def _clean_behind(self, where: Where, life: int) -> None:
         """Delete the entries that this process appended to the log of a past life, if no later sweep deletes them. A sweep does not
-        if it has already cleared that life, or if the record is gone.
+        delete them if it has already cleared that life, or if the record is gone.
         """
         record = look(self.cluster.store, paths.subscription(*where))
         if record is None or life <= SubscriptionRecord.of(record).cleared:
@@ -294,7 +296,7 @@ class InStreamAcks:
         """Empty the logs of past lives. Return the number of deleted entries. Idempotent."""
         over = found.life - 1 if found.deleted_ms is None else found.life
         gone = self.empty(where, range(found.cleared + 1, over + 1))
-        if over > found.cleared and not gone:  # else the next sweep looks again, because a process may still append
+        if over > found.cleared and not gone:  # otherwise the next sweep checks these logs again: a process may still append
             self.cluster.store.put(record.key, found.model_copy(update={"cleared": over}).to_bytes(), expect=record)
         return gone
 

@@ -17,7 +17,7 @@ from metadata.rules.timestamps import Above
 from metadata.rules.transitions import Weight
 
 GROUP = 1_000
-"""Maximum number of entries read in one flight."""
+"""Maximum number of entries that one request to the store reads."""
 
 
 class Entries(Protocol):
@@ -35,8 +35,8 @@ class Entries(Protocol):
 class TopicReading:
     """One consistent read of a persistent topic. It never changes, except that rows may be trimmed.
 
-    `cut`: everything at or below this number is decided; nothing above it is returned. `end`: the last entry of the log. Both are
-    ledger ids: each log entry is a ledger of the topic.
+    `cut`: rows above this number are not returned. Everything at or below it is decided, unless the reading is `uncommitted`.
+    `end`: the number of the last entry of the log. Both numbers are ledger ids, because each log entry is a ledger of the topic.
     """
 
     topic: PersistentTopic
@@ -89,7 +89,7 @@ class TopicReading:
             yield self._buffer.ledger(self.topic.name, number, entry)
 
     def weights(self, after: int = 0, through: int | None = None) -> Iterator[Weight]:
-        """Yield rows and bytes of each visible ledger, ascending."""
+        """Yield the number, the rows and the bytes of each visible ledger, ascending."""
         for number, entry in self._entries(after, through):
             assert entry.write is not None
             yield Weight(number, entry.write.rows, entry.write.bytes)
@@ -112,7 +112,9 @@ class TopicReading:
                     yield Above(number, entry.publish_ms, entry.txn not in self._state.ongoing)
 
     def last_change(self, start: int) -> int:
-        """Return the highest number in (start, cut] with a visible row, the SEAL or the last trimmed entry, else `start`."""
+        """Return the highest number with start < number <= cut that has a visible row, the SEAL or the last trimmed entry; `start`
+        if no number does.
+        """
         found = [start, self.trimmed_to, *(n for n in (self.sealed_at,) if n is not None)]
         last = self.newest(start)
         return max(n for n in (*found, start if last is None else last[0]) if n <= max(start, self.cut))

@@ -44,7 +44,7 @@ class Redirect:
         """Return the write set for the successor topics; None if none of its topics was migrated. Unfinished migrations are
         completed first.
 
-        Raises OptionError if only some of the topics were migrated: one transaction never spans both kinds.
+        Raises OptionError if only some of the topics were migrated, because one transaction never spans both models.
         """
         named = dict.fromkeys([*work.parts, *(ack.segment for ack in work.acks), work.app_topic])
         found = {name: self._topic(name) for name in named if is_persistent(name)}

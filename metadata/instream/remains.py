@@ -38,7 +38,7 @@ LOOKED_AT = 8
 
 @dataclass(frozen=True)
 class Remains:
-    """Deletes the remaining records of a cluster's persistent topics. Any process may do it, several at once."""
+    """Deletes the remaining records of a cluster's persistent topics. Any number of processes may do it at once."""
 
     cluster: Cluster
     buffer: InStreamBuffer
@@ -86,10 +86,10 @@ class Remains:
             return False
         reading = self.buffer.read(topic.name)
         assert reading.sealed_at is not None
-        self.trimmer.trim_to(reading, reading.sealed_at - 1)  # as retention does: readers that planned before have the grace period
+        self.trimmer.trim_to(reading, reading.sealed_at - 1)  # like retention, which leaves the entries for the grace period
         layout = self.topics.get(topic.name).layout
         if layout.trimmed_log >= reading.sealed_at - 1 and not layout.leaving:
-            self.topics.change(topic.name, _stripped)  # first, because a snapshot needs the entries of the log
+            self.topics.change(topic.name, _stripped)  # first: a snapshot beyond the end of the log is an error
             self._empty(topic.name, reading.sealed_at)
             self._forget(topic.name)
             self._mark(topic.name)

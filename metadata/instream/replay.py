@@ -1,4 +1,4 @@
-"""A log whose state is found by replay from its last compaction: the transaction log and pending-ack logs.
+"""The replay of a log from its last compaction, for the transaction log and the pending-ack logs.
 
 The order of reading is: the log's list, then the record, then the entries. The record covers the entries that had left the log
 before the list, because a compaction writes the record before it deletes entries.
@@ -57,11 +57,11 @@ class Replay(Generic[E, S, O]):
     ) -> None:
         self._store, self.log, self._key = cluster.store, log, key
         self.state, self._fold, self._restored = initial, fold, restored
-        self._initial = True  # a record may hold the state before the first entry
-        # the effect of the first append of each id that a thread of this process waits for
+        self._initial = True  # nothing was folded yet: the state of the record counts even if its `at` is 0 (a new subscription)
+        # for each entry id that a thread of this process waits for: the first entry with this id, and its effect
         self._awaited: dict[str, Done[O] | None] = {}
         self.lock = cluster.lock()
-        """Callers hold it while they use a state for longer than one step, because every read changes the state."""
+        """Callers hold this lock while they use the state in more than one step, because every read changes the state."""
 
     def read(self, view: View) -> S:
         """Return the state after everything appended before the view."""
@@ -129,7 +129,7 @@ class Replay(Generic[E, S, O]):
                 state = self.read(view)
                 record = view.get(self._key)
                 covered = 0 if record is None else kept_at(record)
-                # An older state must not replace one that covers more: its entries are deleted.
+                # An older state must not replace one that covers more entries, because those entries are deleted.
                 value = write(record, state, view) if covered <= state.at else None
                 if record is not None and value == record.value:
                     value = None

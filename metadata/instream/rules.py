@@ -17,7 +17,7 @@ from metadata.records.persistent_records import EntryKind, LogEntry
 
 
 class TxnId(NamedTuple):
-    """The 128 bits of a transaction id: its coordinator, and the sequence number allocated by it."""
+    """A transaction id of 128 bits. `most`: the number of the coordinator. `least`: the sequence number that it allocated."""
 
     most: int
     least: int
@@ -28,7 +28,7 @@ class TxnId(NamedTuple):
 
 @lru_cache(maxsize=10_000)
 def txn_id(text: str) -> TxnId:
-    """Parse `<most>_<least>` in decimal. Raises CorruptRecord."""
+    """Return the transaction id of the text `<most>_<least>`, two decimal numbers. Raises CorruptRecord."""
     most, _, least = text.partition("_")
     if not (most.isascii() and most.isdigit() and least.isascii() and least.isdigit()):
         raise CorruptRecord(f"{text!r} is not a transaction id (<coordinator>_<sequence>).")
@@ -44,13 +44,13 @@ class Counts(Enum):
 
 @dataclass
 class TopicState:
-    """The state of a topic after the entries up to `at`: the two indexes of Pulsar's buffer, and the data that makes late entries
-    void.
+    """The state of a topic after the entries up to the number `at`. `ongoing` and `aborted` are the two indexes of Pulsar's
+    transaction buffer. The other fields tell which entries are void.
 
-        ongoing    open transactions with entries here: the number of their first entry, and the ids of all
-        aborted    transactions whose data is filtered: the number of their abort marker, which is above all their counting data
-        ended      transactions ended by a marker here, above the low-water mark of their coordinator: the marker's number
-        low_water  for each coordinator: every transaction up to this one has ended everywhere
+        ongoing    the open transactions with entries in this log: the number of the first entry, and the ids of all entries
+        aborted    the transactions whose data is filtered: the number of the marker that aborted them; no data above it counts
+        ended      the transactions above the low-water mark that a marker in this log has ended: the number of the marker
+        low_water  the low-water mark of each coordinator: its transactions up to this sequence number have ended in all logs
         void       numbers of DATA entries that never count, even if their transaction has committed or expired
         sealed_at  the number of the SEAL that counts; everything above it is void
     """
@@ -89,7 +89,8 @@ def fold(state: TopicState, number: int, entry: LogEntry) -> Counts:
             if not counts:
                 state.void.add(number)
         case EntryKind.SEAL:
-            # A migration must not split a transaction, so it tries again. Other seals do not wait, and stall open transactions.
+            # A migration must not split a transaction, so its SEAL is void while a transaction is open, and the migration tries
+            # again. Other seals always count; a transaction that is open then can never end in this topic.
             counts = entry.why != "migrate" or not state.ongoing
             if counts:
                 state.sealed_at = number
@@ -99,21 +100,21 @@ def fold(state: TopicState, number: int, entry: LogEntry) -> Counts:
 
 
 class Ends(Protocol):
-    """A participant log's information about ended transactions."""
+    """The fields of a log's state that tell which transactions have ended."""
 
     ended: dict[str, int]
     low_water: dict[int, int]
 
 
 def has_ended(state: Ends, txn: str) -> bool:
-    """Return whether later entries of this transaction are void here."""
+    """Return whether the transaction has ended in this log. Its later entries are void."""
     ident = txn_id(txn)
     return txn in state.ended or ident.least <= state.low_water.get(ident.most, -1)
 
 
 def _data(state: TopicState, number: int, txn: str, entry_id: str) -> bool:
     if has_ended(state, txn):
-        return False  # a late append: a marker precedes it, here or (below the low-water mark) at all registered participants
+        return False  # a late append: the transaction has a marker in this log, or lies at or below the low-water mark
     first, ids = state.ongoing.get(txn, (number, frozenset()))
     if entry_id in ids:
         return False  # a repeated append of an entry that is in the log
@@ -139,8 +140,9 @@ def _end(state: TopicState, number: int, txn: str, *, committed: bool) -> None:
 
 
 def _raise_low_water(state: TopicState, number: int, coordinator: int, least: int) -> None:
-    """Raise the low-water mark of a coordinator. All of its transactions up to `least` have ended at every participant that they
-    had registered. If one of them is open here, it had not registered this topic, and its data is aborted (PIP-163).
+    """Raise the low-water mark of a coordinator to `least`. All transactions of the coordinator up to `least` have ended in every
+    topic and subscription that they had registered. If such a transaction is still open in this topic, it had not registered the
+    topic, so its data here is aborted (PIP-163).
     """
     if least <= state.low_water.get(coordinator, -1):
         return

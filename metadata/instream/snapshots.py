@@ -24,7 +24,7 @@ from metadata.records.names import PersistentName
 from metadata.records.persistent_records import SnapshotPointer, SnapshotRest, Started
 
 INLINE_BYTES = 32 * 1024
-"""An Avro record larger than this (bytes) is stored in a file."""
+"""The Avro record and the additional state are each stored in a file if they are larger than this (bytes)."""
 
 SCHEMA = {
     "type": "record",
@@ -130,8 +130,8 @@ def pointer(
 
 
 def load(storage: LedgerStorage, name: PersistentName, found: SnapshotPointer) -> tuple[TopicState, TopicState]:
-    """Load a snapshot as (base, tip). `base`: the state at its maxReadPosition. `tip`: the same with all aborted transactions of
-    the snapshot.
+    """Load a snapshot as (base, tip). `base`: the state at its maxReadPosition. `tip`: the same state, but with all aborted
+    transactions of the snapshot, also those whose marker lies above maxReadPosition.
 
     Raises CorruptSnapshot (damaged, or a file is missing), StorageError.
     """

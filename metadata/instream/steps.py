@@ -44,7 +44,7 @@ from metadata.write.write_set import segment_write
 
 @dataclass
 class TransactionSteps:
-    """The steps of transactions. One for each process and cluster; safe for several threads."""
+    """The steps of transactions. Each process has one object for each cluster. Safe for several threads."""
 
     cluster: Cluster
     buffer: InStreamBuffer
@@ -234,7 +234,7 @@ class TransactionSteps:
         return any(ledger.txn == txn for ledger in reading.ledgers(seal))
 
     def _decide(self, least: int, state: TxnState) -> Txn | None:
-        """Log the decision. Return the transaction right after it; None if the transaction has expired since."""
+        """Log the decision. Return the transaction right after that entry; None if a compaction has dropped it since."""
         entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=least, state=state, at_ms=self._now())
         try:
             done = self.log.append(entry)

@@ -1,5 +1,5 @@
-"""Subscriptions of persistent topics: the calls of `metadata.topics.subscriptions`, with numbers of the topic's own log. Each
-subscription has one cursor, in its pending-ack log.
+"""Subscriptions of persistent topics. The calls are those of `metadata.topics.subscriptions`, but numbers are those of the topic's
+own log. Each subscription has one cursor, in its pending-ack log.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class InStreamSubscriptions:
     """The subscriptions of successor topics."""
 
     def create(self, topic: TopicName, name: str, *, at: int) -> None:
-        """Create a subscription that has acknowledged everything at or below the number `at` (0: only trimmed rows).
+        """Create a subscription that has acknowledged everything at or below the number `at`. Trimmed rows always count as
+        acknowledged.
 
         If the topic is migrated meanwhile, the subscription is created on its successor. Raises TopicNotFound, SubscriptionExists.
         """
@@ -47,8 +48,7 @@ class InStreamSubscriptions:
             self.further.delete(self.migrator().cursor_successor((str(topic), name)).name, name)
 
     def seek(self, topic: TopicName, name: str, *, to: int) -> None:
-        """Move a subscription: exactly the rows at or below the number `to` count as acknowledged. Pending acks of OPEN
-        transactions stay.
+        """Make exactly the rows at or below the number `to` count as acknowledged. Pending acks of OPEN transactions stay.
 
         Raises TopicNotFound, SubscriptionNotFound.
         """

@@ -1,7 +1,7 @@
 """The sweep of the marker-based model: abort expired transactions, finish decided ones, take snapshots, compact, trim
 (docs/in_stream.md, Sweeping).
 
-Any process may sweep, several at once: if an append or CAS is lost, another process has done the step.
+Any number of processes may sweep at once. If a process loses an append or a CAS, another process has done the step.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ class TopicLog(LogReader):
         return as_reading(self.instream.buffer.read_to(self.topic, end))
 
     def open_transactions(self) -> OpenTransactions:
-        """Return the transactions that may still append to persistent topics. An append without a transaction is not announced. It
-        is in the log within the deadline allowance.
+        """Return the transactions that may still append to persistent topics. Appends without a transaction are not among them. A
+        reader assumes that such an append is in the log within the deadline allowance.
         """
         return self.instream.coordinator.ending.open_transactions()
 
@@ -64,7 +64,7 @@ class TopicLog(LogReader):
         return reading.successor is not None or view.get(topic.record.key) == topic.record
 
     def watched(self, reading: Reading) -> Mapping[str, Prefix]:
-        """The appends to the log: rows, and the markers that decide their transactions."""
+        """Return the prefix of the topic's log. Rows, and the markers that decide their transactions, are appended to it."""
         return {self.name: paths.log(self.topic)}
 
     def had_more(self, after: int) -> bool:
@@ -113,11 +113,12 @@ class TopicLogs:
         return list(self.selection.persistent)
 
     def now(self) -> tuple[Reading, ...]:
-        """Read each topic that still has rows in its own log, up to its cut of now. Raises TopicNotFound."""
+        """Read each topic that still has rows in its own log, up to its current cut. Raises TopicNotFound."""
         return self.read(now)
 
     def read(self, how: How, beside: Reading | None = None) -> tuple[Reading, ...]:
-        """Read by `how` each topic that still has rows in its own log. Raises TopicNotFound, and the errors of `how`.
+        """Call `how` for each topic that still has rows in its own log, and return the readings. Raises TopicNotFound, and the
+        errors of `how`.
 
         `beside`: the earlier reading of the cluster's log in the same read. Migrated topics whose segments it left out are read
         here, even if their successors are deleted by now.
@@ -127,7 +128,7 @@ class TopicLogs:
         return self._holding(found, () if beside is None else beside.topics)
 
     def to(self, starts: Mapping[str, int], ends: Mapping[str, int], *, fail: bool) -> tuple[Reading, ...]:
-        """Return readings of the logs whose GIVEN end lies after their start. The same range always has the same rows. Raises
+        """Return readings of those logs whose given end lies after their start. The same range always has the same rows. Raises
         OffsetOutOfRange if some of these rows cannot be read. A deleted topic raises DataLoss if `fail` (failOnDataLoss) is set,
         and is left out otherwise.
         """
@@ -159,7 +160,7 @@ class TopicLogs:
         was created again), or if retention has trimmed all of its rows in the successor.
 
         `beside`: topics whose layouts the same read already has. They are not read again, so that one read does not see two layouts
-        of a successor. One round trip for other successors.
+        of a successor. The layouts of all other successors are read in one round trip.
         """
         to = {one.log: topic_name(one.successor) for one in found if one.successor is not None}
         if not to:

@@ -168,7 +168,8 @@ class PersistentTopics:
         """Set the system property of each topic, BEFORE its first transactional message is appended. A reader lists the log before
         it reads the property, so it never takes such a message for a plain one.
 
-        Return the topics after that; one round trip if all properties were set. Raises TopicNotFound.
+        Return the topics with the property set. The call takes one round trip if all properties were set before. Raises
+        TopicNotFound.
         """
         wanted = list(names)
         records = decide(self._cluster.store, lambda view: view.get_many([paths.topic(n) for n in wanted])) if wanted else []

@@ -1,4 +1,4 @@
-"""The coordinator's log: its state by replay, and the effects of appended entries."""
+"""The transaction log of a cluster. A replay gives its state, and the effect of each appended entry."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from metadata.records.names import SYSTEM, PersistentName
 from metadata.store.contract import Record, View
 
 TRANSACTION_LOG = PersistentName(*SYSTEM, "__transaction_log_0")
-"""The persistent topic of the coordinator's log, with the name of Pulsar's first one."""
+"""The name of the transaction log, which is a persistent topic. Pulsar's first transaction log has the same name."""
 
 INLINE_BYTES = 256 * 1024
 """The state of a compaction larger than this (bytes) is stored in a file."""
 
 
 class Appended(NamedTuple):
-    """An appended entry: its number, its effect, and its transaction right after it (None: expired)."""
+    """An appended entry, with its number and its effect. `txn`: the transaction right after the entry; None if the log does not
+    have it.
+    """
 
     number: int
     effect: Effect
@@ -56,7 +58,9 @@ class TransactionLog:
         return self.replay.at - self._kept
 
     def txns(self) -> list[Txn]:
-        """Return all transactions in their current state, by sequence number; final ones until a compaction drops them."""
+        """Return all transactions in their current state, by sequence number. Final transactions are included until a compaction
+        drops them.
+        """
         self.replay.now()
         with self.replay.lock:
             return list(self.replay.state.txns.values())
@@ -74,7 +78,7 @@ class TransactionLog:
         return self.replay.state.txns.get(least)
 
     def began_ms(self, least: int) -> int:
-        """Return the begin of a transaction in ms, as of the last read of the log; 0 if it is unknown."""
+        """Return the time (ms) at which a transaction began, as of the last read of the log; 0 if the transaction is unknown."""
         txn = self.replay.state.txns.get(least)
         return 0 if txn is None else txn.created_ms
 
@@ -89,9 +93,7 @@ class TransactionLog:
             return dict(state.apps)
 
     def knows(self, app: str) -> bool:
-        """Return whether a transaction of an application has not expired, as of the last read of the log. Scans all
-        transactions.
-        """
+        """Return whether the log, as last read, still has a transaction of the application. Scans all transactions."""
         with self.replay.lock:
             return any(txn.app == app for txn in self.replay.state.txns.values())
 
@@ -115,8 +117,8 @@ class TransactionLog:
         return Appended(number, Effect.SAME if same else Effect.VOID, txn)
 
     def compact(self) -> int:
-        """Drop transactions that are final for longer than the retention, and delete the covered log entries. Return their
-        number.
+        """Drop transactions that became final longer ago than the retention, and delete the log entries that the stored state
+        covers. Return the number of deleted entries.
         """
 
         def write(record: Record | None, state: TxnLogState, view: View) -> bytes:

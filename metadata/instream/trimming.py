@@ -41,7 +41,7 @@ class TrimmedTo(NamedTuple):
 
 @dataclass(frozen=True)
 class InStreamTrimmer:
-    """Trims a cluster's persistent topics. Any process may do it, several at once."""
+    """Trims a cluster's persistent topics. Any number of processes may trim at once."""
 
     cluster: Cluster
     buffer: InStreamBuffer
@@ -154,7 +154,7 @@ def trim_log(buffer: InStreamBuffer, topics: PersistentTopics, reading: TopicRea
 
 
 def _of(reading: TopicReading, after: int, to: int) -> tuple[Position | None, TrimmedTo]:
-    """Return the last visible position with after < number <= to, and the rows and bytes."""
+    """Return the last visible position with after < number <= to, and the number and bytes of all visible rows in this range."""
     last, rows, size = None, 0, 0
     for found in reading.ledgers(after, to):
         last, rows, size = Position(ledger_id=found.id, entry_id=found.last_entry), rows + found.rows, size + found.bytes

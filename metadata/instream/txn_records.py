@@ -53,8 +53,8 @@ class TxnEntry(Identified):
 
 
 class Txn(JsonRecord):
-    """A transaction as its log shows it. `least`: its sequence number. `ended_ms`: when its last state was logged, once it is
-    decided.
+    """A transaction as the transaction log shows it. `least`: the sequence number. `ended_ms`: the time of the last change of its
+    state; None while the transaction is OPEN.
     """
 
     least: Whole
@@ -90,8 +90,8 @@ class Written(JsonRecord):
 
 
 class TxnLogSnapshot(JsonRecord):
-    """The state of a transaction log up to the entry `at`, stored by its compaction. Transactions are by sequence number,
-    applications by the name of their record (`<encoded appId>:<encoded topic>`).
+    """The state of a transaction log up to the entry `at`, stored by its compaction. `txns` is sorted by sequence number. The keys
+    of `apps` are the names of application records (`<encoded appId>:<encoded topic>`).
     """
 
     at: Whole

@@ -14,8 +14,8 @@ from metadata.instream.rules import low_water
 from metadata.instream.txn_records import Txn, TxnEntry, TxnEntryKind, TxnLogSnapshot, TxnState, Written
 
 COORDINATOR = 1_000_000
-"""The high part of the ids of all transactions of this model, which one log allocates. Ids of topic:// have a small high part, so
-the two never collide.
+"""The high part of the id of every marker-based transaction. One log allocates all of these ids. Transactions of topic:// have ids
+with a small high part, so ids of the two models never collide.
 """
 
 TRANSITIONS: Mapping[TxnState, frozenset[TxnState]] = {
@@ -61,7 +61,9 @@ class TxnLogState:
 
     @property
     def low_water(self) -> int:
-        """All transactions up to this sequence number are final: their markers are in the logs of all registered participants."""
+        """The low-water mark. All transactions up to this sequence number are final: their markers are in all logs that they
+        registered.
+        """
         return low_water(self.live, self.at)
 
 
@@ -149,9 +151,9 @@ def expired(txn: Txn, now_ms: int, allowance_ms: int) -> bool:
 
 
 def compacted(state: TxnLogState, now_ms: int, retention_ms: int) -> TxnLogSnapshot:
-    """Return the state that a compaction keeps. It has the transactions that are not final, or have been final for at most the
-    retention. It has the committed versions of applications. The version of a random application is kept as long as its
-    transaction.
+    """Return the state that a compaction keeps: the transactions that are not final, those that became final at most `retention_ms`
+    ago, and the committed versions of applications. The version of a random application (a name drawn for one write) is kept only
+    as long as its transaction.
     """
     txns = [t for t in state.txns.values() if t.state not in FINAL or now_ms - (t.ended_ms or 0) <= retention_ms]
     kept = {t.least for t in txns}
