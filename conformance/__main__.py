@@ -1,4 +1,4 @@
-"""`python -m conformance`: see `conformance.command`."""
+"""Run the command `python -m conformance` (see `conformance.command`)."""
 
 from __future__ import annotations
 

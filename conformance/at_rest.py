@@ -1,9 +1,9 @@
-"""Many commits of every kind on a real store, then rest: what is left in the store and in the storage (protocol.md section 8.14).
+"""Run many commits of every kind on a real store, then count the remaining records and files (protocol.md section 8.14).
 
-Everything that comes and goes is in it: streams, batches with a token and without, empty batches, attempts that are aborted after
-they were registered, acknowledgements in transactions and without, topics and subscriptions that are made and deleted, persistent
-topics that are deleted, or migrated and then trimmed whole or deleted as what they became. Then the clock passes the header
-retention, the orphan age and the grace period, and sweeps run.
+The run does all that leaves records or files: writes of streams, batches with a token and without, empty batches, attempts that are
+aborted after their registration, acknowledgements in transactions and without. It creates and deletes topics and subscriptions. It
+deletes persistent topics, and it migrates others, whose successors are then trimmed or deleted. At the end the clock passes the
+header retention, the orphan age and the grace period, and sweeps run.
 """
 
 from __future__ import annotations
@@ -41,23 +41,26 @@ SETTINGS = Settings(
     txn_timeout_ms=30_000, header_retention_ms=10_000, orphan_age_ms=3_600_000, grace_period_ms=3_600_000, fold_after_ms=1_000
 )
 EVERY_MS = 50
-"""So much of the store's time passes from commit to commit."""
+"""Milliseconds of the store's time from one commit to the next."""
 CATCH_UP = 20
-"""After so many commits the background may finish its work: its time passes by hand, and not by the processor's clock."""
+"""Number of commits after which the run waits for the background work. The run moves the clock by hand, so the background work
+could otherwise fall behind the store's time."""
 PART_BYTES = 8_192
-"""As long as each part file is: its content is nobody's business here."""
+"""Size of each part file. No test reads the content of these files."""
 SEGMENTS = 4
 GONE = 5
-"""Topics, persistent ones, and subscriptions that are made, used and deleted in the course of it, or migrated."""
+"""Number of times that a run creates, uses and deletes a topic, a subscription and persistent topics (`AtRest._come_and_go`)."""
 SUCCESSOR_SEGMENTS = 2
-"""Segments that go on from a persistent topic that is migrated."""
+"""Number of segments that a migration creates in the successor."""
 FIXED = 8
-"""Records that a cluster has once: itself, its founding, the sweepers' turn, the time that was seen to pass, transaction ids; the
-log's newest; what the transaction log of persistent topics has come to; one to spare."""
+"""Number of records that each cluster has once: the cluster, its founding, the sweepers' turn, the elapsed time, the transaction
+ids, the newest record of the log, the snapshot of the transaction log for persistent topics, and one to spare."""
 
 
 class Hurried(SystemClock):
-    """The machine's clock, moved on by hand. (ZooKeeper's time is its own plus what this one says has passed.)"""
+    """The machine's clock plus `ahead_ms`, which the run raises. The ZooKeeper store measures the server's time once and then adds
+    the time that has passed on this clock.
+    """
 
     ahead_ms = 0
 
@@ -69,8 +72,10 @@ class Hurried(SystemClock):
 
 
 class ByHand(Hurried):
-    """Begins today (files have the machine's times) and stands still but for the hand and for who waits, whose deadline must come:
-    however slow the machine, as many commits fall into the headers' retention. For stores without a time of their own.
+    """A clock for stores that have no time of their own. It begins at the machine's time, because files have the machine's times.
+
+    `now_ms` then changes only if the run raises `ahead_ms`, so the same number of commits falls into the header retention on every
+    machine. `monotonic` also advances by the time of each sleep, so that the deadline of a waiting loop is reached.
     """
 
     def __init__(self) -> None:
@@ -89,26 +94,33 @@ class ByHand(Hurried):
 
 
 def bound_meanwhile(at_rest: int) -> int:
-    """The most records that the store has while it goes on: besides what stays, what the headers' retention keeps (a header, the
-    application of one in twenty, tombstones of subscriptions) and what waits for the next sweep. No word of history either.
+    """Return the maximum number of records during the run. It does not depend on the number of commits.
+
+    `at_rest`: the result of `bound`. The others are records that the header retention keeps (headers, the applications of one in
+    twenty commits, tombstones of subscriptions) and records that wait for the next sweep.
     """
     kept_ms = SETTINGS.header_retention_ms + FORGET_EVERY_MS + 10 * SETTINGS.fold_after_ms
     return at_rest + 2 * kept_ms // EVERY_MS
 
 
 def bound(*, topics: int, deleted: int, segments: int, cursors: int, applications: int, migrated: int = 0) -> int:
-    """The most records that a store has at rest (operations.md, What stays): no word of commits or time.
+    """Return the maximum number of records of a store at rest (operations.md, What stays). It does not depend on commits or time.
 
-    `topics`: with their schemas one record more each. `deleted`: topics that were deleted and not made again: a tombstone and the
-    newest schema. `segments`: of topics that are there. `applications`: (appId, topic) with an id that somebody chose. `migrated`:
-    persistent topics of which nothing is left but their name, which stands for the topic that went on, and their SEAL.
+    `topics`: number of existing topics; each has its record and a schema. `deleted`: number of topics that were deleted and not
+    created again; each has a tombstone and its newest schema. `segments`: number of segments of existing topics. `applications`:
+    number of pairs (appId, topic) whose id somebody chose. `migrated`: number of persistent topics of which two records are left:
+    the topic's record, which names the successor, and the SEAL.
     """
     return FIXED + 2 * (topics + deleted + migrated) + segments + cursors + applications
 
 
 @dataclass
 class Left:
-    """What was left. `kinds`: records by kind; `needed`: bytes of committed parts and of index snapshots; `bytes`: of all files."""
+    """The records and files that are left at rest.
+
+    `records`: number of records. `allowed`: the result of `bound`. `kinds`: number of records by kind. `needed`: bytes of committed
+    parts and of index snapshots. `bytes`: bytes of all files of segments. `files`: number of all files.
+    """
 
     commits: int
     records: int
@@ -118,13 +130,13 @@ class Left:
     bytes: int
     files: int
     most_records: int
-    """The most that were ever seen meanwhile, at every hundredth commit."""
+    """Largest number of records during the run, counted at every hundredth commit."""
     allowed_meanwhile: int
 
 
 @dataclass
 class AtRest:
-    """One run on the store and ledger root of a new cluster; the root is a folder of this machine."""
+    """One run on a new cluster, whose ledger root is a folder of this machine."""
 
     url: str
     root: Path
@@ -139,7 +151,7 @@ class AtRest:
     def run(self, told: Callable[[int], None] = lambda _: None) -> Left:
         cluster = open_cluster(self.url, ledgers=f"file://{self.root}", settings=SETTINGS, clock=self.clock)
         if isinstance(cluster.store, ZooKeeperStore):
-            cluster.store._session.time_seconds = math.inf  # its server's clock cannot be moved: it is measured once
+            cluster.store._session.time_seconds = math.inf  # measured once, because the server's clock cannot be moved
         made = client(cluster)
         try:
             a, b = topic_name("a"), topic_name("b")
@@ -158,7 +170,9 @@ class AtRest:
                     most = max(most, self._count(made))
                     told(n)
             made.finish()
-            for _ in range(4):  # headers; files and deleted topics once they are old, then seen without a name, then old once more
+            # Headers expire in the first pass. Files and deleted topics need three more: they must be old, then be found without a
+            # record that names them, and then be old again.
+            for _ in range(4):
                 self.clock.ahead_ms += SETTINGS.orphan_age_ms + SETTINGS.grace_period_ms + 1
                 made.sweep()
                 upkeep(made)
@@ -223,7 +237,7 @@ class AtRest:
         return Part(path, 10, PART_BYTES, 0, (10,), 0)
 
     def _refused(self, made: Client, a: TopicName, b: TopicName) -> None:
-        """Registered, then aborted: it acknowledges what was acknowledged before. Its parts are orphans."""
+        """Register a transaction that is then aborted, because it acknowledges acknowledged rows. Its parts are orphans."""
         self._aborted += 1
         again = Ack(self._segment(made, a), "s", parse_all(["1:0"]))
         try:
@@ -246,7 +260,7 @@ class AtRest:
         made.topics.delete(to)
 
     def _older(self, made: Client, name: str) -> PersistentName:
-        """A persistent topic with a subscription and a transaction."""
+        """Create a persistent topic with a subscription and one committed transaction."""
         older = PersistentName("public", "default", name)
         made.instream.topics.create(older)
         made.instream.acks.create(str(older), "s")
@@ -263,7 +277,7 @@ class AtRest:
 
     @staticmethod
     def _trimmed_whole(made: Client, names: tuple[PersistentName, TopicName]) -> None:
-        """Its rows are kept no longer, and its subscription is through with them."""
+        """Let retention trim all rows of a migrated topic: set a short limit, and acknowledge all rows for the subscription."""
         older, to = names
         policies.put(made.cluster, str(to), {"retention_ms": 1})
         made.coordinator.acks.advance([acks.up_to(str(older), "s", end_of(10**6))])
@@ -285,14 +299,14 @@ class AtRest:
 
     @staticmethod
     def _applications(keys: Iterable[str]) -> int:
-        """Those with an id that somebody chose. (A refused one has tried, too.)"""
+        """Return the number of applications whose id somebody chose. The application of the refused transactions counts, too."""
         return sum(not key.startswith(("write-", "passing-")) for key in keys)
 
     def _left(self, made: Client, topics: tuple[TopicName, ...], most: int) -> Left:
         found = decide(made.cluster.store, lambda view: view.keys(paths.EVERYTHING))
         segments = [s for t in topics for s in made.topics.get(t).segments()]
         allowed = bound(
-            topics=len(topics) + GONE,  # those that persistent ones went on in, and were trimmed whole
+            topics=len(topics) + GONE,  # with the successors that were trimmed and not deleted
             deleted=3 * GONE,
             segments=len(segments) + SUCCESSOR_SEGMENTS * GONE,
             cursors=len(segments) + SUCCESSOR_SEGMENTS * GONE,
@@ -316,7 +330,7 @@ class AtRest:
 
     @staticmethod
     def _needed(made: Client, segment: str) -> list[str]:
-        """The files of a segment that a reader of all of it opens: parts of committed ledgers, and what lists them."""
+        """Return the files that a reader of the whole segment opens: its committed parts and the files of its index snapshot."""
         record = decide(made.cluster.store, lambda view: view.get(paths.watermark(segment)))
         mark = None if record is None else Watermark.of(record)
         if mark is None or mark.snapshot is None:
@@ -327,7 +341,7 @@ class AtRest:
 
 
 def _of_a_segment(path: str) -> bool:
-    """Whether a file belongs to a segment: its parts and its index. (`cluster.json` and the sweep's notes do not.)"""
+    """Return whether the file is a part or an index snapshot of a segment. `cluster.json` and the notes of sweeps are not."""
     return path.count("/") >= 4
 
 

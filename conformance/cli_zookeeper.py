@@ -1,4 +1,4 @@
-"""`txnsegment zookeeper start`: a development server, from the jars that come with pyspark."""
+"""The command `txnsegment zookeeper start`. It runs a development server from the jars that come with pyspark."""
 
 from __future__ import annotations
 

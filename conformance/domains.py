@@ -1,4 +1,4 @@
-"""The domain of a chaos run's topics: `topic://`, `persistent://` (the older model, docs/in_stream.md), or one topic of each."""
+"""The domain of a chaos run's topics: `topic://`, `persistent://` (marker-based, docs/in_stream.md), or one topic of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DOMAINS = (TOPIC, PERSISTENT, MIXED)
 
 
 def domain(text: str) -> str:
-    """What a command line says. Raises ArgumentTypeError, which names the nearest."""
+    """Return the domain that an option's value names. Raises ArgumentTypeError, which names the nearest domain."""
     word = text.strip().lower()
     if word in DOMAINS:
         return word
@@ -21,12 +21,12 @@ def domain(text: str) -> str:
 
 
 def named(domain: str, name: str) -> str:
-    """The full name of a topic in a domain, which is not `mixed`."""
+    """Return the full name of a topic. `domain`: `topic` or `persistent`."""
     return f"{domain}://public/default/{name}"
 
 
 def keyed(topic: str, **more: str) -> dict[str, str]:
-    """The options of a write that say where rows go by their key, and `more` of that sort: a persistent topic is one log and has
-    none.
+    """Return the options of a write that route rows by their key: `keyColumn` and the options `more`. There are none for a
+    persistent topic, because it has one log and no key.
     """
     return {} if is_persistent(topic) else {"keyColumn": "key", **more}

@@ -1,6 +1,6 @@
 """Pytest fixtures of the real servers, for the tests of other projects: `pytest_plugins = ["conformance.fixtures"]`.
 
-Each is started when the first test asks for it, and ends with the session.
+Each server starts when the first test asks for it, and ends with the pytest session.
 """
 
 from __future__ import annotations
@@ -30,6 +30,6 @@ def zookeeper_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zoo
 
 @pytest.fixture(scope="session")
 def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    """A master and two workers, whose drivers and executors run the Python that pytest runs in."""
+    """A master and two workers. Drivers and executors use the Python that runs pytest."""
     with SparkCluster(tmp_path_factory.mktemp("spark-cluster"), python=Path(sys.executable)) as cluster:
         yield cluster

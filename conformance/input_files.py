@@ -1,8 +1,9 @@
-"""The input of streaming queries that may die anywhere: a Parquet file for each batch, laid down one by one.
+"""Input for streaming queries that may be killed at any time. Each batch is one Parquet file, and each file is one micro-batch.
 
-Spark notes first which files are new (`sources/0/N` in the checkpoint), then that micro-batch N takes what is noted (`offsets/N`).
-If a driver ends between the two, the next one notes one more file, if there is one, and its micro-batch N takes both. So that a
-batch is one micro-batch whatever dies, the next file is laid down only once micro-batch N is committed (`commits/N`).
+Spark first records in the checkpoint which files are new (`sources/0/N`). It then records that micro-batch N takes these files
+(`offsets/N`). If the driver dies between the two records and there is a further new file, the next driver records that file as
+well, and its micro-batch N takes both files. To prevent this, the next file is added only after micro-batch N is committed
+(`commits/N`).
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 EPOCH = 1_700_000_000
-"""Spark takes files in the order of their modification times, which are made: one second for each."""
+"""Modification time of the first file, in seconds. Each later file gets one second more: Spark takes files in this order."""
 
 
 def lay_down(folder: Path, batch: int, rows: pa.Table) -> None:
-    """Write the file of a batch, whole under its name at once."""
+    """Write the file of a batch under a temporary name and rename it, so that Spark never sees a part of the file."""
     made = folder / f".{batch}"
     pq.write_table(rows, made)
     os.utime(made, (EPOCH + batch, EPOCH + batch))
@@ -27,15 +28,15 @@ def lay_down(folder: Path, batch: int, rows: pa.Table) -> None:
 
 
 class Singly:
-    """The batches of one query, counted from 0. `lay_down` is called for each in turn."""
+    """Adds the batches of one query, one at a time. `lay_down`: adds the file of the batch with this number, counted from 0."""
 
     def __init__(self, checkpoint: Path, lay_down: Callable[[int], None]) -> None:
         self._commits, self._lay_down = checkpoint / "commits", lay_down
         self.laid = 0
-        """Batches that were laid down."""
+        """Number of batches that were added."""
 
     def feed(self, batches: int) -> bool:
-        """Lay down the next of so many batches in all, if the one before it is committed. Whether it did."""
+        """Add the next batch if the one before is committed. Return whether a batch was added. `batches`: their total number."""
         if self.laid == batches or not self.committed():
             return False
         self._lay_down(self.laid)
@@ -43,5 +44,5 @@ class Singly:
         return True
 
     def committed(self) -> bool:
-        """Whether all that was laid down is."""
+        """Return whether Spark has committed all batches that were added."""
         return self.laid == 0 or (self._commits / str(self.laid - 1)).exists()

@@ -1,4 +1,4 @@
-"""What Spark jobs of the suites have in common, each a program of its own: their words, and their orderly end."""
+"""Functions that the suites' Spark jobs share: they parse the arguments and end a query. Each job is a separate program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LOOK_SECONDS = 0.2
 
 
 def given(program: str, *names: str) -> argparse.Namespace:
-    """The words of a job: each `--name` is required."""
+    """Return the arguments of a job. For each name, the option `--name` is required."""
     arguments = argparse.ArgumentParser(prog=program)
     for name in names:
         arguments.add_argument(f"--{name}", required=True)
@@ -19,7 +19,7 @@ def given(program: str, *names: str) -> argparse.Namespace:
 
 
 def run_until(stop: Path, query: StreamingQuery) -> None:
-    """Until `stop` exists and all input was processed. Raises what ended the query."""
+    """Wait until the file `stop` exists. Let the query process all input, and stop it. Raises the error that ended the query."""
     while not stop.exists():
         query.awaitTermination(LOOK_SECONDS)
         if not query.isActive:

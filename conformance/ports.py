@@ -1,8 +1,8 @@
-"""Ports of 127.0.0.1 for servers that bind them only later: a JVM is up after seconds, and may come back to its port after an end.
+"""Ports of 127.0.0.1 for servers that bind them later: a JVM needs seconds to start, and may be started again on its old port.
 
-They lie below those that the kernel gives to whoever asks for any port, so that no client and no proxy gets one in between. Each
-is this process's until it ends: others of the same user and temporary folder that choose here (a second pytest worker, another
-clone) see its lock and choose another.
+The ports lie below the range from which the kernel chooses a port for a client or a proxy, so no other socket gets a port that is
+reserved here. A process holds a lock on each of its ports until it ends. Other processes of the same user and temporary folder (a
+second pytest worker, another clone) see the lock and choose another port.
 """
 
 from __future__ import annotations
@@ -24,28 +24,29 @@ from metadata.common.errors import Unavailable
 LOCAL = "127.0.0.1"
 _FIRST = 10_000
 _LOWEST = 32_768
-"""Where the range of the kernel begins, unless Linux says so of itself; other systems begin higher."""
+"""The begin of the kernel's range if the system does not tell it. Linux tells it; the ranges of other systems begin higher."""
 _ENOUGH = 8_192
-"""Of ports to choose from: a process gives none back before it ends."""
+"""Least number of ports to choose from. Many are needed, because a process keeps its ports until it ends."""
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports of 127.0.0.1 that nobody listens on, held until this process ends. Raises Unavailable."""
+    """Return different ports of 127.0.0.1 that no process uses. They are held until this process ends. Raises Unavailable."""
     return _ports().take(count)
 
 
 def below(ephemeral: str | None) -> range:
-    """The ports to choose from. `ephemeral`: the kernel's own, as Linux tells them ("32768 60999"); None: it does not."""
+    """Return the ports to choose from. `ephemeral`: the kernel's range in Linux's form ("32768 60999"); None: unknown."""
     lowest = int(ephemeral.split()[0]) if ephemeral else _LOWEST
     found = range(_FIRST, lowest)
-    return found if len(found) >= _ENOUGH else range(_FIRST, _LOWEST)  # the kernel keeps (nearly) none back: as good as others
+    # If the kernel may choose (nearly) every port, no port is better than the others.
+    return found if len(found) >= _ENOUGH else range(_FIRST, _LOWEST)
 
 
 class Ports:
-    """Some ports, and who holds them: the process that has locked byte N of the file `locks` holds port N.
+    """A set of ports that processes share. The process that has locked byte N of the file `locks` holds port N.
 
-    A process loses its locks on a file as soon as it closes that file anywhere: only one `Ports` of a process may open it.
+    A process loses all its locks on a file when it closes any descriptor of the file. So a process may have only one `Ports`.
     """
 
     def __init__(self, locks: Path, numbers: Sequence[int]) -> None:
@@ -55,7 +56,7 @@ class Ports:
         self._locks = os.open(locks, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def take(self, count: int) -> list[int]:
-        """So many of them that nobody listens on, held until this process ends. Raises Unavailable."""
+        """Return this number of ports on which no process listens. They are held until this process ends. Raises Unavailable."""
         with self._guard:
             found = list(islice(self._free(), count))
         if len(found) < count:
@@ -66,7 +67,9 @@ class Ports:
         return found
 
     def _free(self) -> Iterator[int]:
-        """In no order: a server that goes on to the next port because its own is in use must not meet the next one of ours."""
+        """Yield free ports in random order. A server whose port is in use may try the next number. That must not be another port of
+        this process.
+        """
         for port in random.SystemRandom().sample(self._numbers, len(self._numbers)):
             if port not in self._held and self._lock(port):
                 if _unused(port):
@@ -76,10 +79,10 @@ class Ports:
                     fcntl.lockf(self._locks, fcntl.LOCK_UN, 1, port)
 
     def _lock(self, port: int) -> bool:
-        """Whether no other process holds it. (Our own locks never refuse us.)"""
+        """Lock a port. Return False if another process holds it. (The system grants this process a lock that it already has.)"""
         try:
             fcntl.lockf(self._locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-        except (BlockingIOError, PermissionError):  # as POSIX has it, one or the other
+        except (BlockingIOError, PermissionError):  # POSIX allows both errors for a lock that is held
             return False
         return True
 

@@ -1,9 +1,10 @@
-"""Processes with all that they start, and the promise that none of them outlives us.
+"""Start processes, and make sure that they and all processes started by them end with this process.
 
-Spark's workers start executors, and those start Python workers in process groups of their own; all stay in the session of the
-process that we started. A `Session` sends its signals to every process of it. What we start also carries a mark in its
-environment: should this process end without cleaning up (SIGKILL included), a small watcher kills whatever carries the mark, and
-takes away the folders named to `left_behind`. Needs Linux's /proc.
+Spark's workers start executors, and executors start Python workers in process groups of their own. All of them stay in the
+operating system's session of the first process. A `Session` sends its signals to every process of that session.
+
+Each started process also has a mark in its environment. If this process ends without cleaning up (by SIGKILL, for instance), a
+small watcher process kills every process with the mark, and deletes the folders given to `left_behind`. Needs Linux's /proc.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Self
 
 PROC = Path("/proc")
 MARK = "TXNSEGMENT_CONFORMANCE_RUN"
-"""The environment variable that tells our processes from all others."""
+"""The environment variable with the mark of the processes that this process started."""
 STOP_SECONDS = 10.0
 
 _WATCHER = """
@@ -60,7 +61,7 @@ for folder in reversed(folders):
 
 @dataclass(frozen=True)
 class _Watcher:
-    """Of the process `owner`."""
+    """The watcher of the process with the id `owner`."""
 
     owner: int
     mark: str
@@ -72,15 +73,15 @@ _watcher: _Watcher | None = None
 
 
 def marked(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment (default: ours) with the mark of this process."""
+    """Return the environment (default: that of this process) with the mark of this process."""
     found = dict(os.environ if environment is None else environment)
     return {**found, MARK: _watched().mark} if PROC.is_dir() else found
 
 
 def left_behind(folder: Path) -> None:
-    """Unmount (a mount point) or delete this folder, should it still be there when we have ended, in whatever way.
+    """Let the watcher delete this folder if it still exists after this process has ended, or unmount it if it is a mount point.
 
-    Name a mount point after the folder that it lies in: the last ones named go first.
+    The folders are handled in the reverse order of the calls. So call this for a mount point after the folder that contains it.
     """
     pipe = _watched().process.stdin
     assert pipe is not None
@@ -89,10 +90,10 @@ def left_behind(folder: Path) -> None:
 
 
 def _watched() -> _Watcher:
-    """The watcher of this process, started when it is first needed."""
+    """Return the watcher of this process. The first call starts it."""
     global _watcher
     with _guard:
-        if _watcher is None or _watcher.owner != os.getpid():  # a forked child has children of its own
+        if _watcher is None or _watcher.owner != os.getpid():  # a forked child needs its own watcher
             mark = uuid.uuid4().hex
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _WATCHER, f"{MARK}={mark}"],
@@ -107,14 +108,16 @@ def _watched() -> _Watcher:
 
 
 def _dismiss(watcher: _Watcher) -> None:
-    """At our orderly end: let it look once more, and wait for it."""
+    """Let the watcher do its work, and wait for it. Called when this process ends in the normal way."""
     if os.getpid() == watcher.owner and watcher.process.stdin is not None:
         watcher.process.stdin.close()
         watcher.process.wait()
 
 
 class Session:
-    """A command in a session of its own. Its output goes to the file `output`, appended. A context manager that ends it."""
+    """A command in its own session of the operating system. Its output is appended to the file `output`. A context manager, whose
+    end stops the session.
+    """
 
     def __init__(
         self,
@@ -125,7 +128,9 @@ class Session:
         folder: Path | None = None,
         nice: int = 0,
     ) -> None:
-        """`environment`: all of it (default: ours). `folder`: where it runs (default: where we do). `nice`: added to ours."""
+        """`environment`: all variables (default: those of this process). `folder`: the working folder (default: the current one).
+        `nice`: added to the niceness of this process.
+        """
         self.output = output
         with output.open("ab") as out:
             self._process = subprocess.Popen(
@@ -141,20 +146,20 @@ class Session:
 
     @property
     def pid(self) -> int:
-        """Of its first process, and the session's id."""
+        """The id of the session's first process, which is also the id of the session."""
         return self._process.pid
 
     def members(self) -> list[int]:
-        """Its processes that live (zombies left out)."""
+        """Return the ids of the session's processes, without zombies."""
         return [one.pid for one in processes() if one.session == self.pid and one.state != "Z"]
 
     def send(self, number: signal.Signals) -> None:
-        """To all of the session."""
+        """Send a signal to all processes of the session."""
         for pid in self.members():
             send(pid, number)
 
     def kill(self) -> None:
-        """SIGKILL to all of the session, until none is left."""
+        """Send SIGKILL to all processes of the session until none is left."""
         while self.members():
             self.send(signal.SIGKILL)
             self._process.poll()
@@ -162,7 +167,7 @@ class Session:
         self._process.wait()
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """SIGTERM to its first process; what still lives after so many seconds is killed."""
+        """Send SIGTERM to the first process. Kill all processes of the session that still live after this number of seconds."""
         self.send(signal.SIGCONT)
         if self.running():
             self._process.terminate()
@@ -171,11 +176,13 @@ class Session:
         self.kill()
 
     def running(self) -> bool:
-        """Whether its first process runs."""
+        """Return whether the first process runs."""
         return self._process.poll() is None
 
     def wait(self, seconds: float) -> int | None:
-        """The exit code of its first process, or None if it has not ended in so many seconds. What it left behind is killed."""
+        """Return the exit code of the first process, or None if it has not ended within this number of seconds. After its end, kill
+        all other processes of the session.
+        """
         try:
             code = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -184,7 +191,7 @@ class Session:
         return code
 
     def wait_for(self, file: Path, seconds: float) -> bool:
-        """Until `file` exists (True), or its first process has ended or that took too long (False)."""
+        """Wait until `file` exists. Return False if the first process ends or the time passes before."""
         deadline = time.monotonic() + seconds
         while not file.exists():
             if not self.running() or time.monotonic() > deadline:
@@ -205,7 +212,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Found:
-    """A process of this machine, as it was when it was looked at. `state`: the letter of /proc (Z: a zombie)."""
+    """A process of this machine at one moment. `state`: its letter in /proc (Z: a zombie)."""
 
     pid: int
     state: str
@@ -213,7 +220,7 @@ class Found:
     session: int
 
     def command(self) -> list[str]:
-        """Its words; none if it has ended."""
+        """Return the words of the command line; none if the process has ended."""
         try:
             return [os.fsdecode(word) for word in (PROC / str(self.pid) / "cmdline").read_bytes().split(b"\0")[:-1]]
         except (FileNotFoundError, ProcessLookupError):
@@ -221,7 +228,7 @@ class Found:
 
 
 def processes() -> Iterator[Found]:
-    """All processes of this machine."""
+    """Yield all processes of this machine."""
     for entry in PROC.iterdir():
         if entry.name.isdigit():
             with suppress(FileNotFoundError, ProcessLookupError):
@@ -230,7 +237,7 @@ def processes() -> Iterator[Found]:
 
 
 def send(pid: int, number: signal.Signals) -> bool:
-    """Whether the process was still there to get the signal."""
+    """Send a signal. Return whether the process still existed."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:

@@ -2,7 +2,7 @@
 
 with TcpProxy("127.0.0.1", server.port) as proxy:
     store = open_store(f"zk://{proxy.hosts}/test")
-    with proxy.drop_replies():      # what is sent now arrives; its answer is thrown away and the line is cut
+    with proxy.drop_replies():      # a request arrives; its answer is dropped and the connection is cut
         ...
 """
 
@@ -18,11 +18,11 @@ from typing import Self
 
 LOCAL = "127.0.0.1"
 PING = 20
-"""Bytes of ZooKeeper's answer to a ping."""
+"""Size of ZooKeeper's answer to a ping, in bytes."""
 
 
 class TcpProxy:
-    """Listens on a free port of 127.0.0.1 and passes bytes both ways to one server. A context manager."""
+    """Listens on a free port of 127.0.0.1 and passes bytes between its clients and one server. A context manager."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -58,7 +58,7 @@ class TcpProxy:
 
     @contextmanager
     def refuse(self) -> Iterator[None]:
-        """Close all connections and accept none during the block: the server is away."""
+        """Close all connections and accept none during the block, as if the server were down."""
         self._refusing = True
         self.cut()
         try:
@@ -68,7 +68,8 @@ class TcpProxy:
 
     @contextmanager
     def drop_replies(self, longer_than: int = PING) -> Iterator[None]:
-        """Requests arrive and are done; the first answer of more bytes than that is thrown away and its connection is cut.
+        """Drop the first answer of more than `longer_than` bytes and cut its connection. The server has then executed the request.
+
         New connections are refused until the block ends. The default lets ZooKeeper's answers to pings pass.
         """
         self._dropped.clear()
@@ -80,7 +81,7 @@ class TcpProxy:
 
     @contextmanager
     def delay(self, seconds: float) -> Iterator[None]:
-        """Whatever is sent during the block, either way, arrives so many seconds later."""
+        """Delay all bytes that are sent during the block, in both directions, by this number of seconds."""
         self._delay = seconds
         try:
             yield
@@ -89,8 +90,8 @@ class TcpProxy:
 
     @contextmanager
     def silence(self) -> Iterator[None]:
-        """Nothing arrives during the block, either way, and no connection is closed: a network that swallows. New connections are
-        accepted and hear nothing. What was swallowed arrives at the end of the block.
+        """Hold back all bytes during the block, in both directions, and close no connection. New connections are accepted and get
+        no bytes. The bytes arrive at the end of the block.
         """
         self._passing.clear()
         try:
@@ -99,16 +100,16 @@ class TcpProxy:
             self._passing.set()
 
     def mute(self, connections: int = 1) -> None:
-        """The next so many connections are accepted and never hear anything: a server that has lost them."""
+        """Accept this number of further connections and never send them anything, as if the server had lost them."""
         self._mute = connections
 
     def ports(self) -> list[int]:
-        """The local ports of its connections to the server, by which the server knows them."""
+        """Return the local ports of the proxy's connections to the server. The server identifies the connections by these ports."""
         with self._guard:
             return [int(server.getsockname()[1]) for _, server in self._pairs if server.fileno() != -1]
 
     def wait_dropped(self, seconds: float = 10.0) -> bool:
-        """Whether an answer was thrown away within so many seconds since `drop_replies` began."""
+        """Wait at most this number of seconds. Return whether `drop_replies` has dropped an answer since its block began."""
         return self._dropped.wait(seconds)
 
     # --- passing bytes ---
@@ -118,7 +119,7 @@ class TcpProxy:
             try:
                 client, _ = self._listener.accept()
             except OSError:
-                return  # closed
+                return  # the proxy was closed
             if self._stopped or self._refusing or self._dropping is not None:
                 _close(client)
                 continue
@@ -151,7 +152,7 @@ class TcpProxy:
                 self._passing.wait()
                 target.sendall(part)
         except OSError:
-            pass  # either side is gone: that is what the other side learns, below
+            pass  # One of the two connections is closed or broken. The `_close` below closes both, so the other side sees it, too.
         _close(source, target)
 
     def _spawn(self, run: object, *arguments: object) -> None:
@@ -179,7 +180,7 @@ class TcpProxy:
 
 
 def _close(*sockets: socket.socket) -> None:
-    """Both directions at once, so that a thread that waits in recv wakes."""
+    """Shut down and close the sockets. The shutdown of both directions wakes threads that wait in `recv`."""
     for one in sockets:
         with suppress(OSError):
             one.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""What a suite found, as plain values that any reporter can render: one `Result` for each thing that was tried."""
+"""The results of a suite as plain values, which any reporter can render. Each check of a suite gives one `Result`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """`NOT_APPLICABLE`: what was to be shown cannot be shown here (`detail` says why). It is never a pass."""
+    """`NOT_APPLICABLE`: the check cannot run here; `Result.detail` says why. Such a check has not passed."""
 
     OK = "ok"
     FAILED = "failed"
@@ -17,9 +17,8 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One operation of a history, for a timeline. Times of one clock (`Result.clock`); `ended` None: its answer never came.
-
-    `wrong`: the history can be explained up to here, but not with this one.
+    """One operation of a history, for a timeline. `began`, `ended`: times in the unit of `Result.clock`; `ended` is None if the
+    operation got no answer. `wrong`: no correct execution explains the history up to this operation.
     """
 
     actor: str
@@ -31,9 +30,9 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One value over time, for a chart: (time, value), in the order of time, on the clock of the result's `history`.
+    """One value over time, for a chart. `points`: pairs (time, value), ascending, with the times of the result's `history`.
 
-    `unit`: of the values. `dots`: each point stands for itself (a latency), else they are joined (a rate).
+    `unit`: the unit of the values. `dots`: True draws separate points (a latency), False joins them by a line (a rate).
     """
 
     name: str
@@ -44,11 +43,13 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`section`: the rule of protocol.md that is shown. `says`: the rule in one sentence. `detail`: what was found instead, or why
-    it is not applicable; empty if all is well. `figures`: measured numbers by name, with their unit in the name.
-    `seed`: makes the same run again. `history`: what happened, where a timeline helps to see it. `series`: what was measured over
-    time. `clock`: the unit of the times in both. `note`: what else is worth a line. `again`: the arguments of
-    `python -m conformance` that do exactly this again; the command fills it in.
+    """The result of one check.
+
+    `section`: the place in protocol.md of the checked rule. `says`: the rule in one sentence. `detail`: the violation, or the
+    reason why the check is not applicable; empty after a success. `seed`: repeats the run. `figures`: measured numbers by name; the
+    name contains the unit. `history`: the operations, if a timeline of them helps. `series`: measured values over time. `clock`:
+    the unit of the times in `history` and `series`. `note`: a further remark of one line. `again`: the arguments of `python -m
+    conformance` that repeat the check; the command sets them.
     """
 
     suite: str
@@ -68,12 +69,12 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Whether it did not fail. Something that was not applicable has not failed, and has shown nothing."""
+        """Return whether the check did not fail. A check that was not applicable has not failed."""
         return self.outcome is not Outcome.FAILED
 
 
 def exit_code(results: Sequence[Result]) -> int:
-    """0: something was shown and nothing failed. 1: something failed. 2: nothing at all was shown."""
+    """Return the exit code. 0: at least one check passed and none failed. 1: a check failed. 2: no check passed or failed."""
     if not all(result.ok for result in results):
         return 1
     return 0 if any(result.outcome is Outcome.OK for result in results) else 2

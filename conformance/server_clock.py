@@ -1,7 +1,7 @@
-"""A wrong clock for a ZooKeeper server: its class for the time, `org.apache.zookeeper.common.Time`, is replaced by one whose wall
-time is shifted by a system property. Nothing else of the server changes: elapsed time stays right, as where a clock is wrong.
+"""A wrong clock for a ZooKeeper server. The server's class for the time, `org.apache.zookeeper.common.Time`, is replaced by a class
+that adds the value of a system property to the wall time. Elapsed time stays right, as on a machine with a wrong clock.
 
-The class is put together here: a machine that runs Spark need not have a Java compiler, nor a library that preloads a clock.
+This module writes the bytes of the class, because a machine with Spark may have no Java compiler and no library that fakes a clock.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ import struct
 from pathlib import Path
 
 PROPERTY = "txnsegment.clock.shift"
-"""Milliseconds."""
+"""The system property: the shift of the wall time in milliseconds."""
 _TIME = "org/apache/zookeeper/common/Time"
 _PUBLIC, _STATIC, _SUPER = 0x0001, 0x0008, 0x0020
 _JAVA_5 = 49
-"""A version of the format that needs no stack maps; every Java loads it."""
+"""Version of the class file format. Classes of this version need no stack maps, and every Java loads them."""
 
 
 class _Pool:
-    """The constant pool of a class file: entries by what they say, numbered from 1."""
+    """The constant pool of a class file. Its methods return the number of an entry and add the entry if it is new. The first number
+    is 1.
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
@@ -53,7 +55,7 @@ class _Pool:
 
 
 def _time_class() -> bytes:
-    """The class file, with the three methods of the original."""
+    """Return the bytes of the class file. The class has the three methods of the original."""
     pool = _Pool()
 
     def call(code: int, owner: str, name: str, signature: str) -> bytes:
@@ -87,7 +89,9 @@ def _time_class() -> bytes:
 
 
 def shifted(folder: Path, seconds: float) -> tuple[str, str]:
-    """What a server is started with: an entry for the head of its classpath (made in `folder`), and an option for its Java."""
+    """Write the class into `folder`. Return the entry that must come first in the server's class path, and the option for its Java.
+    `seconds`: the error of the clock.
+    """
     file = folder / "clock" / f"{_TIME}.class"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(_time_class())

@@ -7,8 +7,8 @@
     with SparkCluster(folder, python=python) as cluster:    # master and two workers; `spark-submit`
         job = cluster.submit(script, [], folder / "job.log")
 
-They listen on 127.0.0.1 only, keep their files in the folder given, and end with the block; should the process that started
-them be killed, they are killed too. `conformance.fixtures` has them as pytest fixtures.
+The servers listen on 127.0.0.1 only, keep their files in the given folder, and end with the block. If the process that started them
+is killed, they are killed, too. `conformance.fixtures` provides them as pytest fixtures.
 """
 
 from conformance.ports import LOCAL, free_ports

@@ -4,7 +4,7 @@
         job = cluster.submit(script, ["--topic", "t"], folder / "job.log", settings={"spark.cores.max": "2"})
         assert job.wait(300) == 0
 
-Everything listens on 127.0.0.1 only and ends with the block. Executors are processes of their own, below the workers.
+All processes listen on 127.0.0.1 only and end with the block. Executors are separate processes, started by the workers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 @dataclass(frozen=True)
 class Executor:
-    """One executor: its process, the application that it works for, its number there."""
+    """One executor: the id of its process, the id of its application, and its number in the application."""
 
     pid: int
     application: str
@@ -41,7 +41,7 @@ class Executor:
 
 
 class SparkCluster:
-    """A master and workers. A context manager; `start` and `stop` do the same by hand."""
+    """A master and workers. A context manager, which calls `start` and `stop`."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class SparkCluster:
         python: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`cores`, `memory`: what each worker offers, whatever the machine has. `python`: of executors and drivers (default: the
-        python3 on PATH). `environment`: added to that of all processes; executors inherit it.
+        """`cores`, `memory`: the cores and the memory that each worker offers, even if the machine has less. `python`: the
+        interpreter of executors and drivers (default: python3 on PATH). `environment`: variables added for all processes.
         """
         import pyspark
 
@@ -75,7 +75,7 @@ class SparkCluster:
 
     @property
     def web(self) -> str:
-        """The master's own pages."""
+        """The URL of the master's web pages."""
         return f"http://{LOCAL}:{self._ui_port}"
 
     def start(self) -> Self:
@@ -98,18 +98,20 @@ class SparkCluster:
         self._sessions.append(Session(command, self.folder / f"{name}.log", environment=self._environment({}), folder=self.folder))
 
     def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
-        """Ours without what would lead Spark or Python elsewhere, and the cluster's."""
+        """Return the environment of a process of the cluster: the environment of this process, without the variables that redirect
+        Spark or Python, then the cluster's variables, then `more`.
+        """
         ours = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SPARK_", "PYTHON"))}
         spark = spark_environment()
         (core,) = (self.home / "jars").glob("spark-core_*.jar")
-        scala = core.name.removeprefix("spark-core_").split("-")[0]  # Spark's own scripts would set it for the workers
+        scala = core.name.removeprefix("spark-core_").split("-")[0]  # Spark's start scripts set this for workers
         found = {
             **ours,
             "SPARK_HOME": str(self.home),
             "SPARK_SCALA_VERSION": scala,
             **spark,
             "JDK_JAVA_OPTIONS": f"{spark['JDK_JAVA_OPTIONS']} -XX:-UsePerfData -Djava.io.tmpdir={self._temporary}",
-            "TMPDIR": str(self._temporary),  # what is killed cleans up nothing
+            "TMPDIR": str(self._temporary),  # killed processes leave files there
             **self._more,
         }
         if self.python is not None:
@@ -117,7 +119,7 @@ class SparkCluster:
         return {**found, **more}
 
     def _wait(self) -> None:
-        """Until all workers are registered. Raises Unavailable."""
+        """Wait until all workers are registered. Raises Unavailable."""
         deadline = time.monotonic() + START_SECONDS
         while (alive := self.alive()) < self._workers:
             ended = [session for session in self._sessions if not session.running()]
@@ -130,14 +132,14 @@ class SparkCluster:
             time.sleep(0.1)
 
     def alive(self) -> int:
-        """How many workers are registered; 0 as long as the master does not listen or does not answer as it will."""
+        """Return the number of registered workers. It is 0 while the master does not listen, or does not answer with JSON yet."""
         try:
             return sum(worker["state"] == "ALIVE" for worker in self.state()["workers"])
-        except (OSError, http.client.HTTPException, json.JSONDecodeError):  # (it shows its first page before it knows this one)
+        except (OSError, http.client.HTTPException, json.JSONDecodeError):  # a starting master serves another page first
             return 0
 
     def state(self) -> dict[str, Any]:
-        """What the master says of itself in JSON: `workers`, `activeapps`, `completedapps`.
+        """Return the master's state from its JSON page, with `workers`, `activeapps` and `completedapps`.
 
         Raises OSError, HTTPException, JSONDecodeError.
         """
@@ -154,9 +156,9 @@ class SparkCluster:
         settings: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Session:
-        """Run `spark-submit --deploy-mode client` and return at once. The driver (JVM and Python) is the session's processes.
+        """Run `spark-submit --deploy-mode client` and return at once. The session contains the driver's JVM and Python processes.
 
-        `settings`: Spark's, above those for small executors on this machine. `environment`: added to the driver's.
+        `settings`: Spark's settings; they override the defaults for small executors. `environment`: variables added for the driver.
         """
         if not script.exists():
             raise ConfigurationError(f"There is no script {script} to submit.")
@@ -182,7 +184,7 @@ class SparkCluster:
         return job
 
     def executors(self, application: str | None = None) -> list[Executor]:
-        """The executors that live, of one application or of all."""
+        """Return the live executors of one application, or of all applications if it is None."""
         ours = {session.pid for session in self._sessions}
         found = []
         for one in processes():
@@ -193,11 +195,11 @@ class SparkCluster:
         return sorted(found, key=lambda e: (e.application, int(e.number)))
 
     def python_workers(self, application: str | None = None) -> list[int]:
-        """The Python processes that run tasks for executors, of one application or of all."""
+        """Return the ids of the Python processes that run tasks for executors. `application` as in `executors`."""
         return workers_below([executor.pid for executor in self.executors(application)])
 
     def below(self, pid: int) -> list[int]:
-        """All processes that an executor has started, and those started by them."""
+        """Return the ids of all processes below a process: those that it started, and those that they started."""
         children: dict[int, list[int]] = {}
         for one in processes():
             children.setdefault(one.parent, []).append(one.pid)
@@ -209,7 +211,7 @@ class SparkCluster:
         return found
 
     def stop(self) -> None:
-        """End the jobs, then workers and master."""
+        """Kill the jobs, then the workers, then the master."""
         for session in (*reversed(self._jobs), *reversed(self._sessions)):
             session.kill()
         self._jobs, self._sessions = [], []
@@ -222,9 +224,9 @@ class SparkCluster:
 
 
 def workers_below(pids: Sequence[int]) -> list[int]:
-    """The Python workers below these JVMs: what pyspark.daemon has forked, or the one that the JVM started without a daemon.
+    """Return the ids of the Python workers below these JVMs. A worker was forked by a pyspark.daemon, or started by the JVM itself.
 
-    Not the daemons themselves. In the driver's session these are the workers that plan, commit and read streams.
+    The daemons are not returned. Below a driver's JVM, the workers plan, commit and read streams.
     """
     everything = {one.pid: one for one in processes() if one.state != "Z"}
     daemons = {pid for pid, one in everything.items() if one.parent in pids and _runs(one, "pyspark.daemon")}

@@ -3,8 +3,8 @@
     with ZooKeeperServer(folder) as server:
         store = open_store(f"zk://{server.hosts}/test")
 
-They listen on 127.0.0.1 only, keep their data in the folder given, and end with the block: by the process id that was started.
-A server can be stopped, killed, suspended and started again on its old data and port.
+The servers listen on 127.0.0.1 only, keep their data in the given folder, and end with the block. A server can be stopped, killed,
+suspended, and started again with its old data and port.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STOP_SECONDS = 10.0
 
 
 def zookeeper_classpath() -> str:
-    """The jars of the installed pyspark, ZooKeeper among them. Raises ConfigurationError."""
+    """Return the class path of all jars of the installed pyspark. Raises ConfigurationError if ZooKeeper is not among the jars."""
     import pyspark
 
     jars = Path(pyspark.__file__).parent / "jars"
@@ -41,7 +41,7 @@ def zookeeper_classpath() -> str:
 
 
 class ZooKeeperServer:
-    """One server, standalone or a member of an ensemble. A context manager; `start` and `stop` do the same by hand."""
+    """One server, standalone or a member of an ensemble. A context manager, which calls `start` and `stop`."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class ZooKeeperServer:
         member: int | None = None,
         clock_off: float = 0.0,
     ) -> None:
-        """`port`: default: one that is held for it until this process ends. `settings`: further lines of zoo.cfg. `member`: its
-        number in an ensemble, whose members `settings` lists. `clock_off`: by so many seconds its clock is wrong.
+        """`port`: the server's port (default: a free port, reserved until this process ends). `settings`: further lines of zoo.cfg.
+        `member`: the server's number in an ensemble, whose members `settings` lists. `clock_off`: the clock's error in seconds.
         """
         self.clock_off = clock_off
         self.folder = Path(folder)
@@ -74,7 +74,7 @@ class ZooKeeperServer:
         return self._process.pid if self._process else None
 
     def launch(self) -> None:
-        """Start the process without waiting until it serves (`wait`)."""
+        """Start the process and return at once. `wait` waits until it serves clients."""
         if self._process is not None:
             raise ConfigurationError(f"The ZooKeeper server on {self.hosts} runs already.")
         data = self.folder / "data"
@@ -114,7 +114,7 @@ class ZooKeeperServer:
             )
 
     def wait(self, seconds: float = START_SECONDS) -> None:
-        """Until it serves clients: alone, or as a member of a quorum. Raises Unavailable with the end of its log."""
+        """Wait until the server serves clients, alone or as a member of a quorum. Raises Unavailable with the end of its log."""
         deadline = time.monotonic() + seconds
         while not self.serves():
             ended = not self.running
@@ -127,16 +127,16 @@ class ZooKeeperServer:
             time.sleep(0.05)
 
     def serves(self) -> bool:
-        """Whether it answers `srvr` with its mode, which it does only once it serves."""
+        """Return whether the server serves clients. Only then its answer to `srvr` contains its mode."""
         return self.mode() is not None
 
     def mode(self) -> str | None:
-        """`standalone`, `leader` or `follower`; None: it does not serve now."""
+        """Return `standalone`, `leader` or `follower`; None if the server does not serve now."""
         found = re.search(r"^Mode: (\w+)", self.ask("srvr"), re.MULTILINE)
         return found[1] if found else None
 
     def ask(self, word: str, seconds: float = 2.0) -> str:
-        """Its answer to a four-letter command (srvr, ruok, cons, dump); empty if it does not answer in so many seconds."""
+        """Return the answer to a four-letter command (srvr, ruok, cons, dump); empty if none comes within `seconds`."""
         answer = b""
         try:
             with socket.create_connection((LOCAL, self.port), timeout=seconds) as connection:
@@ -157,7 +157,7 @@ class ZooKeeperServer:
         return self
 
     def stop(self) -> None:
-        """End it, politely first. Its data stays: `start` goes on with it."""
+        """End the server with SIGTERM, and after a time limit with SIGKILL. Its data stays, and `start` uses it again."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -170,7 +170,7 @@ class ZooKeeperServer:
             process.wait()
 
     def kill(self) -> None:
-        """SIGKILL: what it had not written is gone."""
+        """End the server with SIGKILL. It loses everything that it has not written yet."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -181,7 +181,7 @@ class ZooKeeperServer:
         return self._process is not None and self._process.poll() is None
 
     def suspend(self) -> None:
-        """Stop answering without closing a connection, as a machine that is paused."""
+        """Suspend the process: the server no longer answers and closes no connection, as on a machine that is paused."""
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGSTOP)
 
@@ -200,12 +200,12 @@ class ZooKeeperServer:
 
 
 class ZooKeeperEnsemble:
-    """Several servers with a quorum. A context manager; `servers` are the members, in order."""
+    """Several servers that form a quorum. A context manager. `servers`: the members, ordered by their numbers."""
 
     def __init__(
         self, folder: Path | str, *, size: int = 3, settings: Mapping[str, str] | None = None, clocks_off: Sequence[float] = ()
     ) -> None:
-        """`settings`: further lines of every member's zoo.cfg. `clocks_off`: by how many seconds the clock of each is wrong."""
+        """`settings`: further lines of every member's zoo.cfg. `clocks_off`: the error of each member's clock, in seconds."""
         off = [*clocks_off, *[0.0] * size]
         ports = free_ports(3 * size)
         members = {f"server.{i + 1}": f"{LOCAL}:{ports[3 * i + 1]}:{ports[3 * i + 2]};{LOCAL}:{ports[3 * i]}" for i in range(size)}
@@ -232,11 +232,11 @@ class ZooKeeperEnsemble:
         return self
 
     def leader(self, seconds: float = START_SECONDS) -> ZooKeeperServer:
-        """The member that leads, once one does. Raises Unavailable."""
+        """Wait for a leader and return it. Raises Unavailable if there is none within this number of seconds."""
         return self._of_mode("leader", seconds)
 
     def follower(self, seconds: float = START_SECONDS) -> ZooKeeperServer:
-        """The first member that follows, once one does. Raises Unavailable."""
+        """Wait for a follower and return the first one. Raises Unavailable if there is none within this number of seconds."""
         return self._of_mode("follower", seconds)
 
     def _of_mode(self, mode: str, seconds: float) -> ZooKeeperServer:

@@ -1,4 +1,4 @@
-"""`--cluster`: real ZooKeeper servers, a real Spark cluster, and faults from a seeded plan."""
+"""The suite `--cluster`: real ZooKeeper servers, a real Spark cluster, and faults from a seeded plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUITE = "cluster"
 
 
 def run(given: Given, progress: Progress) -> list[Result]:
-    """The results of the suite; the rate and latency over time are part of the result that counts the rows."""
+    """Run the suite and return its results. The result `exactly once` contains the rate and the latency over time."""
     from conformance.history.files import read
     from conformance.report.histories import series
     from conformance.scenarios.cluster.run import Cluster, results
@@ -52,7 +52,7 @@ def run(given: Given, progress: Progress) -> list[Result]:
 
 
 def kinds(text: str | None) -> list[str]:
-    """The help of `--kinds`."""
+    """Return the names in the value of `--kinds`; none without the option."""
     return text.split(",") if text else []
 
 

@@ -1,4 +1,4 @@
-"""`txnsegment conformance ...`: the same command, behind the entry point of the group `txnsegment.commands`."""
+"""The command `txnsegment conformance`. It is registered as an entry point of the group `txnsegment.commands`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WORDS = "conformance.words"
 
 
 class Whole(TyperGroup):
-    """Takes all arguments after its name unparsed, `--help` too: `main` parses them."""
+    """A command group that leaves all of its arguments unparsed, also `--help`, because `main` parses them."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[WORDS] = list(args)

@@ -1,4 +1,4 @@
-"""`--exhaustive`: every schedule of two writers, a reader and a sweeper within bounds."""
+"""The suite `--exhaustive`: every schedule of two writers, a reader and a sweeper within bounds."""
 
 from __future__ import annotations
 

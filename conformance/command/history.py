@@ -1,4 +1,4 @@
-"""`--check FILE ..`: the history checker on recorded histories."""
+"""The suite `--check FILE ..`: the history checker on recorded histories."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ SUITE = "history"
 SHOWN = 100
 """The number of findings of one kind that are written out."""
 KEPT = 2_000
-"""The number of operations of a long history kept in a report: those around the findings."""
+"""The maximum number of operations in a report. Of a longer history the report keeps the operations around the findings."""
 
 
 def run(given: Given, progress: Progress) -> list[Result]:
-    """One result for the whole history, and one for each kind of anomaly in it."""
+    """Check the history. Return one result for the whole history, and one for each kind of anomaly in it."""
     from conformance.history.checker import verdict
     from conformance.history.files import FormatError, merge, read
     from conformance.history.findings import WORDS, Finding

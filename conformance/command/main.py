@@ -1,4 +1,4 @@
-"""Runs the suites of a command line: the seed first, then the suites, their results, the reports, the exit code."""
+"""Run the suites of a command line: print the seed, run the suites, print the results, write the reports, return the exit code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OURS = frozenset({"conformance", "txnsegment", "metadata", "ledgers", "spark_txn
 
 
 def drawn_seed() -> int:
-    """A random seed."""
+    """Return a random seed."""
     return random.SystemRandom().randrange(2**32)
 
 
@@ -39,9 +39,10 @@ def main(
     out: TextIO | None = None,
     err: TextIO | None = None,
 ) -> int:
-    """The exit code: 0 all cases passed, 1 a failure, 2 no case could run or a usage error, 130 interrupted.
+    """Run the command. Return its exit code: 0 all passed, 1 a case failed, 2 no case could run or a usage error, 130 interrupted.
 
-    `arguments`: default `sys.argv`'s. `draw`: gives the seed for `--seed random`. `out`: for results; `err`: for the rest.
+    `arguments`: default `sys.argv`. `draw`: returns the seed for `--seed random`. `out`: the stream for results; `err`: the stream
+    for everything else.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     clock, out, err = clock or SystemClock(), out or sys.stdout, err or sys.stderr
@@ -78,7 +79,7 @@ def _run(line: Line, arguments: tuple[str, ...], clock: Clock, draw: Callable[[]
 
 
 def _one(line: Line, suite: Suite, seed: int, progress: Shown) -> list[Result]:
-    """Raises UsageError if the suite needs a package that is not installed."""
+    """Run one suite. Raises UsageError if the suite needs a package that is not installed."""
     try:
         return suite.run(line.given(suite, seed), progress)
     except ModuleNotFoundError as error:
@@ -99,7 +100,7 @@ def _write_all(report: Report, line: Line, out: TextIO) -> None:
 
 @contextmanager
 def _ended_in_good_order() -> Iterator[None]:
-    """SIGTERM ends a run cleanly, with all servers and processes started by a suite."""
+    """Let SIGTERM raise SystemExit, so that the suites end the servers and processes that they started."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)

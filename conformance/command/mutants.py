@@ -1,4 +1,4 @@
-"""`--mutants [NAME ..]`: faults planted in the real code, each of which a suite must detect."""
+"""The suite `--mutants [NAME ..]`: faults planted in the real code, each of which a suite must detect."""
 
 from __future__ import annotations
 

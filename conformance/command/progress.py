@@ -1,4 +1,4 @@
-"""The progress of a run: a bar on a terminal, else a line at intervals. It goes to stderr, so that stdout has the result alone."""
+"""The progress of a run: a bar on a terminal, else a line at intervals. It goes to stderr, so that stdout has only the results."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ EVERY = 10.0
 
 
 class Progress(Protocol):
-    """The calls by which a suite reports its progress."""
+    """The methods by which a suite reports its progress."""
 
     def begin(self, suite: str, total: int | None) -> None:
-        """`total`: the number of steps; None if unknown."""
+        """Report that a suite begins. `total`: its number of steps; None if unknown."""
 
     def at(self, what: str) -> None:
-        """The step that is running now."""
+        """Report the step that is running now."""
 
     def advance(self, steps: int = 1) -> None:
         """Add to the number of finished steps."""
 
     def say(self, text: str) -> None:
-        """A line to keep in the output."""
+        """Print a line that stays in the output."""
 
 
 class Shown(Progress, AbstractContextManager["Shown"], Protocol):
-    """A context manager: at its end the bar is removed."""
+    """A progress display. A context manager, whose end removes the bar."""
 
 
 def shown(out: TextIO, clock: Clock) -> Shown:
-    """A bar if `out` is a terminal, else lines."""
+    """Return a `Bar` if `out` is a terminal, else `Lines`."""
     return Bar(out) if out.isatty() else Lines(out, clock)
 
 
 class Lines:
-    """Plain lines with the seconds since the beginning, for a file or a pipe."""
+    """Plain lines with the seconds since the start of the run, for a file or a pipe."""
 
     def __init__(self, out: TextIO, clock: Clock) -> None:
         self._out, self._clock = out, clock
@@ -78,7 +78,7 @@ class Lines:
 
 
 class Bar:
-    """A bar of rich for the running suite."""
+    """A progress bar for the running suite, drawn by the library rich."""
 
     def __init__(self, out: TextIO) -> None:
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())

@@ -1,4 +1,4 @@
-"""`--scripts [NAME ..]`: the golden scripts, transactions as text with exact answers."""
+"""The suite `--scripts [NAME ..]`: the golden scripts, transactions as text with exact answers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(given: Given, progress: Progress) -> list[Result]:
 
 
 def _says(file: Path) -> str:
-    """The comment at the head of the script."""
+    """Return the comment at the head of the script, or the script's name if there is none."""
     head = file.read_text(encoding="utf-8").partition("\n\n")[0]
     return " ".join(line.removeprefix("#").strip() for line in head.splitlines() if line.startswith("#")) or file.stem
 

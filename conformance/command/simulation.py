@@ -1,4 +1,4 @@
-"""`--simulate N`: schedules of the real protocol code; `--trace` or `--record` shows one of them in detail."""
+"""The suite `--simulate N`: schedules of the real protocol code. `--trace` prints one schedule; `--record` writes its history."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def run(given: Given, progress: Progress) -> list[Result]:
 
 
 def _simulate(given: Given, progress: Progress) -> tuple[Summary, list[tuple[float, float]]]:
-    """All schedules, and their rate over time: (seconds since the beginning, schedules per second)."""
+    """Run all schedules. Return their summary and their rate over time: (seconds since the beginning, schedules per second)."""
     from conformance.simulator.schedules import Summary
 
     total, rates = Summary(), list[tuple[float, float]]()
@@ -87,13 +87,13 @@ def _simulate(given: Given, progress: Progress) -> tuple[Summary, list[tuple[flo
 
 
 def _parts(cores: int, wanted: int, seed: int, only: str) -> Iterator[Summary]:
-    """The schedules in chunks, in the order of their seeds."""
+    """Run the schedules in chunks. Yield the summary of each chunk, in the order of the seeds."""
     starts = range(seed, seed + wanted, CHUNK)
     counts = [min(CHUNK, seed + wanted - start) for start in starts]
     from conformance.simulator.quiet import quiet, quiet_forever
 
     if cores == 1:
-        with quiet():  # the caches of one chunk serve the next
+        with quiet():  # around all chunks, so that they share its caches
             yield from map(partial(_chunk, only), counts, starts)
         return
     spawn = multiprocessing.get_context("spawn")
@@ -105,7 +105,7 @@ def _parts(cores: int, wanted: int, seed: int, only: str) -> Iterator[Summary]:
 
 
 def _chunk(only: str, count: int, seed: int) -> Summary:
-    """A chunk of schedules. An exception of the product is a violation of its seed; the seed is then searched one by one."""
+    """Run a chunk of schedules. If the product raises, run each seed alone to find the seed: the exception is its violation."""
     from conformance.simulator.schedules import Summary, simulate
 
     try:
@@ -155,7 +155,7 @@ def _whole(given: Given, total: Summary, rates: list[tuple[float, float]]) -> Re
 
 
 def _failed(given: Given, seed: int, said: str) -> Result:
-    """A failed schedule, run once more to record its history."""
+    """Run a failed schedule once more to record its history. Return its result."""
     from conformance.history.checker import check
     from conformance.history.findings import WORDS
     from conformance.report.histories import clock, spans

@@ -1,4 +1,4 @@
-"""`--store URL`: the contract of the metadata store."""
+"""The suite `--store URL`: the contract of the metadata store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(given: Given, progress: Progress) -> list[Result]:
     from conformance.store.suite import CASES
 
     url: str = given["store"]
-    # Connections are cut on purpose: the log lines of the client library would bury the results.
+    # The suite cuts connections on purpose. The client library would log each cut.
     logging.getLogger("kazoo").addHandler(logging.NullHandler())
 
     def told(case: Case, result: Result | None) -> None:

@@ -1,4 +1,4 @@
-"""All suites, in the order in which they run: suites of seconds before suites of minutes. A new suite is listed here."""
+"""All suites, in the order in which they run: suites that take seconds before suites that take minutes. List a new suite here."""
 
 from __future__ import annotations
 

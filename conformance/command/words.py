@@ -1,4 +1,4 @@
-"""The options of the command line, and their parser: the given values, the requested suites, the usage errors."""
+"""The options of the command line, and their parser, which finds the given values, the requested suites and usage errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class UsageError(TxnSegmentError):
 
 
 def count(text: str) -> int:
-    """A whole number above 0."""
+    """Parse a whole number above 0."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
@@ -27,7 +27,7 @@ def count(text: str) -> int:
 
 
 def natural(text: str) -> int:
-    """A whole number, 0 or more."""
+    """Parse a whole number that is 0 or more."""
     number = int(text)
     if number < 0:
         raise argparse.ArgumentTypeError(f"{text} is below 0")
@@ -35,7 +35,7 @@ def natural(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """A duration in seconds, 0 or more."""
+    """Parse a number of seconds that is 0 or more."""
     number = float(text)
     if not 0 <= number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is no number of seconds")
@@ -44,9 +44,11 @@ def seconds(text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One option, `--flag`, the same in every suite that has it. `kind`: parses its text; None: a switch without text. `many`: "+"
-    one or more texts, "*" any number, and the option may be repeated. `default`: the value if it is not given. `output`: it
-    names a place for output and does not change the run.
+    """One option of the command line. It is the same in every suite that has it.
+
+    `kind`: the function that parses the option's text; None: the option is a switch and has no text. `many`: "+" if the option
+    takes one or more texts, "*" for any number; the option may then be repeated. `default`: the value if the option is not given.
+    `output`: whether the option only says where output goes, so that it does not change the run.
     """
 
     flag: str
@@ -78,7 +80,7 @@ class Word:
             group.add_argument(self.flag, type=self.kind, metavar=self.metavar, default=argparse.SUPPRESS, help=self.says)
 
     def written(self, value: object) -> list[str]:
-        """The option with this value, as text of a command line."""
+        """Return the option and this value as arguments of a command line."""
         if self.kind is None:
             return [self.flag] if value else []
         return [self.flag, *(map(str, value) if isinstance(value, list | tuple) else [str(value)])]
@@ -86,7 +88,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The options given to a suite. `values`: all of its options by `Word.name`; `said`: only those on the command line."""
+    """The options of a suite by `Word.name`. `values`: all options, also the defaults. `said`: the options on the command line."""
 
     suite: Suite
     values: Mapping[str, Any]
@@ -97,7 +99,7 @@ class Given:
         return self.values[name]
 
     def again(self, seed: int | None = None, **changes: object) -> tuple[str, ...]:
-        """The arguments that repeat this suite, with `changes` (None: without that option)."""
+        """Return the arguments that repeat this suite. `changes`: options with other values; None leaves the option out."""
         words = {word.name: word for word in (self.suite.chosen_by, *self.suite.words)}
         values = {name: value for name, value in {**self.said, **changes}.items() if value is not None}
         found = [text for name, word in words.items() if name in values and not word.output for text in word.written(values[name])]
@@ -109,8 +111,8 @@ Run = Callable[[Given, Progress], list[Result]]
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A suite of the command line. `chosen_by`: the option that selects it. `implied_by`: names of options that select it if the
-    command line names no suite; `chosen_by` then has the value `implied`.
+    """A suite of the command line. `chosen_by`: the option that selects the suite. `implied_by`: names of options that select the
+    suite if the command line names no suite; the option `chosen_by` then has the value `implied`.
     """
 
     name: str
@@ -126,7 +128,7 @@ RANDOM = "random"
 
 
 def seed(text: str) -> int | str:
-    """A number, or the word for a random one."""
+    """Parse a seed: a number, or the word `random`."""
     return text if text == RANDOM else natural(text)
 
 
@@ -140,7 +142,7 @@ COMMON = (SEED, REPORT, HELP)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A valid command line. `seed`: None for a random one."""
+    """A valid command line. `seed`: None if the seed shall be random."""
 
     seed: int | None
     reports: tuple[Path, ...]
@@ -155,7 +157,7 @@ class Line:
 
 
 def parser(suites: Iterable[Suite], program: str) -> argparse.ArgumentParser:
-    """A parser of all options. An option of several suites is declared once and must be the same in all."""
+    """Return a parser of all options. Raises ValueError if two suites have different options of one name."""
     made = _Parser(
         prog=program,
         usage=f"{program} SUITE [options]",
@@ -182,8 +184,8 @@ def parser(suites: Iterable[Suite], program: str) -> argparse.ArgumentParser:
 
 
 def read(arguments: Sequence[str], suites: Sequence[Suite], program: str) -> Line:
-    """Raises UsageError for an unknown option (with the nearest known one), an option of a suite that is not requested, or an
-    invalid value. `chosen` is empty if no suite is named.
+    """Parse a command line. `Line.chosen` is empty if the command line names no suite. Raises UsageError for an unknown option (the
+    error names the nearest known option), an option of a suite that is not requested, or an invalid value.
     """
     found, rest = parser(suites, program).parse_known_args(list(arguments))
     words = {word.flag: word for suite in suites for word in (suite.chosen_by, *suite.words)} | {word.flag: word for word in COMMON}

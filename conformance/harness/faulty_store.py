@@ -1,4 +1,4 @@
-"""A metadata store with a policy for its calls: the policy may fail, delay or count a call, or end the process.
+"""A metadata store that passes each call to a policy. The policy may fail, delay or count the call, or end the process.
 
     def lose_replies(call: Call, go: Callable[[], Any]) -> Any:
         answer = go()
@@ -9,8 +9,8 @@
     store = FaultyStore(SqliteStore(folder), lose_replies)
 
 A policy's code before `go` runs before the call reaches the store. Its code after `go` runs after the store has answered. A policy
-that never calls `go` answers in place of the store. (`conformance.simulator` has its own store. Its faults are more than faults of
-single calls: lagging replicas, late requests, lists that are read record by record.)
+that never calls `go` answers in place of the store. (`conformance.simulator` has its own store, because its faults do not concern
+single calls only: lagging replicas, late requests, lists that are read record by record.)
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from metadata.store.contract import Append, MetadataStore, Record, View, Watch, 
 
 Kind = Literal["view", "get", "keys", "scan", "index", "time", "write", "skip", "watch"]
 READS: frozenset[Kind] = frozenset({"get", "keys", "scan", "index"})
-"""The calls of a view that look at records."""
+"""The calls of a view that read records."""
 
 
 class Call(NamedTuple):
-    """One call of a store or of a view of it.
+    """One call of a store or of a view of the store.
 
-    `what`: of `get` the keys, of `keys` and `scan` the range, of `index` its name with the first and the last key, of `write` the
-    writes, of `skip` the prefix and the number, of `watch` its target; of `view` and `time` nothing.
+    `what`: the arguments of the call. For `get` they are the keys, for `keys` and `scan` the range, for `index` the name of the
+    index with the first and the last value, for `write` the writes, for `skip` the prefix and the number, for `watch` the target.
+    `view` and `time` have none.
     """
 
     kind: Kind
@@ -38,11 +39,11 @@ class Call(NamedTuple):
 
     @property
     def writes(self) -> tuple[Write, ...]:
-        """What a `write` writes; of other calls nothing."""
+        """The writes of a `write`; empty for other calls."""
         return self.what if self.kind == "write" else ()
 
     def __str__(self) -> str:
-        """The call in words: `get /topics/t /log/1`, `write Put Append /log`, `write skip /log`."""
+        """Return the call as text: `get /topics/t /log/1`, `write Put Append /log`, `write skip /log`."""
         match self.kind:
             case "get":
                 return f"get {' '.join(key.path for key in self.what)}"
@@ -59,13 +60,13 @@ class Call(NamedTuple):
 
 
 class Policy(Protocol):
-    """What becomes of a call. `go` does it and gives the store's answer, or raises what the store raises."""
+    """Decides what happens to a call. `go()` makes the call. It returns the store's answer or raises the store's error."""
 
     def __call__(self, call: Call, go: Callable[[], Any], /) -> Any: ...
 
 
 class FaultyStore(MetadataStore):
-    """Passes each call to `inner` as `policy` wants it. Only closing it passes no policy."""
+    """Passes views, writes, skips and watches through `policy` to `inner`. The other methods call `inner` directly."""
 
     def __init__(self, inner: MetadataStore, policy: Policy) -> None:
         self.inner, self.policy = inner, policy

@@ -1,9 +1,9 @@
-"""A Spark job that loads the classes that the suites' drivers and executors need (`conformance.harness.spark_start`).
+"""A Spark job that loads the Java classes that the suites' drivers and executors need (`conformance.harness.spark_start`).
 
     python -m conformance.harness.spark_classes FOLDER
 
-It writes a topic, reads it by the source and by `scan`, and runs one streaming query, under the folder. The driver's class path
-goes into the file `class_path` there.
+The job writes a topic, reads it by the source and by `scan`, and runs one streaming query. All files lie in FOLDER. The job writes
+the driver's class path into the file `class_path` there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CLASS_PATH = "class_path"
 
 
 def main(folder: Path) -> None:
-    from pyspark.sql import SparkSession  # here: those who start this job need the name of the file alone
+    from pyspark.sql import SparkSession  # imported here: modules that start this job import CLASS_PATH
 
     from txnsegment import scan
 

@@ -14,7 +14,7 @@ It makes the calls of a stream in Spark's order (as read in Spark's bytecode and
   `reportLatestOffset()`. Batch 0 is always logged, a later batch if its end differs from its start. After that `commit(end)` of the
   previous batch is called;
 - a batch runs: batch 0 calls `initialOffset()` AGAIN, also in the process that planned it. Then come `partitions(start, end)`,
-  tasks on copies of reader and partitions, and the entry in the commit log;
+  tasks with copies of the reader and their partitions, and the entry in the commit log;
 - `Trigger.AvailableNow` calls `prepareForTriggerAvailableNow()` first.
 
 Offsets are passed as JSON text. Readers, writers, partitions and commit messages are passed as pickles.
@@ -43,7 +43,7 @@ LIMITS: dict[str, type[Any]] = {one.__name__: one for one in (ReadAllAvailable, 
 
 
 def source(options: Mapping[str, str]) -> DefaultSource:
-    """Return the data source, pickled once as on its way from the driver to the planning process."""
+    """Return the data source after one pickling, as Spark sends it from the driver to the planning process."""
     found: DefaultSource = pickle.loads(pickle.dumps(DefaultSource(dict(options))))
     return found
 
@@ -68,7 +68,7 @@ def run_tasks(reader: DataSourceReader | DataSourceStreamReader, partitions: Seq
 
 
 def numbers(batches: list[pa.RecordBatch]) -> list[int]:
-    """Return the numbers of the rows."""
+    """Return the values of column `n`."""
     return [n for batch in batches for n in batch.column(batch.schema.get_field_index("n")).to_pylist()]
 
 
@@ -84,9 +84,10 @@ def rows_of(batches: Sequence[pa.RecordBatch]) -> list[dict[str, Any]]:
 
 
 class MicroBatchExecution:
-    """One streaming query and its checkpoint. `offsets` and `commits` are its logs and survive `stop`; all else is a run's.
+    """One streaming query and its checkpoint. `offsets` and `commits` are the two logs of the checkpoint. They survive `stop`; all
+    other state belongs to one run.
 
-    `checkpoint`: a file that has the two logs, too, and outlives the process.
+    `checkpoint`: a file with a copy of the two logs, for a query that continues in another process.
     """
 
     def __init__(self, checkpoint: Path | None = None) -> None:
@@ -111,11 +112,11 @@ class MicroBatchExecution:
         """The result of `initialOffset` when batch 0 was constructed."""
 
     def start(self, options: Mapping[str, str], *, schema: StructType | None = None, available_now: bool = False) -> None:
-        """`schema`: what the user gave to `.schema()`."""
+        """Start or restart the query. `schema`: the user's argument of `.schema()`."""
         self.begin(source(options).streamReader(schema_of(options) if schema is None else schema), available_now=available_now)
 
     def begin(self, reader: Any, *, available_now: bool = False) -> None:
-        """Continue after the last batch in the two logs."""
+        """Start or restart the query with this reader, after the last batch in the two logs."""
         self.reader = reader
         self.batch, self.constructed, self.available, self.committed, self.start_of_0 = 0, False, None, None, None
         if available_now:
@@ -139,14 +140,14 @@ class MicroBatchExecution:
         return made
 
     def look(self) -> bool:
-        """The first half of constructing batch 0: where to start. Others may commit before the second one. False: that is known."""
+        """Do the first half of constructing batch 0: ask the reader for the start. Return False if the start is already known."""
         if self.constructed or self.available is not None or self.start_of_0 is not None:
             return False
         self.start_of_0 = json.dumps(self.reader.initialOffset())
         return True
 
     def construct(self) -> bool:
-        """constructNextBatch: plan and log a batch. Return whether there is one to run."""
+        """Plan and log a batch, as Spark's constructNextBatch. Return whether there is a batch to run."""
         if self.constructed:
             return True
         first = self.available is None
@@ -169,7 +170,7 @@ class MicroBatchExecution:
         return True
 
     def run(self) -> list[pa.RecordBatch] | None:
-        """runBatch: plan the logged range and read it. Return None if the range is empty."""
+        """Plan the logged range and read it, as Spark's runBatch. Return None if the range is empty."""
         assert self.available is not None
         if self.committed is not None and self.committed == self.available:
             return None
@@ -186,7 +187,7 @@ class MicroBatchExecution:
         self.constructed = False
 
     def next(self) -> list[pa.RecordBatch] | None:
-        """Run a whole micro-batch; first one that was planned and not committed. Return None if there is nothing new."""
+        """Run a whole micro-batch. A batch that was planned and not committed comes first. Return None if there is nothing new."""
         if not self.construct():
             return None
         found = self.run()
@@ -195,7 +196,7 @@ class MicroBatchExecution:
 
     @property
     def at(self) -> dict[str, Any]:
-        """The end of the last planned batch, or the start of the first one."""
+        """The end of the last planned batch. Before any batch is planned: the start of the first batch."""
         self.look()
         found: dict[str, Any] = json.loads(self.available or self.start_of_0 or "{}")
         return found
@@ -215,9 +216,9 @@ class MicroBatchExecution:
 
 
 class SparkWrite:
-    """One batch write. The constructor plans it. `run` runs its tasks; `commit` and `abort` may be called repeatedly, as by Spark.
+    """One batch write. The constructor plans it, and `run` runs its tasks. `commit` and `abort` may be called repeatedly.
 
-    As in Spark the writer crosses to tasks and to the committing process as bytes. `options`: those of the write, with `path`.
+    As in Spark, tasks and the committing process get a pickled copy of the writer. `options`: the write's options, with `path`.
     """
 
     def __init__(self, options: Mapping[str, str], table: pa.Table) -> None:
@@ -261,7 +262,7 @@ class SparkStreamWrite:
 
 
 def _staged(writer: Callable[[], Any], table: pa.Table, tasks: int, query: str | None, batch: int | None) -> list[Staged]:
-    """Divide the rows among tasks in order, and run them. Query and batch are in the tasks' local properties."""
+    """Divide the rows among tasks in order, and run the tasks. The tasks find query and batch in their local properties."""
     found = []
     size = -(-table.num_rows // tasks)
     known = {"sql.streaming.queryId": query, "streaming.sql.batchId": None if batch is None else str(batch)}

@@ -25,7 +25,7 @@ SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java options for short-lived processes: the simple compiler and one thread for garbage collection."""
 
 SILENT = "-Xlog:disable -Xlog:all=error:stderr"
-"""Silences the warning of a process with another class path, which cannot use the archive."""
+"""Java options that silence a warning. A process with another class path would print it, because it cannot use the archive."""
 
 
 def spark_environment() -> dict[str, str]:
@@ -39,14 +39,16 @@ def spark_environment() -> dict[str, str]:
 
 
 def spark_class_path() -> str:
-    """The class path of Spark's start scripts, which the archive belongs to: for masters and workers that Java starts directly."""
+    """Return the class path that Spark's start scripts use, and for which the archive was made. Masters and workers that are
+    started without these scripts need it.
+    """
     return _class_path(class_archive()).read_text(encoding="utf-8")
 
 
 @cache
 def class_archive() -> Path:
-    """The file of Spark's classes for this Java and this pyspark; made by the first caller on a machine, which takes some 20 s of
-    the processor. Raises ConfigurationError.
+    """Return the file of Spark's classes for this Java and this pyspark. The first call on a machine makes the file, which takes
+    some 20 s of processor time. Raises ConfigurationError.
     """
     folder = _folder()
     folder.mkdir(parents=True, exist_ok=True)
@@ -67,7 +69,7 @@ def _folder() -> Path:
 
 
 def _configuration(archive: Path) -> Path:
-    """Spark's folder of settings, empty: it is the first entry of the class path, which must be the same at each start."""
+    """Return an empty folder for Spark's settings. This folder is the first entry of the class path, which must never change."""
     return archive.parent / "conf"
 
 
@@ -76,7 +78,7 @@ def _class_path(archive: Path) -> Path:
 
 
 def _fingerprint() -> str:
-    """Java and the jars, by name, size and time: Java refuses an archive of others."""
+    """Return a digest of Java's version and of the jars. Java refuses an archive that another version or other jars have made."""
     import pyspark
 
     java = find_java()
@@ -90,7 +92,7 @@ def _jars(home: Path) -> list[Path]:
 
 
 def _make(archive: Path) -> None:
-    """Run the job of `conformance.harness.spark_classes` and keep its classes. Raises ConfigurationError."""
+    """Run the job of `conformance.harness.spark_classes` and store its classes in the archive. Raises ConfigurationError."""
     with tempfile.TemporaryDirectory(prefix="txnsegment-spark-classes-") as folder:
         made = Path(folder) / archive.name
         environment = {
