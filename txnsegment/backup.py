@@ -17,8 +17,8 @@ from metadata.cluster.cluster import Cluster
 class BackupDescription:
     """A backup file that was written.
 
-    `number`: the log number up to which the backup is complete; it holds nothing above. `taken_ms`: when it was taken, in ms
-    since 1970. `bytes`: the size of the file. `ledgers`: the URI of the ledger root that it names.
+    `number`: the log number up to which the backup is complete; it holds nothing above. `taken_ms`: the time of the backup, in ms
+    since 1970. `bytes`: the size of the file. `ledgers`: the URI of the ledger root that the backup names.
     """
 
     file: str
@@ -29,13 +29,13 @@ class BackupDescription:
     bytes: int
     ledgers: str
     good_for_ms: int
-    """For how long at least the backup can be restored: the cluster's grace period, during which no ledger file that it names is
-    deleted.
+    """The shortest time for which the backup can be restored. It is the cluster's grace period, because no ledger file that the
+    backup names is deleted within it.
     """
 
 
 def backup(cluster: Cluster, file: Path, patience: timedelta | float | None) -> BackupDescription:
-    """Implements `Cluster.backup`."""
+    """Write a backup into `file` (`Cluster.backup`)."""
     backup_file.check_new(file)
     seconds = patience.total_seconds() if isinstance(patience, timedelta) else patience
     taken = BackupReader(cluster).take(seconds)

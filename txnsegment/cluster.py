@@ -38,8 +38,8 @@ def connect(service_url: str | None = None, *, ledgers: str | None = None) -> Cl
         with connect("file:///tmp/sandbox") as cluster:
             cluster.topics.create("orders", schema="id bigint, price double")
 
-    `service_url`: default is the environment variable TXNSEGMENT_SERVICE_URL. `ledgers`: the URI of the ledger root, a folder
-    or bucket, for a cluster that does not exist yet; an existing cluster knows its own. Raises OptionError,
+    `service_url`: default is the environment variable TXNSEGMENT_SERVICE_URL. `ledgers`: the URI of the ledger root, a folder or
+    bucket, for a cluster that does not exist yet; an existing cluster has recorded its ledger root. Raises OptionError,
     ConfigurationError, ClusterFormatError, Unavailable, StorageError.
     """
     return Cluster(client(open_cluster(service_url, ledgers=ledgers)))
@@ -144,10 +144,10 @@ class Cluster:
     ) -> Producer:
         """Return a producer of rows for one topic, which commits them transaction by transaction.
 
-        `value_format="avro"`: rows are Avro bytes, by the version of the topic's schema that is the latest now, or by
-        `schema_version`. `plain` (marker-based topics, `persistent://`, only): rows are sent outside of transactions. Each
-        flush costs one append and is visible at once; a retry after a lost reply may write its rows twice. `max_waiting`: how
-        many rows may wait for a flush; `send` raises ProducerFull beyond that. Raises TopicNotFound, SchemaError, OptionError.
+        `value_format="avro"`: rows are Avro bytes, encoded by the version of the topic's schema that is the latest now, or by
+        `schema_version`. `plain`, for marker-based topics (`persistent://`) only: rows are sent outside of transactions. Each flush
+        costs one append and is visible at once; a retry after a lost reply may write its rows twice. `max_waiting`: the number of
+        rows that may wait for a flush; `send` raises ProducerFull beyond that. Raises TopicNotFound, SchemaError, OptionError.
         """
         from txnsegment.plain import PlainSend
         from txnsegment.producer import Producer
@@ -178,7 +178,8 @@ class Cluster:
 
     def sweep(self) -> SweepReport:
         """Run one full sweep: abort timed-out transactions, settle, fold and expire records, trim and compact by policy, delete
-        orphans, and split and merge segments by policy (unless a running sweeper leads). Any process may sweep at any time.
+        orphans, and split and merge segments by policy. If another running sweeper is the leader, only that sweeper splits and
+        merges. Any process may sweep at any time.
 
         A failure in one step or topic does not stop the others. If exactly one step failed, with an error of txnsegment, this
         raises that error; otherwise it raises SweepIncomplete, which lists the failures.
@@ -204,12 +205,11 @@ class Cluster:
         """Join small files of a topic (or of one `segment://...`) into files of about `target_bytes`. Rows, their order and their
         positions stay the same.
 
-        `min_files`: how many small files in a row are joined at least. `told`: called with the progress after each file.
-        Registrations that are not folded yet are left alone. The log of a migrated `persistent://` topic is left alone too,
-        and `left_out` of the result names it. Replaced files are deleted after the grace period.
+        `min_files`: the least number of small files in a row that are joined. `told`: a function that is called with the progress
+        after each file. Registrations that are not folded yet are left alone. The log of a migrated `persistent://` topic is left
+        alone too, and `left_out` of the result names it. Replaced files are deleted after the grace period.
 
-        Safe beside writers, readers and other compactions. Raises TopicNotFound, OptionError, CorruptPart, StorageError,
-        TxnConflict.
+        Safe beside writers, readers and compactions. Raises TopicNotFound, OptionError, CorruptPart, StorageError, TxnConflict.
         """
         if target_bytes < 1 or min_files < 2:
             raise OptionError(

@@ -40,7 +40,7 @@ _DELETED_ADVICE = (
     "the consumer continues without these rows."
 )
 IDLE_SECONDS = 1.0
-"""After this time in seconds an idle consumer reads the logs again, since wake-ups may be lost. While a transaction is undecided
+"""After this time in seconds an idle consumer reads the logs again, because wake-ups may be lost. While a transaction is undecided,
 the time is UNDECIDED_SECONDS.
 """
 UNDECIDED_SECONDS = 0.05
@@ -57,16 +57,16 @@ class Consumer:
                 consumer.ack(message)
 
     It delivers every committed row that is not acknowledged, in the order of transactions, over all segments and topics. So rows of
-    parents come before rows of children. All loops share one position. A row counts as delivered when the loop returns it, not when
-    it is read ahead. After a loop was left (`next`, `break`, an error), the next loop starts with the next row, by row or by batch.
-    An idle consumer sleeps until a commit wakes it.
+    parents come before rows of children. All loops over a consumer share one position. A row counts as delivered when a loop
+    returns it, not when it is read ahead. If a program leaves a loop (`next`, `break`, an error), the next loop starts with the
+    next row, also if it delivers batches. An idle consumer sleeps until a commit wakes it.
 
     A `persistent://` topic has its own order: its rows come in the order of its log, up to its maxReadPosition. They have no order
     relative to rows of other topics. Once the topic is migrated, its remaining rows and those of its successor come in one order
     with all `topic://` topics.
 
-    Several consumers of one subscription all get every row. The first acknowledgement of a row succeeds; any later one raises
-    AckConflict.
+    Several consumers of one subscription all get every row. The first acknowledgement of a row succeeds. A later acknowledgement of
+    the same row raises AckConflict.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Consumer:
         self._feeds.begin(check)
         self._given_before |= {s: end for s, end in self._given.items() if end > self._given_before.get(s, FIRST)}
         for segment, acked in self._feeds.done.items():
-            if minus(before_it.get(segment, NONE), acked):  # a seek moved the cursor back: rows before it count as not delivered
+            if minus(before_it.get(segment, NONE), acked):  # a seek moved the cursor back, so no row counts as delivered
                 self._given_before.pop(segment, None)
         self._floor, self._floors, self._given = {}, {}, {}
         self._rewind_due = self._skipped = False
@@ -179,15 +179,16 @@ class Consumer:
 
     def _read_ahead(self) -> Ahead | None:
         """Return the batch with the next row; None if there is no new row."""
-        if self._rewind_due:  # deletions are checked with nothing acknowledged: rows that the rewind delivers again may be lost
+        # Deletions are checked as if no row were acknowledged, because the rows that the rewind delivers again may be lost.
+        if self._rewind_due:
             self._begin_anew(lambda feed: self._check_deletions(feed, feed.reading, 0, {}))
         while self._ahead is None or not self._ahead.left:
             if self._current is None:
-                self._woken.clear()  # cleared before the read, so that no wake-up during it is lost
+                self._woken.clear()  # cleared before the read, so that a wake-up during the read is not lost
                 self._current = self._more()
                 if self._current is None:
                     return None
-            batch = next(self._current, None)  # a generator that raised has ended: its undelivered rows are read again
+            batch = next(self._current, None)  # a generator that raised has ended; the next round reads its undelivered rows again
             if batch is None:
                 self._current = None
             else:
@@ -275,8 +276,8 @@ class Consumer:
         )
 
     def _behind(self, segment: str, row: Row) -> Row:
-        """Return the boundary from which the span of a ledger's first row starts: the end of the last visible row before it. No
-        visible row ever lies between the two. Since the span covers that gap, acks of consecutive rows join in the cursor.
+        """Return the boundary at which the span of a ledger's first row starts: the end of the last visible row before it. No
+        visible row ever lies between the boundary and the row. The span covers this gap, so that acks of consecutive rows join.
         """
         done = self._feeds.done.get(segment, NONE)
         spans = bisect_right(done, (row, row))
@@ -350,18 +351,18 @@ class Consumer:
         (self._floor if txn is None else self._floors.setdefault(txn, {})).update(new)
 
     def _floor_of(self, txn: Transaction | None) -> dict[str, Row]:
-        """Return, by segment, the end of the cumulative acks that a new cumulative ack in `txn` need not repeat (None: an ack that
-        takes effect at once). These are the acks in effect and those of `txn` itself. Acks of another transaction are not in
-        effect before its commit.
+        """Return, by segment, the end of the cumulative acks that a new cumulative ack in `txn` need not repeat. These are the acks
+        in effect, and the acks of `txn` itself. Acks of another transaction are not in effect before its commit. `txn` None: the
+        new ack takes effect at once.
         """
         for one in [one for one in self._floors if one.counts]:
             self._floor = _higher(self._floor, self._floors.pop(one))
         return self._floor if txn is None else _higher(self._floor, self._floors.get(txn, {}))
 
     def _row_end(self, view: SegmentView, through: int, floor: Mapping[str, Row]) -> Row:
-        """Return the end of a segment's rows at or below a number. If this consumer has delivered rows above it, this is the end of
-        the last row. The spans of the rows above begin there and cover the empty positions in between. An ack that ended within
-        these positions would conflict with acks of those rows.
+        """Return the boundary at which a cumulative ack of a segment's rows at or below the number `through` ends. If this consumer
+        has delivered rows above `through`, the boundary is the end of the last row at or below it. The span of the next row begins
+        there and covers the empty positions in between; an ack that ended within them would conflict with that row's ack.
         """
         below = view.ledger_id(through)
         if not below or end_of(below) >= self._handed_to(view.name):
@@ -404,7 +405,7 @@ def _higher(one: Mapping[str, Row], other: Mapping[str, Row]) -> dict[str, Row]:
 
 
 def _begin(done: Rows) -> Row:
-    """Return the end of the rows that are acknowledged without a gap."""
+    """Return the end of the rows that are acknowledged without a gap from the beginning of the segment."""
     return done[0][1] if done and done[0][0] == FIRST else FIRST
 
 

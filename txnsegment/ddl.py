@@ -86,8 +86,8 @@ class _Parser:
         yield _Token("end", "", end)
 
     def columns(self, end: str) -> Iterator[T.StructField]:
-        """Parse columns separated by commas, each `name [:] type [NOT NULL] [COMMENT 'text']`. They end with the sign `end` (empty:
-        with the text).
+        """Parse columns separated by commas, each `name [:] type [NOT NULL] [COMMENT 'text']`. They end with the sign `end`. If
+        `end` is empty, they end with the text.
         """
         if self._ends(end):
             return

@@ -1,4 +1,4 @@
-"""The checks of `txnsegment doctor`: what a cluster and this machine need. Each finding names the next step."""
+"""The checks of `txnsegment doctor`. They examine a cluster and this machine. Each finding names the next step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from metadata.records import paths
 from txnsegment.java import find_java
 
 LONG_LOG = 10_000
-"""If the live log has more registrations than this, no process sweeps. Committers and sweepers leave far fewer."""
+"""Number of registrations in the live log above which `doctor` warns. Committers and sweepers leave far fewer."""
 
 
 class Health(StrEnum):
@@ -111,7 +111,7 @@ def _storage(name: str, cluster: Cluster) -> Finding:
         if cluster.storage.read(path) != content:
             raise StorageError(f"{cluster.storage.uri} returns other bytes than were written.", advice="Do not use this storage.")
     finally:
-        cluster.storage.delete(path)  # safe: no other process knows its name
+        cluster.storage.delete(path)  # safe, because no other process knows the file's name
     return Finding(name, Health.OK, f"{cluster.storage.uri} can be written and read")
 
 

@@ -1,4 +1,4 @@
-"""The outcome of a SQL execution in this process's Spark. A write that left its staging manifest may still have failed in Spark."""
+"""Finds the outcome of a SQL execution in this process's Spark. A write that left its staging manifest may still have failed there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark import SparkContext
 from metadata.common.clock import Clock
 
 PATIENCE_SECONDS = 60.0
-"""How long to wait for Spark's listeners, in seconds. They report the end of an execution a moment after it."""
+"""Longest time to wait for Spark's listeners, in seconds. The listeners report the end of an execution with a short delay."""
 LOOK_SECONDS = 0.05
 
 
@@ -21,7 +21,7 @@ class Ended(StrEnum):
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
     FORGOTTEN = "FORGOTTEN"
-    """Spark dropped the execution from its store, which keeps `spark.sql.ui.retainedExecutions` of them."""
+    """Spark dropped the execution from its store, which keeps the last `spark.sql.ui.retainedExecutions` executions."""
 
 
 def active() -> SparkContext | None:
@@ -45,7 +45,7 @@ def ended(spark: SparkContext, number: int, clock: Clock) -> Ended:
 
 
 def _executions(spark: SparkContext) -> Any:
-    """Spark's store of SQL executions. Its UI reads the same store, which also exists when the UI is disabled."""
+    """Return Spark's store of SQL executions. Spark's UI reads the same store. The store exists also when the UI is disabled."""
     jvm = spark._jvm
     assert jvm is not None
     kept = spark._jsc.sc().statusStore().store()

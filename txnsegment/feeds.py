@@ -27,10 +27,10 @@ from spark_txn_source.losses import check_cursors, check_trims
 class Feed:
     """A consumer's progress in one log.
 
-    `after`: all rows up to this number in the log are delivered, or were acknowledged before the feed began. `known`: for a
-    segment, a higher number with the same meaning; for a topic, the number up to which retention had removed rows when the feed
-    began. `deleted_to`: the newest seal of a deletion when the feed began. Trims up to `known` and deletions up to `deleted_to` are
-    no data loss.
+    `after`: all rows up to this number in the log are delivered, or were acknowledged before the feed began. `known`: numbers by
+    the name of a segment or topic. The number of a segment, if it is above `after`, has the meaning of `after` for this segment.
+    The number of a topic is that up to which retention had removed rows when the feed began. `deleted_to`: the number of the newest
+    seal of a deleted topic when the feed began. Trims up to `known` and deletions up to `deleted_to` are no data loss.
     """
 
     def __init__(self, client: Client, log: LogReader, subscription: str, wake: threading.Event) -> None:
@@ -46,8 +46,8 @@ class Feed:
             raise
 
     def look(self) -> Reading:
-        """Read the log, and keep the reading in `reading`. Return it. It has everything that was decided before this call. Raises
-        TopicNotFound.
+        """Read the log, keep the reading in `reading`, and return it. The reading contains everything that was decided before this
+        call. Raises TopicNotFound.
         """
         self.reading = self._following.read()
         return self.reading
@@ -90,7 +90,8 @@ class Feed:
         try:
             to = str(Providers(self._client).resolve(self.reading.log))
         except TopicExists:
-            return None  # another topic has taken the successor's name: the migration must choose another one
+            # The migration is not complete, because another topic has the successor's name. It must be run again with another name.
+            return None
         return None if to == self.reading.log else to
 
     def covers(self, segment: str) -> bool:
@@ -142,7 +143,7 @@ class Feeds:
             migrated = next(((feed, to) for feed in self._feeds if (to := feed.successor()) is not None), None)
             if migrated is None:
                 return
-            self._join(*migrated)  # its reading is newer than those of the other feeds, so the loop reads all again
+            self._join(*migrated)  # the merged feed's reading is newer than the others, so the loop reads all logs again
 
     def _join(self, ended: Feed, to: str) -> None:
         """Merge the feed of a migrated topic with the feed of the cluster's log. The merged feed also reads the successor. In the
@@ -158,7 +159,7 @@ class Feeds:
             at = [] if before is None else [before.after]
             (name,) = ended.names
             segment = next((s for s in reading.segments if s.name == name), None)
-            if segment is None:  # retention has removed the whole segment: the successor's rows stand above it
+            if segment is None:  # retention has removed the whole segment; the successor's rows have higher numbers
                 shown = ended.look()
                 left = LogRange(shown, ended.after, shown.cut, self.done)
                 check_trims(left, ended.known)

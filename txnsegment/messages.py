@@ -16,8 +16,8 @@ from metadata.records.row_ranges import Row, Span
 class Message:
     """One committed row.
 
-    `id`: `ledger:entry:index`, unique within its segment. `value`: the row by column name. `publish_ms`: when its transaction
-    was committed, in ms since 1970. `txn`: the id of the transaction that wrote it.
+    `id`: `ledger:entry:index`, unique within its segment. `value`: the row by column name. `publish_ms`: its publish time, in ms
+    since 1970. `txn`: the id of the transaction that wrote it; None for a plain message.
     """
 
     topic: str
@@ -32,8 +32,8 @@ class Message:
 
 @dataclass(frozen=True)
 class Batch:
-    """Committed rows of one entry as Arrow, in order. `rows` has no metadata columns. `index`: the index in the entry of the
-    first row. `ids`: the message id of each row.
+    """Committed rows of one entry as Arrow, in order. `rows` has no metadata columns. `index`: the index of the first row within
+    the entry. `ids`: the message id of each row.
     """
 
     topic: str
@@ -91,13 +91,13 @@ class Batch:
 
 
 class Ahead:
-    """A batch that the consumer read ahead. The first `given` of its rows are delivered."""
+    """A batch that the consumer read ahead. `given`: the number of its rows that are delivered."""
 
     def __init__(self, batch: Batch) -> None:
         self.batch, self.given = batch, 0
         self._values: list[dict[str, Any]] | None = None
         self._by_row = False
-        """Whether rows are converted one by one, since Python cannot represent one of them."""
+        """Whether rows are converted one by one, because Python cannot represent one of them."""
 
     @property
     def left(self) -> bool:

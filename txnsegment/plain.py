@@ -10,7 +10,7 @@ from txnsegment.transaction import Transaction
 
 
 class PlainSend(Transaction):
-    """Appends like a transaction. `commit` sends the rows as one log entry for each topic, and readers see them at once."""
+    """Takes rows as a transaction does. `commit` sends them as one log entry for each topic, and readers see them at once."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client, app=None, version=None, timeout_ms=client.cluster.settings.txn_timeout_ms)
@@ -26,8 +26,8 @@ class PlainSend(Transaction):
     def commit(self) -> Committed:
         """Send the appended rows. Another call returns the same result.
 
-        Raises OutcomeUnknown if a reply was lost and the entry is not in the log (yet): another `commit` may write its rows
-        twice. Raises TopicSealed if the topic takes no more rows; otherwise what `Transaction.commit` raises.
+        Raises OutcomeUnknown if a reply was lost and the entry is not in the log. The entry may still arrive, so another `commit`
+        may write its rows twice. Raises TopicSealed if the topic takes no more rows, and the errors of `Transaction.commit`.
         """
         if self._committed is None:
             self._check_open("send")

@@ -1,4 +1,4 @@
-"""The acknowledgements of a transaction: of everything that a subscription has not acknowledged, or of the rows of a DataFrame."""
+"""Builds the acknowledgements of a transaction: of all rows that a subscription has not acknowledged, or of a DataFrame's rows."""
 
 from __future__ import annotations
 
@@ -62,9 +62,8 @@ _COLUMNS = ("__segment", "__messageId")
 def acks_of(client: Client, df: DataFrame, subscription: str) -> list[Ack]:
     """Return the acknowledgements of a DataFrame's rows, one for each segment.
 
-    Each acknowledgement also covers the positions between and around these rows at which no visible row is unacknowledged. So
-    acknowledgements of consecutive rows join in the cursor. Raises SchemaError (the metadata columns are missing),
-    TopicNotFound, SubscriptionNotFound.
+    Each acknowledgement also covers the neighbouring positions that have no visible unacknowledged row. So acknowledgements of
+    consecutive rows join in the cursor. Raises SchemaError (the metadata columns are missing), TopicNotFound, SubscriptionNotFound.
     """
     missing = [name for name in _COLUMNS if name not in df.columns]
     if missing:
@@ -99,8 +98,8 @@ def _spans(df: DataFrame) -> dict[str, list[Span]]:
 
 
 def closed(segment: SegmentView, found: Rows, done: Rows) -> Rows:
-    """Extend `found` (rows of this segment) over the neighbouring positions that have no visible unacknowledged row, and return the
-    result. Of `done` (acknowledged rows), it has only those that are also in `found`.
+    """Extend `found` (rows of this segment) over the neighbouring positions that have no visible unacknowledged row. Return the
+    result, without the rows of `done` (acknowledged rows) that are not in `found`.
     """
     both, first, end = union(found, done), found[0][0], found[-1][1]
     number = segment.number(end.ledger_id)

@@ -23,7 +23,7 @@ from txnsegment.transaction import Batches, Transaction, batches_of
 from txnsegment.values import WrittenValues
 
 MAX_WAITING = 1_000_000
-"""How many rows wait in a producer at most, by default."""
+"""Default limit for the number of rows that wait in a producer."""
 
 
 class Producer:
@@ -102,11 +102,11 @@ class Producer:
         """Commit all waiting rows, in order, and return the outcome; None if no row waits.
 
         If `flush` raises, the rows still wait. Another `flush` first finds out whether the failed commit took effect, so it writes
-        no row twice (except in a plain producer). If that commit can never take effect, since the topic was deleted, sealed or
+        no row twice (except in a plain producer). If that commit can never take effect, because the topic was deleted, sealed or
         changed, the rows are staged again for the topic that has the name now. Rows that were sent after the failed flush are
         committed in a second transaction, whose outcome is returned.
 
-        Raises what `Transaction.append` and `Transaction.commit` raise. The advice of the error says how many rows wait.
+        Raises the errors of `Transaction.append` and `Transaction.commit`. The advice of the error says how many rows wait.
         """
         committed = None
         with self._saying_what_is_kept():
@@ -128,7 +128,8 @@ class Producer:
             if isinstance(error, OutcomeUnknown | TransactionUnfinished) or not isinstance(error, TxnSegmentError):
                 self._unknown = True
             elif not isinstance(error, StoreError) and not self._unknown:
-                self._tried = None  # it can never commit: the next flush stages the rows again, for the topic as it is then
+                # the transaction can never commit, so the next flush stages the rows again, for the topic as it is then
+                self._tried = None
             raise
         del self._waiting[: self._staged]
         self._tried = None
@@ -154,7 +155,7 @@ class Producer:
         """Write Arrow batches at once, in a transaction of their own; waiting rows are flushed first. With `txn` the batches are
         staged in that transaction, which commits them, and the result is None.
 
-        Raises what `flush`, `Transaction.append` and `Transaction.commit` raise.
+        Raises the errors of `flush`, `Transaction.append` and `Transaction.commit`.
         """
         rows = batches if self._values is None else self._values.batches(batches_of(batches))
         if txn is not None:

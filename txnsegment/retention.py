@@ -28,7 +28,7 @@ class ClusterRetention:
         self._client = client
 
     def get(self, name: str) -> Policies:
-        """Return the effective policies of a topic. A value that the topic does not set is that of its namespace. For a namespace,
+        """Return the effective policies of a topic. A value that the topic does not set comes from its namespace. For a namespace,
         return its own policies. None means no limit.
 
         Raises TopicNotFound, OptionError.
@@ -48,8 +48,8 @@ class ClusterRetention:
         all.
 
         `keep`: how long rows are kept (`timedelta.max`: no limit). `keep_bytes`: how many bytes are kept (-1: no limit).
-        `despite_subscriptions`: whether rows that a subscription has not acknowledged are trimmed too. `compact_files`:
-        sweepers compact from this many small files in a row (-1: never).
+        `despite_subscriptions`: whether rows that a subscription has not acknowledged are trimmed too. `compact_files`: the least
+        number of small files in a row that sweepers join (-1: never).
 
         Running sweepers and `cluster.sweep()` trim. A read that needs trimmed rows raises DataLoss. Raises TopicNotFound,
         OptionError (for `compact_files` of a marker-based topic, too: its log is never compacted).

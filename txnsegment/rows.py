@@ -36,13 +36,13 @@ class Rows:
 def committed_rows(client: Client, name: str, limit: int, *, message_ids: bool = False) -> Rows:
     """Return the first `limit` committed rows of a topic or of one `segment://...`, at the current cut.
 
-    Rows of a transaction stand together; rows of a segment (or marker-based topic) keep their order. Reads only the files that
-    it needs. `message_ids`: adds the column `__messageId`, `ledger:entry:index`. Raises TopicNotFound, CorruptPart.
+    Rows of a transaction stand together; rows of a segment (or marker-based topic) keep their order. Only the needed files are
+    read. `message_ids`: add the column `__messageId`, `ledger:entry:index`. Raises TopicNotFound, CorruptPart.
     """
     topic = segment_name(name).topic if name.startswith("segment:") else Providers(client).resolve(name)
     full = name if name.startswith("segment:") else str(topic)
     reading = log_of(client, full).now()
-    schema = client.topics.schema(client.topics.get(topic))  # taken after the reading, so that it has every column of its parts
+    schema = client.topics.schema(client.topics.get(topic))  # read after the log, so that it has every column of the parts
     if schema is None:
         return Rows([], iter(()))
     extra = [T.StructField(MESSAGE_ID, T.StringType(), False)] if message_ids else []

@@ -26,7 +26,7 @@ class ClusterScaling:
         self._client = client
 
     def get(self, name: str) -> Rule | None:
-        """Return the effective policy of a topic. A value that the topic does not set is that of its namespace. For a namespace,
+        """Return the effective policy of a topic. A value that the topic does not set comes from its namespace. For a namespace,
         return its own policy. None: segments are never split or merged automatically. Raises TopicNotFound.
         """
         if not name.startswith(policies.NAMESPACE):
@@ -46,12 +46,12 @@ class ClusterScaling:
         """Set when the segments of a topic, or of each topic of a namespace, split and merge. A value that is left out does not
         change; `clear` removes all.
 
-        `rows_per_second`, `bytes_per_second`: a segment that receives more is split into halves; two neighbours that together
-        receive at most half of it are merged (-1: no limit, also if the namespace sets one). `min_segments` (default 1) and
-        `max_segments` (default 64) bound the number of active segments. `cool_down` (default one minute): rates are averages
-        over this time, and a new segment is not split or merged for this time.
+        `rows_per_second`, `bytes_per_second`: limits for each segment. A segment that receives more than a limit is split into
+        halves. Two neighbours that together receive at most half of each limit are merged. -1: no limit, also if the namespace sets
+        one. `min_segments` (default 1) and `max_segments` (default 64) bound the number of active segments. `cool_down` (default
+        one minute): rates are averages over this time, and a new segment is not split or merged for this time.
 
-        The leader among the running sweepers (`txnsegment sweep --every 10s`) splits and merges; `cluster.sweep()` does if it
+        The leader among the running sweepers (`txnsegment sweep --every 10s`) splits and merges. `cluster.sweep()` also does, if it
         becomes the leader. Returns the policies set for this topic or namespace itself. Raises TopicNotFound, OptionError.
         """
         name = self._policy_name(name)

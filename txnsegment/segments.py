@@ -24,9 +24,9 @@ Undecided: TypeAlias = tuple[int, str, Set[str]]
 class SegmentReport:
     """One segment at a cut.
 
-    `max_read_position`, `watermark`: positions as `ledger:entry`; None before the first row or fold. `undecided`: its
-    undecided registrations as (log number, transaction id). `ledgers`: its committed ledgers. `parts`: the files that hold
-    their rows. `bytes`: their size as written.
+    `max_read_position`, `watermark`: positions as `ledger:entry`; None before the first row or fold. `undecided`: its undecided
+    registrations as (log number, transaction id). `ledgers`: the number of its committed ledgers. `parts`: the number of files that
+    hold the rows of these ledgers. `bytes`: the size of the rows as written.
     """
 
     name: str
@@ -77,7 +77,7 @@ def _segment(reading: Reading, segment: SegmentView, undecided: Sequence[Undecid
     for ledger in segment.ledgers(0, reading.cut):
         ledgers += 1
         for part in ledger.parts:
-            parts += part.path != file  # the parts of one compacted file follow each other
+            parts += part.path != file  # counts a compacted file once: its parts follow each other
             file = part.path
         rows += ledger.rows
         size += ledger.bytes

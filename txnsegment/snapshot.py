@@ -17,7 +17,7 @@ ALLOWED = ("topicspattern", "endingtimestamp", "timestamptimeoutms")
 
 
 def snapshot(client: Client, topic: str | Sequence[str] | None, options: dict[str, object]) -> str:
-    """Implements `Cluster.snapshot`. Raises OptionError, TopicNotFound, OffsetOutOfRange."""
+    """Return the current state of topics (`Cluster.snapshot`). Raises OptionError, TopicNotFound, OffsetOutOfRange."""
     given = {name: text for name, value in options.items() if (text := option_text(name, value)) is not None}
     for name in given:
         if name.lower() not in ALLOWED:
@@ -30,6 +30,7 @@ def snapshot(client: Client, topic: str | Sequence[str] | None, options: dict[st
     elif topic is not None:
         given["topics"] = option_text("topics", list(topic))
     parsed = standing(client, ReadOptions.parse({**given, "serviceUrl": client.cluster.url}, streaming=False))
-    places = {log: Position(0, 0) for log in parsed.selection.logs}  # a migrated topic may have no rows of its own
+    # the default, because a migrated topic may have no rows of its own
+    places = {log: Position(0, 0) for log in parsed.selection.logs}
     places |= {one.log: one.places[1] for one in read_batch(client, parsed)}
     return json.dumps(offset_json(places))

@@ -30,7 +30,7 @@ from txnsegment.transaction import Appended, Batches, Transaction
 log = logging.getLogger("txnsegment.transaction")
 
 _inside: ContextVar[tuple[SparkTransaction, ...]] = ContextVar("inside", default=())
-"""The transactions whose blocks the current thread is in, outermost first."""
+"""The transactions in whose `with` blocks the current thread runs, outermost first."""
 
 
 class SparkTransaction(Transaction):
@@ -110,7 +110,7 @@ class SparkTransaction(Transaction):
         self.acknowledge(acks_of(self._client, rows, subscription))
 
     def append(self, topic: str, batches: Batches) -> None:
-        """Stage rows from this process, as `Transaction.append` does. Raises what that raises."""
+        """Stage rows from this process, as `Transaction.append` does, with the same errors."""
         self._put_back()
         super().append(topic, batches)
         if self._staged:
@@ -126,8 +126,8 @@ class SparkTransaction(Transaction):
     def commit(self) -> Committed:
         """Make all writes visible at once; the end of the block calls this.
 
-        Raises TxnConflict if a write has begun and is not done. Raises CorruptRecord (a damaged manifest), StorageError, and
-        what `Transaction.commit` raises.
+        Raises TxnConflict if a write has begun and is not done. Raises CorruptRecord (a damaged manifest), StorageError, and the
+        errors of `Transaction.commit`.
         """
         if self._committed is not None:
             return self._committed
@@ -138,12 +138,10 @@ class SparkTransaction(Transaction):
         return committed
 
     def _gather(self) -> None:
-        """Collect the staged writes and appends in the order in which they began. Those of one thread are in the order of its
-        calls.
-        """
+        """Collect the staged writes and appends in the order in which they began. Within a thread this is the order of its calls."""
         manifests: list[StagingManifest] = []
         if self._opened:
-            self._area.close()  # before the listing: see metadata.write.staging_manifests
+            self._area.close()  # closed before the listing, for the reason that metadata.write.staging_manifests gives
             manifests = [manifest for manifest in self._area.collect() if self._has_succeeded(manifest)]
         found = [(order, 0, i, one) for i, (order, one) in enumerate(self._appended)]
         found += [(manifest.order, 1, i, _appended(manifest)) for i, manifest in enumerate(manifests)]
@@ -158,12 +156,12 @@ class SparkTransaction(Transaction):
             self._schema_with_staged(name, self._client.topics.schema(self._client.topics.get(name)))
 
     def _has_succeeded(self, manifest: StagingManifest) -> bool:
-        """Return whether a write with a manifest also succeeded in Spark. Spark may have failed the write afterwards: the
-        committing process died, its reply was lost, or Spark's abort failed. The program then got an error, and may have run the
-        write again.
+        """Return whether a write with a manifest also succeeded in Spark. A write can leave its manifest and fail nevertheless: the
+        process that left the manifest died before its reply, and Spark's abort failed, too. The program then got an error, and may
+        have run the write again.
 
-        A write that Spark knows nothing about counts: one of another process, of Spark Connect, or of a thread that did not
-        ask for `options`. Raises TxnConflict if the write is still running, or if Spark has forgotten it.
+        A write that this process's Spark does not know counts: the write ran in another process, under Spark Connect, or in a
+        thread that did not ask for `options`. Raises TxnConflict if the write is still running, or if Spark has forgotten it.
         """
         spark = active()
         if manifest.execution is None or spark is None:

@@ -34,7 +34,7 @@ class CursorDescription:
     """The cursor of a subscription in one segment.
 
     `mark_delete`: the mark-delete position, `ledger[:entry[:index]]`; None: nothing is acknowledged cumulatively yet. `acked`:
-    acknowledged ranges beyond it. `claims`: pending acks, by the id of the OPEN transaction. `lag`: what is not acknowledged.
+    acknowledged ranges beyond it. `claims`: pending acks, by the id of the OPEN transaction. `lag`: its unacknowledged rows.
     """
 
     segment: str
@@ -64,9 +64,7 @@ class ClusterSubscriptions:
         self._client = client
 
     def create(self, topic: str, name: str, *, start: Where = "earliest") -> SubscriptionDescription:
-        """Create a subscription. `start`: the place of its cursors, see `Where`. Raises TopicNotFound, SubscriptionExists,
-        OptionError.
-        """
+        """Create a subscription. `start`: the place of its cursors. Raises TopicNotFound, SubscriptionExists, OptionError."""
         parsed, name = Providers(self._client).resolve(topic), checked(name)
         self._of(parsed).create(parsed, name, at=self._number(parsed, start))
         return self.describe(topic, name)
@@ -99,9 +97,9 @@ class ClusterSubscriptions:
         """Move the cursors to a place: every row before it counts as acknowledged, no row after it does. Pending acks of OPEN
         transactions stay.
 
-        A running consumer follows when it next rewinds or starts. A streaming query continues from its checkpoint; after a
-        move back its next commit fails, since a stream delivers no row twice. Raises TopicNotFound, SubscriptionNotFound,
-        OptionError.
+        A running consumer continues at its own position until it next rewinds or starts. A streaming query continues from its
+        checkpoint. After a move back the query's next commit fails, because a stream delivers no row twice. Raises TopicNotFound,
+        SubscriptionNotFound, OptionError.
         """
         parsed = Providers(self._client).resolve(topic)
         self._of(parsed).seek(parsed, name, to=self._number(parsed, to))

@@ -46,9 +46,9 @@ def sweep_until(
 ) -> None:
     """Sweep at once and then every `every` seconds until `stop` is set.
 
-    The first pass and then one pass every `orphans_every` seconds (ten minutes after a failure) also sweeps orphans. The
-    leader among the running sweepers splits and merges segments by policy. `told`: called with the report of each pass that
-    succeeded. A failed pass is logged and counted, and the next pass repeats its work: no error ends the daemon. `lags`:
+    The first pass also sweeps orphans, and then one pass every `orphans_every` seconds. After a failed one, the next follows within
+    ten minutes. The leader among the running sweepers splits and merges segments by policy. `told`: called with the report of each
+    pass that succeeded. A failed pass is logged and counted, and the next pass repeats its work: no error ends the daemon. `lags`:
     measure the lag of each subscription after each pass, so that the metrics are current without a running consumer.
     """
     clock = cluster.client.cluster.clock
@@ -88,8 +88,8 @@ def measure_lags(cluster: Cluster, before: set[tuple[str, str]]) -> set[tuple[st
 
 
 def drop_gauges_of_the_dead(folder: Path) -> None:
-    """Delete the gauge files of ended processes, whose values are no longer current. Their counters and histograms stay: they are
-    part of the sums. All processes that share the folder run on this machine, so that their ids can be checked.
+    """Delete the gauge files of ended processes, because their values are no longer current. Their counters and histograms stay,
+    because they are part of the sums. All processes that share the folder run on this machine, so that their ids can be checked.
     """
     for file in folder.glob("gauge_live*_*.db"):
         pid = int(file.stem.rpartition("_")[2])
@@ -108,7 +108,7 @@ def metrics_served(host: str, port: int) -> Iterator[int]:
     If PROMETHEUS_MULTIPROC_DIR is set, the metrics are those of all processes of this machine that share the folder. Raises
     ConfigurationError if the port cannot be used.
     """
-    metrics.declare()  # shows metrics without a value yet, too
+    metrics.declare()  # so that metrics without a value are shown, too
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     registry = REGISTRY
     if folder is not None:

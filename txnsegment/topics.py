@@ -52,7 +52,7 @@ class TopicDescription:
     """The current state of a topic.
 
     `key`: the column that routes rows; None: no key yet. `schema`: None if nothing was written yet and no schema was given.
-    `epoch`: how often its layout has changed.
+    `epoch`: the number of changes of its layout.
     """
 
     name: str
@@ -176,8 +176,8 @@ class ClusterTopics:
         return self._described(self._client.topics.split(scalable(self._client, name, "It cannot be split"), segment))
 
     def merge(self, name: str, first: int, second: int) -> TopicDescription:
-        """Merge two active neighbours, given by their ids: both are sealed, and one child takes their hash range. Raises what
-        `split` raises.
+        """Merge two active neighbours, given by their ids: both are sealed, one child takes their hash range. Raises as `split`
+        does.
         """
         return self._described(self._client.topics.merge(scalable(self._client, name, "It cannot be merged"), first, second))
 
@@ -344,8 +344,8 @@ def _whole_topic(name: str) -> TopicName:
 
 
 def no_segments(name: TopicName, what: str) -> OptionError:
-    """Return the error for a marker-based topic on which an operation needs segments. `what`: a sentence that names the operation,
-    without its full stop.
+    """Return the error of an operation that needs segments and was called for a marker-based topic. `what`: a sentence that names
+    the operation, without its full stop.
     """
     return OptionError(
         f"{name} has no segments, it is one log. {what}.",

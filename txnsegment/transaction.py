@@ -340,7 +340,7 @@ class Transaction:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._committed is None and not self._aborted:
-            if kind is None and not self._tried and (self._staged or self._acks):  # a commit that was tried has raised already
+            if kind is None and not self._tried and (self._staged or self._acks):  # if a commit was tried, its error was raised
                 warnings.warn(self._left_out(), UncommittedTransaction, stacklevel=2)
             self.abort()
 
@@ -356,7 +356,9 @@ class Transaction:
 
 
 def timeout_ms(given: timedelta | float | None, default_ms: int, most_ms: int) -> int:
-    """Return a timeout in whole ms. `given`: a timedelta or a number of SECONDS. Raises OptionError, which names the unit (A12)."""
+    """Return a timeout in whole ms. `given`: a timedelta or a number of SECONDS. Raises OptionError, which names the unit. Known
+    failure A12 (protocol.md section 9).
+    """
     if given is None:
         return default_ms
     if isinstance(given, bool) or not isinstance(given, timedelta | int | float):

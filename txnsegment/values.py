@@ -1,4 +1,4 @@
-"""Rows as Avro binary for `Consumer` and `Producer`: which schema version they are encoded by."""
+"""Rows as Avro binary for `Consumer` and `Producer`, and the schema version by which they are encoded."""
 
 from __future__ import annotations
 

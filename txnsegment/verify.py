@@ -18,7 +18,7 @@ from spark_txn_source.pieces import large_pieces
 from spark_txn_source.tasks import Piece
 
 AT_ONCE = 256
-"""How many parts the threads get at a time, which bounds the memory for a topic of any length."""
+"""Number of parts that the threads get at a time. It bounds the memory for a topic of any length."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Damage:
 
 @dataclass
 class Verified:
-    """The outcome for a topic: counts of everything that was read, damaged parts included, and the damaged ones."""
+    """The outcome for a topic: the counts of all parts that were read, damaged ones included, and the list of the damages."""
 
     topic: str
     cut: int
@@ -50,7 +50,7 @@ class Verified:
 
 
 def verify(client: Client, topic: str, *, told: Callable[[Verified], None] = lambda _: None) -> Verified:
-    """Verify every committed part of a topic at the current cut. `told`: called with the progress.
+    """Verify every committed part of a topic at the current cut. `told`: a function that is called with the progress.
 
     Raises TopicNotFound, and StorageError if the storage cannot be reached (the parts may be sound then).
     """

@@ -15,11 +15,13 @@ from txnsegment.cli import backups, operations, segments, storage, subscriptions
 from txnsegment.cli.shown import ServiceUrl, say, show_error
 
 ENTRY_POINTS = "txnsegment.commands"
-"""Packages add command groups by entry points of this group: the name is the command, the object a `typer.Typer`."""
+"""The entry-point group in which other packages register their command groups. The name of an entry point is the name of the
+command group. The entry point's object is a `typer.Typer`.
+"""
 
 
 class Face(TyperGroup):
-    """Shows a TxnSegmentError as text in place of a traceback."""
+    """The root command group. It shows a TxnSegmentError as text in place of a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -146,8 +146,8 @@ def sweep(
 
 
 def duration(name: str, text: str) -> float:
-    """Seconds, from a number with its unit: `500ms`, `10s`, `5m`, `1h`. Raises OptionError, also for a number without a unit
-    (A12).
+    """Return the seconds of a number with its unit: `500ms`, `10s`, `5m`, `1h`. Raises OptionError for any other text, such as a
+    number without a unit. Known failure A12 (protocol.md section 9).
     """
     found = _EVERY.fullmatch(text.strip().lower())
     if not found or float(found[1]) == 0:
@@ -159,7 +159,7 @@ def duration(name: str, text: str) -> float:
 
 @contextmanager
 def _signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set, so that the current pass finishes and the store is closed properly."""
+    """Yield an event that SIGTERM and SIGINT set. So the current pass finishes, and the store is closed properly."""
     stop = threading.Event()
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

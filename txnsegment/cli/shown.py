@@ -1,4 +1,4 @@
-"""Shared by all commands: opening the cluster, and printing answers."""
+"""Functions that all commands share: they open the cluster and print answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON, for progra
 
 def opened(context: typer.Context, service_url: str | None, *, create: bool = False) -> Cluster:
     """Return the cluster of `--service-url` (before or after the command) or of the environment variable. `create`: create a
-    missing embedded cluster. Only commands that write set it. Otherwise a mistyped URL would look like an empty cluster.
+    missing embedded cluster. Only commands that write set it, because a mistyped URL would otherwise look like an empty cluster.
     """
     return Cluster(client(open_cluster(given_url(context, service_url), create=create)))
 
@@ -69,7 +69,7 @@ def show_json(value: object) -> None:
 
 
 def as_json_text(value: object, indent: int | None = None) -> str:
-    r"""JSON for programs and terminals. Characters that a terminal would obey are escaped as `\uXXXX`."""
+    r"""Return a value as JSON for programs and terminals. Characters that a terminal would obey are escaped as `\uXXXX`."""
     text = json.dumps(as_json(value), ensure_ascii=False, indent=indent)
     return plain_text.HARMFUL.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
 
@@ -123,7 +123,7 @@ def show_facts(facts: Iterable[tuple[str, object]]) -> None:
 
 
 _END_MS = 253_402_300_800_000
-"""The end of the year 9999."""
+"""The end of the year 9999, in ms since 1970."""
 
 
 def moment(ms: int | None) -> str | None:
