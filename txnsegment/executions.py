@@ -1,4 +1,4 @@
-"""Finds the outcome of a SQL execution in this process's Spark. A write that left its staging manifest may still have failed there."""
+"""Finds the outcome of a SQL execution in this process's Spark. A write that left its staging manifest may still have failed."""
 
 from __future__ import annotations
 

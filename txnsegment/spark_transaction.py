@@ -138,7 +138,7 @@ class SparkTransaction(Transaction):
         return committed
 
     def _gather(self) -> None:
-        """Collect the staged writes and appends in the order in which they began. Within a thread this is the order of its calls."""
+        """Collect the staged writes and appends in the order in which they began. Within a thread it is the order of its calls."""
         manifests: list[StagingManifest] = []
         if self._opened:
             self._area.close()  # closed before the listing, for the reason that metadata.write.staging_manifests gives

@@ -176,8 +176,8 @@ class ClusterTopics:
         return self._described(self._client.topics.split(scalable(self._client, name, "It cannot be split"), segment))
 
     def merge(self, name: str, first: int, second: int) -> TopicDescription:
-        """Merge two active neighbours, given by their ids: both are sealed, one child takes their hash range. Raises as `split`
-        does.
+        """Merge two active neighbours, given by their ids: both are sealed, and one child takes their hash range. Raises the same
+        errors as `split` does.
         """
         return self._described(self._client.topics.merge(scalable(self._client, name, "It cannot be merged"), first, second))
 
