@@ -82,9 +82,7 @@ class Deployment:
         return query
 
     def drain(self, df: DataFrame, checkpoint: str = "checkpoint") -> list[list[Row]]:
-        """Return the rows of each micro-batch of an AvailableNow run. Empty micro-batches are left out, since Spark may start a
-        query with one.
-        """
+        """Return the rows of each micro-batch of an AvailableNow run, without empty ones: Spark may start a query with one."""
         batches: list[list[Row]] = []
         self.start(df, checkpoint, batches).awaitTermination()
         return [batch for batch in batches if batch]

@@ -1,4 +1,4 @@
-"""A backup is independent of the backend: from SQLite to ZooKeeper and back beside running writers, on real files."""
+"""A backup can be restored on another backend: from SQLite to ZooKeeper and back, beside running writers, with real files."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def test_from_sqlite_to_zookeeper_and_back_while_writers_run(tmp_path: Path, zk_
 
 
 def test_persistent_topics_from_sqlite_to_zookeeper_and_back(tmp_path: Path, zk_url: str) -> None:
-    """A version committed after the backup is lost, and is committed again after the restore. Its position is above all earlier
-    positions.
+    """A version that is committed after the backup is lost by the restore, and is then committed again. Its new position is above
+    all positions that the first cluster has used.
     """
     urls, x = [f"file://{tmp_path}/one", zk_url, f"file://{tmp_path}/two"], "persistent://public/default/x"
 
@@ -155,7 +155,7 @@ def test_an_old_clusters_sweeper_deletes_nothing_once_its_root_was_taken_over(tm
 
 
 def test_a_folder_opened_without_its_store_blocks_no_restore(tmp_path: Path) -> None:
-    """A restarted service opens the folder before the backup is restored."""
+    """The metadata store was deleted. A restarted service opens the folder and gets an error. A restore then succeeds."""
     url = f"file://{tmp_path}/c"
     with connect(url) as cluster:
         for topic in ("a", "b"):

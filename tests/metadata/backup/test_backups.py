@@ -1,4 +1,6 @@
-"""Backups beside writers, and restores: their refusals, their repetition, their guarantees (docs/operations.md, Backup)."""
+"""Backups that are taken beside writers, and restores: which restores are refused, what a repetition does, and what a restore
+guarantees (docs/operations.md, Backup).
+"""
 
 from __future__ import annotations
 
@@ -55,14 +57,14 @@ from tests.support.bench import At, Bench, T, U, each_step
 
 
 def backing_up(seed: int) -> tuple[Outcome, int]:
-    """Return the outcome of a schedule, and the number of backups that were taken and compared."""
+    """Run one schedule of the simulator. Return its outcome, and the number of backups that were taken and restored."""
     cast, backups = cast_of(random.Random(f"backups {seed}"), False)
     with quiet():
         return play(seed, cast), len(backups.taken)
 
 
 def test_backups_at_any_moment_are_states_that_could_have_been() -> None:
-    """The schedules have writers, consumers with and without transactions, sweepers and deleters, with crashes and lost replies."""
+    """Writers, consumers (some with transactions), sweepers and deleters run beside the backups, with crashes and lost replies."""
     found = [backing_up(seed) for seed in range(20)]
     assert not [outcome.violations for outcome, _ in found if outcome.violations]
     assert sum(taken for _, taken in found) > 50
@@ -100,8 +102,8 @@ def test_a_backup_is_consistent_with_commits_and_sweeps_at_any_step() -> None:
 
 
 def test_a_version_folded_at_any_step_of_a_backup_is_known_to_its_application() -> None:
-    """The version is registered, committed, folded and dropped from the log at one step (simulator, seed 1312). Its application
-    record is restored at that version.
+    """At each step of the backup another process registers, commits and folds version 3, so that the log may no longer contain it.
+    The restored application record has the last version up to the backup's log number (simulator, seed 1312).
     """
 
     def run(gate: At) -> None:
@@ -124,7 +126,7 @@ def test_a_version_folded_at_any_step_of_a_backup_is_known_to_its_application() 
 
 
 def test_a_backup_is_consistent_with_a_split_at_any_step() -> None:
-    """The layout is that of the backup's log number: it shows a split only if the seal is at or below the number."""
+    """A segment is split at a step of the backup. The backup's layout shows the split only if its seal is within the backup."""
     splits = set()
 
     def run(gate: At) -> None:
@@ -179,7 +181,7 @@ def test_a_commit_above_an_undecided_registration_is_not_in_the_backup() -> None
 
 
 def test_every_kind_of_record_is_in_a_backup(tmp_path: Path) -> None:
-    """The run writes every kind of record. The backup code must know each kind, as one to save or as one to leave out."""
+    """The run writes every kind of record. The backup code must know each kind, either as one to save or as one to leave out."""
     seen: set[str] = set()
     run = AtRest(f"memory://{uuid.uuid4().hex}", tmp_path, 60)
 
@@ -294,7 +296,7 @@ def test_an_open_transaction_delays_a_backup_until_its_deadline_and_is_not_in_it
     written(bench, 2)
     with pytest.raises(BackupUnsettled, match="is not decided"):
         BackupReader(bench.party().cluster).take(0.5)
-    again = Again(bench)  # the backup waits for the deadline, as a reader does
+    again = Again(bench)  # the backup waits until the deadline of the dead transaction, as a reader does
     again.restore()
     assert again.shown() == sorted(row.id for row in bench.read())
     assert again.backup.heading.number == 3
@@ -315,8 +317,8 @@ def test_an_empty_cluster_and_a_backup_of_a_restored_one() -> None:
 
 
 def test_a_restored_cluster_does_not_reuse_numbers_absent_from_its_backup() -> None:
-    """The first restored cluster commits after its own backup, so this backup lacks the commit. A restore of it uses none of these
-    numbers.
+    """The first restored cluster is backed up and commits afterwards, so its backup lacks the commit. A cluster that is restored
+    from this backup does not use the number of the commit.
     """
     bench = Bench()
     written(bench, 0)
@@ -415,8 +417,8 @@ def _has(state: MemoryState, path: str) -> bool:
 
 
 def test_a_restore_that_was_taken_over_stops() -> None:
-    """Two processes restore the same backup. The second takes over and finishes. The first then changes no record of the cluster in
-    use.
+    """Two processes restore the same backup. The second takes over and finishes. The first then stops, and changes no record of the
+    cluster, which is already in use.
     """
     bench = Bench()
     written(bench, 1, 2)
@@ -441,7 +443,7 @@ def test_a_store_in_use_and_another_backup_are_refused() -> None:
     again = Again(bench)
     again.restore()
     before = dict(again.state.records)
-    again.restore()  # the same backup is complete: the second restore changes nothing
+    again.restore()  # this backup is restored already, so the second restore changes nothing
     assert again.state.records == before
     mark(bench, "another")
     with pytest.raises(RestoreRefused, match="is not empty"):
@@ -515,7 +517,7 @@ def test_a_stream_that_the_backup_does_not_know_must_begin_at_its_first_batch() 
     again.restore()
     with pytest.raises(RestoredBehind, match="knows none"):
         again.coordinator().commit(bench.work(7, app="later"))
-    with pytest.raises(RestoredBehind):  # an empty batch is a version too
+    with pytest.raises(RestoredBehind):  # a commit without rows has a version, too
         again.coordinator().commit(bench.work(7, app="later", topics=()))
     assert again.coordinator().commit(bench.work(0, app="new")).number
     assert again.coordinator().commit(bench.work(7, app="batch", by=None)).number, "tokens of batch writes need not follow"
@@ -568,12 +570,14 @@ def test_a_cursor_at_a_number() -> None:
     assert (found.acked, found.claims) == (parse_all(["1:0", "5:0", "7:0"]), {})
     with pytest.raises(Moving, match="unknown consumer"):
         consistent_cut.cursor_at(10, before, Cursor(acked=parse_all(["1:0", "5:0", "8:0"]), claims={}), told)
-    dropped = _told(a=Told(_header(State.ABORTED)), b=told("b"), c=told("c"))  # so another, unknown consumer acknowledged 5:0
+    # a is aborted, so an unknown consumer acknowledged 5:0
+    dropped = _told(a=Told(_header(State.ABORTED)), b=told("b"), c=told("c"))
     with pytest.raises(Moving, match="unknown consumer"):
         consistent_cut.cursor_at(10, before, after, dropped)
     with pytest.raises(Moving, match="moved back"):
         consistent_cut.cursor_at(10, before, Cursor(), told)
-    unsure = _told(a=told("a"), b=told("b"), c=Told(_header(State.COMMITTED)))  # no log number: decided during the backup
+    # c has no log number: it was decided during the backup
+    unsure = _told(a=told("a"), b=told("b"), c=Told(_header(State.COMMITTED)))
     with pytest.raises(Moving, match="the transaction c"):
         consistent_cut.cursor_at(10, before, after, unsure)
 
@@ -587,7 +591,7 @@ def test_an_application_at_a_number() -> None:
         assert consistent_cut.application_at(number, before, after, written, told).last_committed == version
     with pytest.raises(Moving, match="version 5"):
         consistent_cut.application_at(9, before, after, written[:1], told)
-    aborted = _told(t4=Told(_header(State.ABORTED)))  # an unknown attempt committed version 4
+    aborted = _told(t4=Told(_header(State.ABORTED)))  # t4 is aborted, so an unknown attempt committed version 4
     with pytest.raises(Moving, match="version 4"):
         consistent_cut.application_at(9, before, before.model_copy(update={"last_committed": 4}), [], aborted)
     with pytest.raises(Moving, match="decided meanwhile"):
@@ -643,5 +647,5 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_backup_that_is_behind_is_a_conflict_of_versions() -> None:
-    """A program that handles a version conflict handles a restore to an earlier version, too."""
+    """A program that handles version conflicts also handles a cluster that was restored to an earlier version."""
     assert issubclass(RestoredBehind, VersionConflict)

@@ -1,4 +1,4 @@
-"""Forged or damaged backup files: a product error names line and key, memory stays bounded, and no record is restored."""
+"""Damaged or forged backup files: a restore uses bounded memory, restores no record, and names line and key in a product error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from txnsegment import connect, restore
 
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cluster with topics of both models, a subscription and a split, and a backup in the same folder."""
+    """Return a folder with a cluster and its backup. The cluster has topics of both models, subscriptions and a split."""
     place = tmp_path_factory.mktemp("origin")
     with connect(f"file://{place}/first") as cluster:
         for topic in ("t", "persistent://public/default/p"):

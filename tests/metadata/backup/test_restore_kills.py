@@ -1,4 +1,4 @@
-"""A restore killed at any call to its store or files is finished by running it again, on SQLite and real files."""
+"""A restore that is killed at any call to its store or its files can be finished by a repetition, on SQLite and real files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from txnsegment import connect, restore
 from txnsegment.rows import committed_rows
 
 CALLS = ("open", "link", "unlink", "remove", "rename", "replace", "fsync", "mkdir")
-"""The functions of `os` that change files: pathlib and ours go through them."""
+"""The functions of `os` that change files. Both pathlib and the product call these."""
 
 
 class Death:
@@ -89,7 +89,7 @@ def backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backup:
 
 
 class Site:
-    """A copy of the ledger root, and a folder for the stores to restore into."""
+    """A copy of the ledger root, and a folder for the stores into which the backup is restored."""
 
     def __init__(self, place: Path, backup: Backup) -> None:
         self.place, self.backup = place, backup
@@ -100,7 +100,7 @@ class Site:
         clock = SystemClock()
 
         def mortal(call: Call, go: Callable[[], Any]) -> Any:
-            """Count only the start of a read, a write and a skip as calls, at which the process may die."""
+            """Pass on a call. Only the start of a read, a write and a skip count as calls at which the process may die."""
             return death.call(go) if call.kind in ("view", "write", "skip") else go()
 
         opened = FaultyStore(SqliteStore(str(self.place / store), clock=clock), mortal)
@@ -140,7 +140,7 @@ def test_a_restore_killed_at_any_call_is_finished_by_running_it_again(
         site.restore(immortal())
         assert site.restore(immortal()).again, f"after a death at call {k} it is complete, and stays so"
         assert site.rows() == ROWS
-        site.restore(immortal(), "third")  # the mark still names the previous owner: one more restore is accepted
+        site.restore(immortal(), "third")  # the mark still names the previous owner, so one more restore is accepted
         assert site.rows("third") == ROWS
         left = [path for path in leftovers(site) if not path.startswith((f".{MARK}.", "manifests/."))]
         assert not left, "what a sweep does not take"
@@ -154,7 +154,7 @@ def leftovers(site: Site) -> Sequence[str]:
 
 
 def test_a_mark_that_is_half_written_does_not_stop_a_restore(tmp_path: Path, backup: Backup) -> None:
-    """An earlier version that was killed while writing left the temporary file."""
+    """The mark's temporary file is left from an earlier release, which was killed while it wrote. The restore succeeds."""
     site = Site(tmp_path / "site", backup)
     (site.place / "ledgers" / f".{MARK}.tmp").write_text('{"clus')
     site.restore(immortal())
@@ -162,7 +162,9 @@ def test_a_mark_that_is_half_written_does_not_stop_a_restore(tmp_path: Path, bac
 
 
 def test_a_restore_over_a_root_without_its_mark_knows_the_previous_owner(tmp_path: Path, backup: Backup) -> None:
-    """On storage that cannot replace a file in one step, the restore dies between deleting the old mark and writing the new one."""
+    """On storage that cannot replace a file in one step, a restore dies after it has deleted the old mark and before it writes the
+    new mark. A repetition finishes the restore.
+    """
     site = Site(tmp_path / "site", backup)
     death = Death(-1, after=False)
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""A copy of ZooKeeper's data on another port: it has the same cluster id, and must not share the ledger root."""
+"""A copy of ZooKeeper's data is served on another port. The copy has the same cluster id, and must not share the ledger root."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_snapshot_on_another_port_is_refused_until_it_takes_the_root_over(tmp_
             write(cluster, 1)
         server.stop()
         shutil.copytree(tmp_path / "zk" / "data", tmp_path / "copy" / "data")
-        server.start()  # the same host and port, so the record names the same place
+        server.start()  # same host and port as before, so the mark names this place
         with connect(url) as cluster:
             write(cluster, 2)
             assert rows(cluster) == 2

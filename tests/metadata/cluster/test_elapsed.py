@@ -1,4 +1,4 @@
-"""Elapsed time from several clocks: a leap of one clock makes no fresh row old (protocol.md section 7, Time)."""
+"""Elapsed time is computed from several clocks. A leap of one clock makes no fresh row old (protocol.md section 7, Time)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class World:
 
 
 def goes(world: World, row: tuple[int, int, int], keep_ms: int) -> bool:
-    """Whether a trim now removes the row."""
+    """Return whether a trim now removes the row."""
     seen = world.look()
     return row[1] + keep_ms < elapsed.now_for(seen, keep_ms) and row[0] <= elapsed.known_to(seen, keep_ms)
 
@@ -136,7 +136,7 @@ def test_without_an_earlier_observation_the_slower_clock_counts() -> None:
 
 
 def test_an_observation_that_is_not_kept_passes_its_lead_to_the_next() -> None:
-    """The clock was behind at an observation that is dropped. The next kept observation takes over this lead."""
+    """The second look at the clocks has a lead of -50 ms and is dropped. The next look that is kept takes over this lead."""
     looks = [
         ClockLook(number=n, elapsed_ms=at, lead_ms=lead) for n, (at, lead) in enumerate([(0, 0), (10, -50), (20, 0), (10_000, 0)])
     ]
@@ -159,7 +159,7 @@ STEPS = st.lists(
 
 @given(steps=STEPS, keep=st.integers(1, 6).map(lambda hours: hours * HOUR))
 def test_no_row_expires_early_at_any_leap_of_the_store_clock(steps: list[tuple[str, int]], keep: int) -> None:
-    """The clocks are observed every hour. The store's clock leaps in between."""
+    """The clocks are observed every hour. The store's clock leaps in between. No row is trimmed before its real age is reached."""
     world = World()
     world.look()
     rows: list[tuple[int, int, int]] = []
@@ -206,7 +206,7 @@ def test_few_clock_observations_are_kept_and_each_dropped_one_is_near_a_kept_one
 
 
 class Leaping(SystemClock):
-    """A machine whose wall clock is set ahead by `ahead_ms`, but not its monotonic clock. `passed_ms`: time that passes on both."""
+    """The clocks of one machine. Only the wall clock is ahead by `ahead_ms`. `passed_ms`: the time that passes on both clocks."""
 
     ahead_ms = 0
     passed_ms = 0
@@ -224,8 +224,8 @@ def opened(folder: Path, clock: Leaping) -> tuple[Cluster, Face]:
 
 
 def test_an_embedded_cluster_keeps_its_rows_when_the_clock_leaps_ahead_and_back(tmp_path: Path) -> None:
-    """Issue 13, fault 5: rows are kept for three hours; the clock leaps four hours ahead and back. Another process trims, as from
-    cron.
+    """Rows are kept for three hours. The clock leaps four hours ahead and back, while other processes trim, as cron jobs do. No row
+    is trimmed too early (issue 13, fault 5).
     """
     clock = Leaping()
     _, face = opened(tmp_path / "c", clock)
@@ -250,8 +250,8 @@ def test_an_embedded_cluster_keeps_its_rows_when_the_clock_leaps_ahead_and_back(
 
 
 def test_a_row_of_a_persistent_topic_that_was_committed_while_the_clock_was_behind_stays(tmp_path: Path) -> None:
-    """An observation of the clocks has no number of a persistent topic's log. No sweep runs while the clock is behind, but the
-    committer observes the clocks.
+    """The row is committed while the clock is four hours behind. No sweep runs in that time, but the committer observes the clocks.
+    An observation has no number of a persistent topic's log, and still the row is not trimmed too early.
     """
     clock = Leaping()
     name = "persistent://public/default/t"

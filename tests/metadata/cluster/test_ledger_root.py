@@ -71,7 +71,7 @@ def test_the_orphan_sweep_keeps_foreign_files(tmp_path: Path) -> None:
 
 
 def test_an_empty_mount_point_is_not_adopted(tmp_path: Path) -> None:
-    """The volume of the ledgers is not mounted, so that its mount point is an empty folder."""
+    """The volume of the ledgers is not mounted, so its mount point is an empty folder. The cluster is not opened."""
     url, ledgers = f"file://{tmp_path}/a", tmp_path / "a" / "ledgers"
     open_cluster(url).close()
     ledgers.rename(tmp_path / "volume")
@@ -182,7 +182,7 @@ def test_one_of_two_clusters_bootstrapped_on_one_root_is_refused(tmp_path: Path)
 
 
 def test_the_mark_is_read_back_on_storage_that_overwrites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On an object store another cluster overwrites the new mark at once."""
+    """On an object store another cluster can overwrite the new mark at once. The opening process reads the mark back, and fails."""
     publish = LedgerStorage.publish
 
     def overwritten(storage: LedgerStorage, rel: str, data: bytes) -> None:

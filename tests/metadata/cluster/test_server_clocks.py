@@ -1,4 +1,4 @@
-"""The store's time on ZooKeeper is that of the current leader: all sessions agree on it, also after a change of leader."""
+"""The time of a ZooKeeper store is the time of the current leader. All sessions agree on it, also after a change of leader."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ A = Key("/a", "")
 
 @pytest.fixture(scope="module")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
-    """Three servers whose clocks differ by an hour each."""
+    """Three servers. Their clocks are one hour behind, right, and one hour ahead."""
     settings = {"maxSessionTimeout": f"{1000 * SLOW_SECONDS:.0f}"}
     with ZooKeeperEnsemble(tmp_path_factory.mktemp("clocks"), settings=settings, clocks_off=(-HOUR, 0, HOUR)) as running:
         yield running
@@ -32,14 +32,12 @@ def opened(ensemble: ZooKeeperEnsemble) -> ZooKeeperStore:
 
 
 def off_seconds(store: ZooKeeperStore) -> float:
-    """The difference between the store's time and the real time, in seconds."""
+    """Return the difference between the store's time and the real time, in seconds."""
     return time_ms(store) / 1000 - time.time()
 
 
 def other_leader(ensemble: ZooKeeperEnsemble) -> tuple[ZooKeeperServer, ZooKeeperServer]:
-    """Kill the leader, wait for the next leader, and restart the killed server. Return both servers: the old leader, the new
-    leader.
-    """
+    """Kill the leader, wait for the next leader, and restart the killed server. Return the old leader and the new leader."""
     before = ensemble.leader()
     before.kill()
     after = ensemble.leader()
@@ -77,7 +75,7 @@ def test_the_time_does_not_leap_within_a_decision(ensemble: ZooKeeperEnsemble) -
 
 
 def test_the_time_is_measured_again_after_a_while(zk_url: str) -> None:
-    """The clock of the leader may be set while it leads."""
+    """Somebody may set the leader's clock while it leads. So a session measures the time again after `time_seconds`."""
     with ZooKeeperStore.from_url(zk_url) as store:
         first = decide(store, lambda view: view.now_ms())
         known = store._session._measured
@@ -90,7 +88,7 @@ def test_the_time_is_measured_again_after_a_while(zk_url: str) -> None:
 
 def test_an_answer_that_took_long_does_not_set_the_time_back() -> None:
     known = ServerTime(7, 1_000_000, 10.0)
-    late = ServerTime(7, 1_001_700, 12.0)  # sent at 11.5, stamped by the server at 11.7, received at 12
+    late = ServerTime(7, 1_001_700, 12.0)  # the request was sent at 11.5, stamped by the server at 11.7, and answered at 12
     assert learned(known, late, 11.5, "h") == ServerTime(7, 1_002_000, 12.0)
     assert learned(known, ServerTime(7, 1_002_100, 12.0), 11.5, "h").ms == 1_002_100, (
         "the leader's clock is ahead of what was known"

@@ -1,4 +1,4 @@
-"""Names, options and URLs from outside: product errors only, and no terminal control sequence in output (issue 13, item 24)."""
+"""Hostile names, options and URLs raise product errors only, and no output has a control sequence (issue 13, item 24)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ HARMFUL_ONES = [
     "\ufeff",
 ]
 HALF = "\udcff"
-"""What Python makes of the byte 0xff in an argument of a command."""
+"""The character that Python decodes from the byte 0xff in a command-line argument."""
 
 
 @pytest.fixture
@@ -93,11 +93,11 @@ def test_a_name_that_is_too_long_is_an_option_error() -> None:
 
 
 OLD = "t\x1b[2J\u202e\x00"
-"""A name that earlier versions took."""
+"""A name that earlier versions accepted."""
 
 
 def made_by_an_earlier_version(url: str) -> None:
-    """Make a topic of the name OLD, which this version refuses to create."""
+    """Write a topic of the name OLD, which this version refuses to create, into the store."""
     with connect(url) as cluster:
         cluster.topics.create("t")
     store = open_store(url)
@@ -121,7 +121,7 @@ def test_a_topic_of_an_earlier_version_is_shown_escaped_and_can_be_deleted(url: 
     assert r"\x1b" in run("topics", "describe", OLD)
     assert r"\x1b" in run("segments", "show", OLD)
     run("topics", "split", OLD, "--segment", "0")
-    assert r"\x1b" in run("topics", "describe", OLD)  # the segment tree is shown, too
+    assert r"\x1b" in run("topics", "describe", OLD)  # the topic has been split, so the output has the segment tree, too
     (found,) = [topic for topic in json.loads(run("topics", "list", "--json")) if topic["name"] != "topic://public/default/t"]
     assert found["name"] == f"topic://public/default/{OLD}"
     run("topics", "delete", OLD)

@@ -69,7 +69,7 @@ def test_a_memory_store_is_shared_by_its_name() -> None:
 
 
 def test_another_scheme_by_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A distribution on the path registers the scheme, as one installed by pip does."""
+    """A distribution on the Python path registers the scheme, as a distribution installed by pip does."""
     (tmp_path / "other_store.py").write_text(
         "from metadata.store.memory import MemoryStore\n"
         "def opened(url, *, clock, create):\n"

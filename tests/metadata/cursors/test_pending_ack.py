@@ -1,4 +1,4 @@
-"""Pending acks, acks inside transactions, and their settling, under every fault (protocol.md section 7, Acks)."""
+"""Acknowledgements in transactions: pending acks and how they are settled, under every fault (protocol.md section 7, Acks)."""
 
 from __future__ import annotations
 
@@ -134,7 +134,9 @@ def test_an_ack_of_acked_rows_is_refused_and_leaves_no_record() -> None:
 
 
 def test_one_of_two_transactions_that_ack_a_message_wins() -> None:
-    """The loser meets the pending ack of the OPEN winner. The loser's pending acks in other segments are released at once."""
+    """Transaction `other` finds the pending ack of the first transaction, which is OPEN, and fails. Its pending acks in other
+    segments are released at once.
+    """
     bench, first, second, number = subscribed()
     lost: list[BaseException] = []
 
@@ -143,7 +145,7 @@ def test_one_of_two_transactions_that_ack_a_message_wins() -> None:
             bench.party().coordinator.commit(acking(bench, one(first, number), one(second, number), app="other"))
         lost.append(found.value)
 
-    gate = Before("/txn/op/", meanwhile)  # written after the pending ack
+    gate = Before("/txn/op/", meanwhile)  # the op record, which is written after the pending ack
     bench.party(gate).coordinator.commit(acking(bench, one(second, number)))
     assert gate.hit
     assert len(lost) == 1
@@ -155,8 +157,8 @@ def test_one_of_two_transactions_that_ack_a_message_wins() -> None:
 
 
 def test_a_pending_ack_made_between_read_and_write_is_seen() -> None:
-    """A33: a second process acknowledges between the read and the write of the cursor. The transaction's write then fails, and the
-    transaction sees that ack.
+    """A second process acknowledges between the transaction's read and its write of the cursor. The write then fails, and the
+    transaction sees the other ack. Known failure A33 (protocol.md section 9).
     """
     bench, first, _, number = subscribed()
 
@@ -222,7 +224,9 @@ def test_subscriptions_with_a_common_name_prefix_are_independent() -> None:
 @pytest.mark.parametrize("fate", FAULTS)
 @pytest.mark.parametrize("topics", [(), (U,)], ids=["acks", "rows and acks"])
 def test_a_commit_with_acks_is_atomic_at_every_step(fate: Fate, topics: tuple[str, ...]) -> None:
-    """A22, A23: the acks of a committed transaction are stored in the cursor. Those of any other transaction are released."""
+    """The acks of a committed transaction are stored in the cursor. Those of any other transaction are released. Known failures A22
+    and A23 (protocol.md section 9).
+    """
     worlds: list[Bench] = []
 
     def run(gate: At) -> None:
@@ -395,7 +399,9 @@ def test_children_have_their_cursors_when_the_layout_shows_them(fate: Fate, act:
 
 
 def test_a_sweep_spares_the_cursors_of_children_that_no_layout_shows_yet() -> None:
-    """The sweep looks for cursors without a segment while a split has made the children's cursors but not yet the layout."""
+    """A split has made the children's cursors but not yet the layout. At this moment a sweep looks for cursors without a segment.
+    It must not delete the cursors of the children.
+    """
     bench, _, _, _ = subscribed()
     sweeper, interrupted = bench.party(), list[bool]()
 
@@ -412,7 +418,9 @@ def test_a_sweep_spares_the_cursors_of_children_that_no_layout_shows_yet() -> No
 
 
 def test_a_subscription_made_or_deleted_while_a_segment_splits_is_whole() -> None:
-    """At each step of the split another process creates one subscription and deletes another."""
+    """At each step of the split another process creates one subscription and deletes another. Afterwards the created one has a
+    cursor in every segment, and the deleted one has none.
+    """
 
     def run(gate: At) -> None:
         bench, _, _, _ = subscribed("old")
@@ -438,7 +446,7 @@ def test_a_subscription_made_or_deleted_while_a_segment_splits_is_whole() -> Non
 
 @dataclass
 class DeletedMeanwhile:
-    """A gate: the subscription is deleted before the first write of a child's cursor; the second such write meets `fate`."""
+    """A gate that deletes the subscription before the first write of a child's cursor. The second such write meets `fate`."""
 
     fate: Fate
     delete: Callable[[], object]
@@ -455,8 +463,8 @@ class DeletedMeanwhile:
 
 @pytest.mark.parametrize("fate", FAULTS)
 def test_a_deleted_subscription_leaves_no_cursor_on_a_child(fate: Fate) -> None:
-    """The deletion may list the cursors before the split creates the child's cursor. The split then deletes this cursor, also after
-    a lost reply or a crash.
+    """The deletion may list the cursors before the split creates the child's cursor. The split then deletes the child's cursor,
+    also after a lost reply or a crash.
     """
     bench, _, _, _ = subscribed("old")
     here = subscriptions(bench.party())
@@ -464,7 +472,7 @@ def test_a_deleted_subscription_leaves_no_cursor_on_a_child(fate: Fate) -> None:
     try:
         bench.party(gate).topics.split(NAME, 0)
     except Crashed:
-        bench.party().topics.finish_seals()  # as any process that finds the seal does
+        bench.party().topics.finish_seals()  # any process that finds the seal finishes the split
     assert gate.writes > 1
     assert here.list() == []
     left = [path for path in bench.kept("/cursors/") if stored(bench, *paths.cursor_of(path)).deleted_ms is None]
@@ -560,7 +568,7 @@ def test_a_subscription_recreated_while_a_segment_splits_is_whole() -> None:
     def run(first: int, later: int) -> int:
         """Return the number of steps of the split."""
         bench, _, _, _ = subscribed("old")
-        bench.history.moving = lambda: (0,)  # the second creation starts there
+        bench.history.moving = lambda: (0,)  # the subscription that is created again starts at number 0
         here = subscriptions(bench.party())
         happens = {first: lambda: here.delete(NAME, "old"), later: lambda: here.create(NAME, "old", at=0)}
         steps = count()

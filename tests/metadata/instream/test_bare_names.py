@@ -1,4 +1,6 @@
-"""Names of deleted persistent topics: a sweep does not read all of them each time, and still finds late data (protocol.md 8.14)."""
+"""Records of deleted persistent topics. A sweep does not read all of them each time, and still finds data that was appended late
+(protocol.md section 8, invariant 14).
+"""
 
 from __future__ import annotations
 
@@ -47,8 +49,8 @@ def later(bench: Bench) -> None:
 
 
 def bury(bench: Bench, count: int) -> list[PersistentName]:
-    """Create, use and delete `count` topics, every second one after a migration. Sweep until only the SEALs of the migrated topics
-    are left.
+    """Create and use `count` topics. Delete the even ones; migrate the odd ones and delete their successors. Sweep until only the
+    SEALs of the migrated topics are left.
     """
     party = bench.instream()
     buried = names(count)
@@ -92,7 +94,7 @@ def test_an_idle_sweep_asks_no_more_after_many_names_have_died() -> None:
 
 
 def deleting(bench: Bench, name: PersistentName) -> None:
-    """Delete the topic, and sweep until only its name is left."""
+    """Delete the topic, and sweep until only its bare record is left."""
     bench.instream().sealing.delete(name)
     for _ in range(3):
         later(bench)
@@ -115,8 +117,8 @@ def test_an_append_after_a_missed_deletion_is_refused_and_removed() -> None:
 
 
 def asleep_before_its_append(bench: Bench, meanwhile: Callable[[], None]) -> tuple[InStream, str]:
-    """Call `meanwhile` between a transaction's read of the topic record and its append. Return the process and the transaction,
-    whose data is appended above the changes.
+    """Append data in a transaction, and call `meanwhile` between the read of the topic record and the append. So the data lies
+    above everything that `meanwhile` appends. Return the process and the transaction.
     """
     party = bench.instream(gate := At(10**9, meanwhile=meanwhile, kinds=("write",)))
     txn = party.coordinator.begin(topics=[T])
@@ -127,7 +129,7 @@ def asleep_before_its_append(bench: Bench, meanwhile: Callable[[], None]) -> tup
 
 
 def test_a_transaction_after_a_missed_deletion_cannot_commit_and_its_data_is_removed() -> None:
-    """The transaction is suspended so long that it times out and its record expires."""
+    """The writer is suspended so long that its transaction times out and the transaction's record expires."""
     bench = Bench(topics=[T])
     bury(bench, 2 * LOOKED_AT)
     kept = len(bench.kept(LOGS))
@@ -139,7 +141,7 @@ def test_a_transaction_after_a_missed_deletion_cannot_commit_and_its_data_is_rem
 
 
 def test_a_transaction_that_is_open_still_cannot_commit_above_a_deletion() -> None:
-    """The transaction is within its deadline. The commit finds the deletion, and aborts before COMMITTING is logged."""
+    """The transaction is within its deadline. The commit finds the deletion, and aborts instead of logging COMMITTING."""
     bench = Bench(topics=[T])
     kept = len(bench.kept(LOGS))
     party, txn = asleep_before_its_append(bench, lambda: bench.instream().sealing.delete(T))

@@ -1,4 +1,4 @@
-"""Pending-ack logs: pending acks, conflicts, markers, recreated subscriptions (docs/in_stream.md, Pending acks)."""
+"""Pending-ack logs: pending acks, conflicts, markers, subscriptions that are created again (docs/in_stream.md, Pending acks)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def made() -> tuple[Bench, InStream]:
 
 
 def test_the_first_use_of_a_subscription_reads_its_record_once_to_find_its_log() -> None:
-    """A second read of the record comes with the log. It shows whether the subscription was deleted meanwhile."""
+    """The record is read again together with the log, to see whether the subscription was deleted meanwhile."""
     bench, _ = made()
     read: list[str] = []
 
@@ -101,7 +101,7 @@ def test_a_pending_cumulative_ack_holds_every_row_that_it_covers() -> None:
         bench.instream().coordinator.acks.acknowledge([ack("2")])
     party.coordinator.end(txn, commit=True)
     assert acked(bench) == ["..4"]
-    party.coordinator.acks.advance([up_to(*S, end_of(3))])  # already below the mark-delete position
+    party.coordinator.acks.advance([up_to(*S, end_of(3))])  # number 3 is already below the mark-delete position
     party.coordinator.acks.advance([up_to(*S, end_of(6))])
     assert acked(bench) == ["..6"]
     party.coordinator.acks.seek({S: parse_all(["1"])})

@@ -1,5 +1,5 @@
-"""Backups of persistent topics beside writers: at any moment a state allowed by the rules, with whole transactions; ids and
-positions are never reused (docs/in_stream.md, Backups).
+"""Backups of persistent topics beside writers. A backup at any moment is a state that the rules allow, with whole transactions.
+After a restore no id and no position is used again (docs/in_stream.md, Backups).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def into(again: Bench, backup: Backup, gate: Callable[[str, str], Fate] = lambda
 
 
 def know(again: Bench) -> None:
-    """Set the lost numbers of the restored cluster on the bench, as opening the cluster does."""
+    """Set the ranges of numbers that the restore lost on the bench. Opening a real cluster does the same."""
     again.disk.files.pop(MARK, None)
     record = again.state.get(common_paths.CLUSTER)
     assert record is not None
@@ -106,14 +106,14 @@ def check_settled(bench: Bench) -> None:
 
 
 def backing_up(seed: int) -> tuple[Outcome, int]:
-    """Return the outcome of a schedule, and the number of backups that were taken and compared."""
+    """Run one schedule of the simulator. Return its outcome, and the number of backups that were taken and restored."""
     cast, backups = cast_of(random.Random(f"backups in stream {seed}"), False)
     with quiet():
         return play(seed, cast), len(backups.taken)
 
 
 def test_backups_at_any_moment_of_simulated_worlds() -> None:
-    """Backups while drivers, clients, producers, consumers and sweepers run, with crashes and lost replies."""
+    """Backups are taken while drivers, clients, producers, consumers and sweepers run, with crashes and lost replies."""
     found = [backing_up(seed) for seed in range(25)]
     assert not [outcome.violations for outcome, _ in found if outcome.violations]
     assert sum(taken for _, taken in found) > 40
@@ -124,8 +124,8 @@ def test_backups_at_any_moment_of_simulated_worlds() -> None:
 
 
 class Running:
-    """A process that commits a transaction (rows in both topics, an acknowledgement), then sends a plain message. It pauses before
-    each of its writes.
+    """A process that commits a transaction with rows in both topics and an acknowledgement, and then sends a plain message. It
+    pauses before each of its writes.
     """
 
     def __init__(self, bench: Bench) -> None:
@@ -307,7 +307,9 @@ def of_a_subscription(again: Bench, where: Where) -> str:
 
 
 def of_a_deletion(again: Bench) -> str:
-    """Return whether the topic U exists. Check that it then accepts commits as before, and otherwise neither reads nor commits."""
+    """Return whether the topic U exists, as "there" or "gone". Check that an existing topic accepts commits as before, and that a
+    deleted topic can be neither read nor written.
+    """
     names = [topic.name for topic in again.instream().topics.list()]
     if U in names:
         check_settled(again)
@@ -324,7 +326,7 @@ def of_a_deletion(again: Bench) -> str:
 
 
 def of_a_seal(again: Bench) -> str:
-    """Return whether the topic T is sealed. Check that it then refuses appends, and otherwise accepts them."""
+    """Return "sealed" or "open" for the topic T. Check that a sealed topic refuses appends and an open topic accepts them."""
     check_settled(again)
     sealed = again.instream().buffer.read(T).sealed_at is not None
     with pytest.raises(TopicSealed) if sealed else nullcontext():
@@ -341,14 +343,16 @@ AFTER: dict[str, tuple[Callable[[Bench], str], set[str]]] = {
     "delete": (of_a_deletion, {"there", "gone"}),
     "terminate": (of_a_seal, {"open", "sealed"}),
 }
-"""For each name of MEANWHILE: the check of the restored cluster, and all results that it may return. Version 2 without 3: the
-transaction log was compacted after it was listed and before its snapshot was read. `plain` alone: the topic was trimmed just
-after the transaction log was read."""
+"""For each name of MEANWHILE: the check of the restored cluster, and the results that it must return over all steps.
+
+The result `app.1 plain app.2` comes from a backup that lists the transaction log before its compaction and reads the snapshot after
+it. The result `plain` comes from a trim just after the backup has read the transaction log.
+"""
 
 
 @pytest.mark.parametrize("name", MEANWHILE)
 def test_a_backup_is_consistent_with_other_work_at_each_step(name: str) -> None:
-    """The work of another process is in the backup as a whole or not at all."""
+    """At each step of a backup another process does the work `name`. The backup contains this work as a whole or not at all."""
     check, ways = AFTER[name]
     seen = set()
 
@@ -376,7 +380,7 @@ def test_a_restore_aborts_undecided_and_finishes_decided_transactions() -> None:
     party.coordinator.append(aborted, {T: [bench.part("aborted")]})
     party.coordinator.end(aborted, commit=False)
     party.coordinator.append(aborted, {T: [bench.part("zombie")]})
-    with pytest.raises(Crashed):  # crashes after COMMITTING is logged, before the first marker
+    with pytest.raises(Crashed):  # the owner crashes after COMMITTING is logged and before the first marker
         bench.instream(At(3, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1, app="late"))
     claiming = party.coordinator.begin(topics=[T], subscriptions=[WHERE])
     party.coordinator.append(claiming, {T: [bench.part("open")]})
@@ -406,7 +410,7 @@ def test_late_data_of_transactions_before_a_restore_is_void_and_no_id_is_reused(
             party.coordinator.end(old, commit=True)
     new = party.coordinator.begin(topics=[T])
     assert int(new.partition("_")[2]) >= ERA
-    for old in (open_one, lost):  # a process that still uses the id of a transaction before the restore
+    for old in (open_one, lost):  # a process still uses the id of a transaction from before the restore
         party.coordinator.append(old, {T: [again.part("zombie")]})
         reading = again.instream().buffer.read(T)
         assert (reading.ongoing, reading.cut) == ({}, reading.end), "it holds nobody up, not even until the next marker"
@@ -435,7 +439,7 @@ def test_a_restored_cluster_without_transactions_reuses_no_id() -> None:
 
 
 def test_only_acks_before_the_backup_count_after_a_restore() -> None:
-    """Acknowledgements without a transaction that came after the backup are not in it, like the rows of that time."""
+    """Plain acknowledgements that come after the backup are not in it, as rows that are committed after the backup are not."""
     seen = set()
 
     def run(k: int) -> At:
@@ -481,7 +485,9 @@ def test_readers_beyond_the_backup_get_an_error_and_others_continue() -> None:
 
 
 def test_an_offset_at_a_marker_stays_good() -> None:
-    """A stream that starts at `latest` may have its offset at a marker, the end of the log at that time."""
+    """A stream that starts at `latest` gets the end of the log as its offset. The entry there may be a marker. The offset can still
+    be read after a restore.
+    """
     bench = subscribed()
     bench.instream().coordinator.commit(bench.work(2))
     end = bench.instream().buffer.read(U).cut
@@ -519,7 +525,9 @@ def test_a_backup_of_a_restored_cluster() -> None:
 
 
 def test_a_restored_log_without_its_snapshot_is_never_replayed() -> None:
-    """A restored log has no markers. A replay would take its rows for rows of unknown transactions, and hide them as aborted."""
+    """A restored log has no markers. A replay would regard its rows as rows of unknown transactions, and hide them as aborted. So a
+    reader without the snapshot raises an error.
+    """
     bench = subscribed()
     again = restored(bench, taken(bench))
     pointer = again.instream().topics.get(T).layout.snapshot
@@ -557,7 +565,7 @@ def test_a_transaction_that_stalls_has_ended_in_a_backup() -> None:
 
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.LOSE_REPLY], ids=lambda fate: fate.name)
 def test_a_restore_interrupted_at_every_step_is_finished_by_a_repetition(fate: Fate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The transaction log is too large for a record, so that it lies in a file."""
+    """The transaction log is too large for a record, so it lies in a file."""
     monkeypatch.setattr("metadata.backup.in_stream.INLINE_BYTES", 10)
     bench = subscribed()
     backup, files = taken(bench), dict(bench.disk.files)
@@ -584,7 +592,7 @@ def test_a_restore_interrupted_at_every_step_is_finished_by_a_repetition(fate: F
 
 
 def test_a_transaction_log_in_a_file_gets_a_new_file_at_a_restore(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The record has the checksum of the new file, not of the old one (simulator, seed 4947)."""
+    """After the restore the record has the checksum of the new file, not of the old one (simulator, seed 4947)."""
     monkeypatch.setattr("metadata.backup.in_stream.INLINE_BYTES", 10)
     monkeypatch.setattr("metadata.instream.transaction_log.INLINE_BYTES", 10)
     bench = subscribed()
@@ -598,8 +606,8 @@ def test_a_transaction_log_in_a_file_gets_a_new_file_at_a_restore(monkeypatch: p
 
 @pytest.mark.parametrize("middle", [True, False], ids=["of-the-migration", "of-the-backup"])
 def test_a_backup_taken_during_a_migration_is_whole(middle: bool) -> None:
-    """A backup at each step of a migration, and a migration at each step of a backup. After the restore the migration can be
-    finished, or made.
+    """A backup is taken at each step of a migration, or a migration runs at each step of a backup. After the restore the migration
+    can be run, or run to its end.
     """
 
     def run(k: int) -> At:

@@ -1,5 +1,5 @@
-"""Snapshots damaged, moved or removed by hand: the whole log is replayed where possible, else an error with advice. No row of an
-aborted transaction is shown, and no row is missing.
+"""Snapshots that were damaged, moved or removed by hand. A reader replays the whole log where this is possible, and otherwise
+raises an error with advice. It shows no row of an aborted transaction, and all committed rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Damage = Callable[[SnapshotPointer], SnapshotPointer]
 
 @pytest.fixture
 def bench() -> Bench:
-    """Two aborted and two committed transactions. The first commit lies below a snapshot."""
+    """A topic with two aborted and two committed transactions. A snapshot was written after the first commit."""
     bench = Bench(topics=PERSISTENT)
     hands = instream(bench.instream().cluster)
     for label in ("bad.1", "bad.2"):
@@ -38,7 +38,7 @@ def bench() -> Bench:
 
 @pytest.fixture
 def in_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Snapshots of any size lie in files, as large ones do."""
+    """Store snapshots of any size in files, as large ones are stored."""
     monkeypatch.setattr(snapshots, "INLINE_BYTES", 1)
 
 
@@ -63,7 +63,7 @@ def trimmed(bench: Bench) -> None:
 
 
 def newer(found: SnapshotPointer) -> SnapshotPointer:
-    """Return a snapshot of a longer log, as after the store was replaced by an older copy."""
+    """Return a snapshot of a longer log. A store that was replaced by an older copy has such a snapshot."""
     avro = base64.b64encode(snapshots.encode(T, (found.at + 1_000, 0), {})).decode()
     return found.model_copy(update={"at": found.at + 1_000, "avro": avro, "crc": None})
 

@@ -1,5 +1,5 @@
 """Every store call of a commit, a sweep and a read of persistent topics fails in every way, and is interrupted by other work.
-Afterwards each version is committed exactly once, every transaction is decided, and rows seen once stay visible.
+Afterwards each version is committed exactly once, every transaction is decided, and rows that a reader has seen stay visible.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def test_a_commit_interrupted_at_every_step_is_atomic(fate: Fate, predecessor: b
     def run(k: int) -> At:
         bench = Bench(topics=PERSISTENT)
         if predecessor:
-            with pytest.raises(Crashed):  # crashes after its data was appended
+            with pytest.raises(Crashed):  # the predecessor crashes after its data was appended
                 bench.instream(At(4, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1))
         gate = At(k, fate)
         work, told = bench.work(1), False
@@ -60,8 +60,8 @@ def test_a_commit_interrupted_at_every_step_is_atomic(fate: Fate, predecessor: b
 
 
 def prepared() -> Bench:
-    """A bench on which every step of a sweep has work: committed and aborted transactions, one that crashed while OPEN, one that
-    crashed while COMMITTING, plain messages, and data that a zombie appended.
+    """A bench on which every step of a sweep has work. It has committed and aborted transactions, one that crashed while OPEN, one
+    that crashed while COMMITTING, plain messages, and data that was appended after its transaction had been aborted.
     """
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
@@ -72,7 +72,7 @@ def prepared() -> Bench:
     party.coordinator.end(aborted, commit=False)
     party.coordinator.append(aborted, {T: [bench.part("zombie")]})
     party.coordinator.append(None, {T: [bench.part("plain")]})
-    with pytest.raises(Crashed):  # crashes after COMMITTING is logged, before the first marker
+    with pytest.raises(Crashed):  # the owner crashes after COMMITTING is logged and before the first marker
         bench.instream(At(3, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1, app="late"))
     with pytest.raises(Crashed):
         bench.instream(At(2, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1, app="dead"))
@@ -109,7 +109,9 @@ def test_a_sweep_interrupted_at_every_step_does_no_harm(fate: Fate) -> None:
 
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.UNAVAILABLE, Fate.SESSION_LOST], ids=lambda fate: fate.name)
 def test_a_read_interrupted_at_every_step_does_no_harm(fate: Fate) -> None:
-    """The reader comes after all deadlines, so that it also ends the transactions of crashed owners."""
+    """The read comes after all deadlines, so the reader also ends the transactions of crashed owners. Afterwards a second reader
+    finds all committed rows.
+    """
 
     def run(k: int) -> At:
         bench = prepared()
@@ -157,7 +159,9 @@ INTERRUPTIONS: dict[str, Callable[[Bench], object]] = {
 @pytest.mark.parametrize("name", INTERRUPTIONS)
 @pytest.mark.parametrize("empty", [False, True], ids=["rows", "empty"])
 def test_a_zombie_that_wakes_after_other_work_commits_at_most_once(name: str, empty: bool) -> None:
-    """A1, A4, A34: at every step of a commit the driver is suspended while another process does one of INTERRUPTIONS."""
+    """At every step of a commit the driver is suspended while another process does the work `name`. The driver then resumes, and
+    its version is committed at most once. Known failures A1, A4 and A34 (protocol.md section 9).
+    """
 
     def run(k: int) -> At:
         bench = Bench(topics=PERSISTENT)
@@ -172,7 +176,8 @@ def test_a_zombie_that_wakes_after_other_work_commits_at_most_once(name: str, em
         bench.finish()
         rows = bench.labels(T).count("app.1")
         assert rows == bench.labels(U).count("app.1"), gate.hit
-        assert rows == (not empty if told else rows) <= 1, gate.hit  # after the reply "committed" its rows are visible, once
+        # after the commit returned success its rows are visible exactly once
+        assert rows == (not empty if told else rows) <= 1, gate.hit
         return gate
 
     each(run)
@@ -180,12 +185,14 @@ def test_a_zombie_that_wakes_after_other_work_commits_at_most_once(name: str, em
 
 @pytest.mark.parametrize("name", ["sweep", "retention", "successor", "successor-and-retention"])
 def test_a_late_abort_after_other_work_changes_nothing(name: str) -> None:
-    """A36: at every step of Spark's abort other processes end the transaction, or also drop it. The abort raises no error."""
+    """At every step of Spark's abort other processes end the transaction; some also drop it from the log. The abort raises no
+    error, and does not end the successor's transaction. Known failure A36 (protocol.md section 9).
+    """
 
     def run(k: int) -> At:
         bench = Bench(topics=PERSISTENT)
         work = bench.work(1)
-        with pytest.raises(Crashed):  # crashes after its data was appended
+        with pytest.raises(Crashed):  # the writer crashes after its data was appended
             bench.instream(At(4, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(work)
         gate = At(k, meanwhile=lambda: INTERRUPTIONS[name](bench))
         bench.instream(gate).coordinator.abort_attempt(work.app, work.app_topic, work.claim)
@@ -199,8 +206,8 @@ def test_a_late_abort_after_other_work_changes_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["sweep", "retention", "other"])
 def test_a_reader_suspended_during_other_work_reads_a_consistent_state(name: str) -> None:
-    """A28, A29: at every step of a read other processes end transactions, write snapshots, compact and commit. The read returns a
-    prefix of the final rows.
+    """At every step of a read other processes end transactions, write snapshots, compact and commit. The read returns a prefix of
+    the final rows. Known failures A28 and A29 (protocol.md section 9).
     """
 
     def run(k: int) -> At:
@@ -238,7 +245,9 @@ def test_a_sweeper_suspended_during_other_work_does_no_harm(name: str) -> None:
 
 
 def test_a_transaction_over_a_terminated_topic_stalls() -> None:
-    """A limit of the marker-based model: each topic's own log must take the marker, and a terminated topic takes no entry."""
+    """The marker-based model has this limit: each topic's own log must take the marker, but a terminated topic takes no entry. So
+    the commit is reported as unfinished.
+    """
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     txn = party.coordinator.begin(topics=[T, U])
@@ -250,7 +259,7 @@ def test_a_transaction_over_a_terminated_topic_stalls() -> None:
     assert bench.labels(T) == []
     assert len(bench.instream().sweeper.sweep().stalled) == 1
     bench.late()
-    assert bench.labels(T) == []  # a late reader does not wait for the marker, and still hides the row
+    assert bench.labels(T) == []  # a reader after the deadline does not wait for the marker, and still hides the row
 
 
 def test_a_transaction_that_stalls_fails_no_reader_and_nothing_else_of_a_sweep() -> None:
@@ -281,7 +290,7 @@ def test_appends_after_a_seal_are_refused() -> None:
     with pytest.raises(TopicSealed):
         party.coordinator.append(None, {T: [bench.part("p")]})
     party.coordinator.end(txn, commit=True)  # the transaction has no rows in T, so it needs no marker there
-    with pytest.raises(OptionError, match="never spans both kinds"):  # T is migrated to topic://, U is not
+    with pytest.raises(OptionError, match="never spans both kinds"):  # T is migrated to topic://, but U is not
         party.coordinator.commit(bench.work(1))
     assert bench.labels(T) == bench.labels(U) == []
 
@@ -299,8 +308,8 @@ def test_a_migration_waits_for_open_transactions() -> None:
 
 @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.name)
 def test_a_seal_falls_at_every_step_of_a_commit_and_fails_at_every_step(fate: Fate) -> None:
-    """A migration seals the topic at every step of a commit. A successful commit has all of its rows below the seal, a failed one
-    has no row. No transaction stalls.
+    """A migration seals the topic at every step of a commit. All rows of a successful commit lie below the seal. No row of a failed
+    commit is visible. No transaction stalls.
     """
 
     def run(k: int) -> At:
@@ -336,14 +345,16 @@ def test_a_deleted_topic_leaves_nothing_behind() -> None:
     assert [t.name for t in party.topics.list()] == [U]
     bench.late()
     bench.older()
-    assert party.sweeper.sweep().left == 3  # data, marker, seal
+    assert party.sweeper.sweep().left == 3  # three entries: data, marker, seal
     assert not bench.kept("/persistent/logs/persistent%3A%2F%2Fpublic%2Fdefault%2Ft/")
     (tombstone,) = (found for found in party.sweeper.trimmer.every() if found.name == T)
     assert tombstone.layout.snapshot is None
 
 
 def test_a_compaction_never_restores_entries_deleted_by_another_one() -> None:
-    """At every step of a compaction another process commits, acknowledges and compacts."""
+    """At every step of a compaction another process commits, acknowledges and compacts. The first compaction brings back no entry
+    that the other one has deleted.
+    """
 
     def run(k: int) -> At:
         bench = Bench(topics=PERSISTENT)
@@ -405,14 +416,16 @@ def test_a_topic_is_never_trimmed_above_its_snapshot(fate: Fate) -> None:
 
 @pytest.mark.parametrize("fate", [Fate.GO, Fate.CRASH_AFTER], ids=["whole", "cut-short"])
 def test_a_topic_is_deleted_at_every_step_of_a_commit(fate: Fate) -> None:
-    """The deletion itself may crash. A sweep finishes it, and no transaction stays undecided."""
+    """At every step of a commit another process deletes the topic, and may crash meanwhile. A sweep finishes the deletion, and no
+    transaction stays undecided.
+    """
 
     def run(k: int) -> At:
         bench = Bench(topics=PERSISTENT)
 
         def delete() -> None:
             with suppress(Crashed):
-                bench.instream(At(1, fate, kinds=("write",))).sealing.delete(T)  # its seal is the second write
+                bench.instream(At(1, fate, kinds=("write",))).sealing.delete(T)  # the second write of a deletion is the SEAL
 
         gate = At(k, meanwhile=delete)
         told = False
@@ -436,7 +449,8 @@ def test_a_write_with_a_random_application_is_retried_while_its_outcome_is_known
     bench = Bench(topics=PERSISTENT)
     work = dataclasses.replace(bench.work(1, app="once", by=None), random=True)
     with pytest.raises(Crashed):
-        bench.instream(At(4, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(work)  # not decided
+        # the writer crashes before the transaction is decided
+        bench.instream(At(4, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(work)
     again = dataclasses.replace(work, retried=True)
     assert not bench.instream().coordinator.commit(again).skipped
     assert bench.instream().coordinator.commit(again).skipped

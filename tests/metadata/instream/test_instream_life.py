@@ -1,4 +1,4 @@
-"""Snapshots, trimming, compaction, upgrades, files, providers: long-term maintenance of a persistent topic (docs/in_stream.md)."""
+"""Long-term maintenance of a persistent topic: snapshots, trimming, compaction, upgrades, files, providers (docs/in_stream.md)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_snapshot_is_pulsars_record_of_max_read_position() -> None:
         found
         == {
             "topicName": str(T),
-            "maxReadPositionLedgerId": 4,  # data, marker, data, marker, then an undecided transaction
+            "maxReadPositionLedgerId": 4,  # the log has data, marker, data, marker, and then an undecided transaction
             "maxReadPositionEntryId": 0,
             "aborts": [
                 {"txnIdMostBits": 1_000_000, "txnIdLeastBits": int(gone[8:]), "ledgerId": 4, "entryId": 0},
@@ -79,7 +79,7 @@ def test_a_snapshot_is_pulsars_record_of_max_read_position() -> None:
         }
     )
     opened = bench.instream().buffer.open(party.cluster.store.view(), T)
-    assert opened.replayed == 3  # only the entries above maxReadPosition
+    assert opened.replayed == 3  # only the entries above maxReadPosition are replayed
     assert bench.labels(T) == ["app.1"]
     party.coordinator.end(open_txn, commit=True)
     assert bench.labels(T) == ["app.1", "open"]
@@ -154,7 +154,8 @@ def test_trimming_removes_rows_and_their_state() -> None:
     report = party.sweeper.sweep()
     assert report.trimmed == 1
     after = layout(bench)
-    assert after.trimmed_log == 5  # the last visible ledger past its retention; above it: a marker, a zombie's data, the new ledger
+    # 5 is the last visible ledger past its retention; a marker, a zombie's data and the new ledger lie above
+    assert after.trimmed_log == 5
     assert bench.labels(T) == bench.labels(T, party) == ["new"]
     assert [ledger.id for ledger in planned.ledgers()] == [1, 5]  # an earlier plan still finds its files during the grace period
     zombie.coordinator.append(gone, {T: [bench.part("late zombie")]})
@@ -205,8 +206,8 @@ def test_rows_trimmed_before_the_first_transaction_are_not_missed() -> None:
 
 
 def test_data_of_an_unregistered_transaction_is_aborted_by_a_sweep_or_a_reader() -> None:
-    """A4: the transaction did not register the topic, so its end wrote no marker there. A sweep or a reader writes an abort marker,
-    once the transaction is final or unknown.
+    """The transaction did not register the topic, so its end wrote no marker there. A sweep or a reader writes an abort marker,
+    once the transaction is final or unknown. Known failure A4 (protocol.md section 9).
     """
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
@@ -217,7 +218,7 @@ def test_data_of_an_unregistered_transaction_is_aborted_by_a_sweep_or_a_reader()
     assert bench.labels(T) == []
     bench.late()
     assert bench.labels(T) == ["plain"]
-    with pytest.raises(TransactionNotFound):  # an id that is not yet allocated may still be allocated
+    with pytest.raises(TransactionNotFound):  # the append is refused, because this id may be allocated later
         party.coordinator.append("1000000_99999", {T: [bench.part("unknown")]})
     bench.older()
     party.sweeper.sweep()
@@ -229,7 +230,7 @@ def test_data_of_an_unregistered_transaction_is_aborted_by_a_sweep_or_a_reader()
 
 
 def test_memory_and_log_do_not_grow_with_history() -> None:
-    """A13: the state of a process and the log have a bounded size after any number of commits."""
+    """A process's state and the log have a bounded size after any number of commits. Known failure A13 (protocol.md section 9)."""
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     for version in range(20):
@@ -303,7 +304,7 @@ def test_upgrade_3_a_boolean_of_a_user_counts_as_the_systems() -> None:
 
 
 def test_the_property_is_set_before_the_first_transactional_entry() -> None:
-    """So a reader that lists the log and then finds the property false has listed no transactional message."""
+    """The order matters to a reader that lists the log and then finds the property false: its list has no transactional message."""
     bench = Bench(topics=PERSISTENT)
     seen: list[str] = []
 
@@ -361,7 +362,7 @@ def test_providers_select_by_domain_and_by_namespace() -> None:
     }
     providers.set_namespace("public", "default", Model.METADATA)
     providers.set_namespace("public", "default", Model.METADATA)
-    assert providers.select([T])[T].model is Model.IN_STREAM  # it exists, so it stays persistent until it is migrated
+    assert providers.select([T])[T].model is Model.IN_STREAM  # T exists, so it stays persistent until it is migrated
     assert providers.select([new])[new] == providers.select([TopicName(*new)])[TopicName(*new)]
     bench.instream().topics.change(T, lambda now: now.model_copy(update={"migrated_to": str(other)}))
     assert providers.select([T])[T].name == str(other)
@@ -437,7 +438,7 @@ def test_each_transaction_model_keeps_its_own_schema() -> None:
 
 
 def test_on_sqlite_with_real_parts(tmp_path: Path) -> None:
-    """Two clients over one SQLite store and real Parquet files."""
+    """Two clients use one SQLite store and real Parquet files."""
     import pyarrow as pa
 
     from ledgers.parts import PartWriter, read_part
@@ -465,7 +466,7 @@ def test_on_sqlite_with_real_parts(tmp_path: Path) -> None:
 
 
 def test_an_entry_is_read_like_a_registration() -> None:
-    """The code for manifests is shared by both models."""
+    """An entry of a persistent topic's log becomes a Registration, because both models share the code for manifests."""
     bench = Bench(topics=PERSISTENT)
     bench.instream().coordinator.append(None, {T: [bench.part("p")]})
     ((_, entry),) = bench.instream().buffer.entries(T, [1])
@@ -476,8 +477,8 @@ def test_an_entry_is_read_like_a_registration() -> None:
 
 @pytest.mark.parametrize("count", [1, 16])
 def test_a_commit_takes_the_same_round_trips_for_any_number_of_topics(count: int) -> None:
-    """The round trips of a commit: two reads of the log (opening); NEW and the log; records and data; records; COMMITTING and the
-    log; markers, records and COMMITTED.
+    """A commit takes these round trips for all topics together: two reads of the transaction log to open; NEW and the log; records
+    and data; records; COMMITTING and the log; markers, records and COMMITTED.
     """
     names = [PersistentName("public", "default", f"t{i}") for i in range(count)]
     bench = Bench(topics=names)

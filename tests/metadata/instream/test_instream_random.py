@@ -1,5 +1,5 @@
-"""Random work on two persistent topics: writers, aborters, zombies, readers and sweepers interrupt each other at any store call,
-which may fail in any way or take effect late. Afterwards all invariants hold.
+"""Random work on two persistent topics. Writers, aborting writers, readers and sweepers interrupt each other at any store call. A
+call may fail in any way or take effect late. Afterwards all invariants hold.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ SEEDS = 120
 
 @dataclass
 class Life:
-    """One random run. `shown`: what the longest committed read of each topic has returned, with positions."""
+    """One random run. `shown`: for each topic, the rows that the longest committed read has returned, with positions."""
 
     random: random.Random
     faults: float
     nesting: int = 0
     version: int = 0
     committed: dict[str, bool] = field(default_factory=dict)
-    """Labels of writes; True: their commit returned success."""
+    """The label of each write, and whether its commit returned success."""
     refused: set[str] = field(default_factory=set)
     shown: dict[PersistentName, list[tuple[int, str]]] = field(default_factory=lambda: {T: [], U: []})
     acked: dict[str, bool] = field(default_factory=dict)
@@ -168,7 +168,7 @@ class Life:
         for late in self.delayed:
             late()
         bench = self.bench
-        bench.sweep_everything()  # the checker rejects a message of an unknown transaction
+        bench.sweep_everything()  # the checker rejects messages of unknown transactions, and a sweep aborts them
         for name in (T, U):
             self.look(name, bench.instream())
             for party in self.kept:

@@ -1,4 +1,4 @@
-"""The pure rules of a topic's log: a snapshot and a replay from its maxReadPosition equal a replay from the start."""
+"""The pure rules of a topic's log. A replay from a snapshot's maxReadPosition gives the same state as a replay from the start."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_an_aborted_transaction_is_kept_until_its_marker_is_trimmed() -> None:
 
 
 def test_zombie_data_stays_void_when_its_transaction_expires() -> None:
-    """A marker's low-water mark drops older transactions from the state. Their later data is void all the same."""
+    """A marker's low-water mark drops transaction 1 from the state. Data that transaction 1 appends later is void all the same."""
     entries = [
         data("1000000_1", "a"),
         marker(EntryKind.COMMIT, "1000000_1"),

@@ -50,9 +50,10 @@ def test_max_read_position_is_before_the_first_ongoing_transaction_and_aborted_r
     party.coordinator.end(second, commit=True)
     assert bench.labels(T) == ["p0"]
     party.coordinator.end(first, commit=False)
-    assert bench.labels(T) == bench.labels(T, party) == ["p0", "b", "p1"]  # p1: plain messages also move maxReadPosition (A9)
+    # plain messages, such as p1, also move maxReadPosition (A9)
+    assert bench.labels(T) == bench.labels(T, party) == ["p0", "b", "p1"]
     reading = party.buffer.read(T)
-    assert reading.max_read_position() == (reading.cut - 2, 0)  # the two markers carry no rows
+    assert reading.max_read_position() == (reading.cut - 2, 0)  # the last two entries are markers, which have no rows
     assert [w.rows for w in reading.weights()] == [1, 1, 1]
 
 

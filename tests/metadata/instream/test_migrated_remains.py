@@ -1,4 +1,4 @@
-"""Migrated rows are kept exactly as long as the successor's policy says (protocol.md sections 7 and 8.14)."""
+"""Migrated rows are kept exactly as long as the successor's policy says (protocol.md section 7, and section 8, invariant 14)."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def later(bench: Bench) -> None:
 
 
 def prepared() -> Bench:
-    """A migrated topic with three visible rows of 4 bytes (one of them plain) and an aborted row. A subscription has acknowledged
-    the first row.
+    """A migrated topic with three visible rows of 4 bytes, one of them from a plain message, and an aborted row. A subscription has
+    acknowledged the first row.
     """
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
@@ -194,7 +194,7 @@ def test_a_fully_trimmed_topic_leaves_only_its_name() -> None:
 
 
 def check_only_the_name_is_left(bench: Bench) -> None:
-    """Check that only the record and the SEAL of the persistent topic are left. By the SEAL all entries above it are void."""
+    """Check that only the record and the SEAL of the persistent topic are left. The SEAL makes all entries above it void."""
     kept = [key.path for key in bench.state.records if "persistent%3A%2F%2Fpublic%2Fdefault%2Ft" in key.path]
     assert [path.split("/")[2] for path in kept] == ["logs"], kept
     record = bench.instream().topics.get(T).layout
@@ -213,7 +213,7 @@ def check_no_row_is_gone(bench: Bench, before: dict[int, Part], why: str) -> Non
     left = {number: part for number, part in before.items() if number > trimmed}
     assert parts(bench) == left, why
     assert all(part.path in bench.disk.files for part in left.values()), why
-    with suppress(TopicNotFound):  # it was deleted
+    with suppress(TopicNotFound):  # raised if the successor was deleted
         assert rows(bench) == [label(part) for part in left.values()], why
 
 
@@ -280,7 +280,9 @@ def test_entries_of_a_zombie_above_the_seal_are_deleted() -> None:
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER])
 @pytest.mark.parametrize("end", [lambda bench: keep(bench, retention_ms=1, despite_subscriptions=True), deleted])
 def test_a_sweep_that_dies_while_deleting_is_finished_by_the_next(end: Callable[[Bench], object], fate: Fate) -> None:
-    """A sweep crashes at each of its writes. No row is missing before the record shows its trim; in the end all are removed."""
+    """A sweep crashes at each of its writes, and the next sweeps finish its work. No row is missing before the topic's record shows
+    the trim. In the end all rows are removed.
+    """
 
     def run(k: int) -> At:
         bench = prepared()

@@ -69,12 +69,12 @@ def rows(bench: Bench, after: int = 0, through: int | None = None) -> list[str]:
 
 
 def work(bench: Bench, version: int, topic: str = str(T), app: str = "app") -> WriteSet:
-    """Return a write set like the Spark sink's: the application belongs to the topic."""
+    """Return a write set as the Spark sink makes it, in which the application belongs to the topic."""
     return replace(bench.work(version, app=app, topics=[T]), app_topic=topic)
 
 
 def onto(bench: Bench, party: InStream, version: int) -> WriteSet:
-    """Return the same write set for the successor topic."""
+    """Return the write set of the same version for the successor."""
     segment = Topics(party.cluster).get(Y).segments()[-1]
     made = work(bench, version, str(Y))
     return replace(made, parts={segment: made.parts[str(T)]}, keys={str(Y): None})
@@ -118,8 +118,8 @@ def test_a_migration_interrupted_at_every_step_is_finished_by_a_repetition(fate:
         with suppress(Crashed, TxnSegmentError):
             migrate(bench.instream(gate))
         with suppress(TopicNotFound):
-            assert rows(bench) == ["app.1", "plain"], gate.hit  # either no topic, or all rows, also for the first reader
-        bench.instream().coordinator.commit(work(bench, 2))  # a writer under the old name commits, before and after the migration
+            assert rows(bench) == ["app.1", "plain"], gate.hit  # even the first reader finds either no successor or all rows
+        bench.instream().coordinator.commit(work(bench, 2))  # a writer under the old name can commit before and after the migration
         migrate(bench.instream())
         check_done(bench, ["app.1", "plain", "app.2"], gate.hit)
         return gate
@@ -128,7 +128,7 @@ def test_a_migration_interrupted_at_every_step_is_finished_by_a_repetition(fate:
 
 
 def test_an_empty_version_is_committed_once_across_a_migration_at_any_step() -> None:
-    """An empty version has no data that a seal could make void. It must not be committed in both logs."""
+    """A version without rows has no data that a seal could make void. Still it must not be committed in both logs."""
 
     def run(k: int) -> At:
         bench, others = Bench(topics=PERSISTENT), list[bool]()
@@ -143,7 +143,7 @@ def test_an_empty_version_is_committed_once_across_a_migration_at_any_step() -> 
         empty = replace(work(bench, 2), parts={})
         try:
             done = bench.instream(gate).coordinator.commit(empty)
-        except TxnConflict:  # aborted by the migration
+        except TxnConflict:  # the migration has aborted the transaction
             done = bench.instream().coordinator.commit(empty)
         assert not others or done.skipped != others[0], (k, done)
         return gate
@@ -171,7 +171,7 @@ def test_a_seal_is_never_trimmed(why: str) -> None:
 
 
 def test_a_trim_stops_at_the_first_undecided_transaction_also_below_a_seal() -> None:
-    """A transaction that is undecided when its topic is terminated never ends in this topic."""
+    """An undecided transaction never ends in a topic that is terminated meanwhile. So the trim stays below this transaction."""
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     party.coordinator.commit(work(bench, 1))
@@ -207,7 +207,7 @@ def test_a_migration_is_safe_with_other_work_at_every_step(what: str) -> None:
 
 
 def test_a_commit_is_interrupted_by_a_migration_at_every_step() -> None:
-    """The interrupted version is committed exactly once."""
+    """The topic is migrated at each step of a commit. The interrupted version is committed exactly once."""
 
     def run(k: int) -> At:
         bench = prepared()
@@ -270,7 +270,7 @@ def test_a_migration_never_takes_over_a_topic_made_meanwhile() -> None:
 
 
 def foreign() -> Bench:
-    """A bench on which another process creates the topic `y` after the record names it as the successor."""
+    """Return a bench with a failed migration: another process created the topic `y` after the record named `y` as the successor."""
     bench = prepared()
 
     def taken(kind: str, what: str) -> Fate:
@@ -297,7 +297,7 @@ def test_a_topic_never_redirects_to_an_unrelated_topic_made_meanwhile() -> None:
 
 
 def test_the_successor_of_a_topic_is_looked_up_once() -> None:
-    """Each planning of a query asks for the successor. Only the record of the topic, and then that of the successor, is read."""
+    """Each planning of a query looks up the successor. It reads the topic's record and, once there is one, the successor's."""
     bench = prepared()
     counted: list[str] = []
 
@@ -366,8 +366,8 @@ def test_refused_migrations_leave_nothing_behind() -> None:
 
 
 def test_positions_and_limits() -> None:
-    """Migrated ledgers keep their ids. In the log each one has a number of its own below the seal, so that limits and offsets can
-    fall between them.
+    """Migrated ledgers keep their ids. In the cluster's log each of these ledgers has a number of its own below the seal, so that
+    limits and offsets can fall between two ledgers.
     """
     bench = prepared()
     old = [(found.id, found.txn) for found in bench.instream().buffer.read(T).ledgers()]
@@ -410,7 +410,7 @@ def test_the_last_row_below_a_cut_is_searched_from_the_cut_down() -> None:
         party.coordinator.append(None, {T: [bench.part(str(number))]})
     party.coordinator.commit(bench.work(1, topics=[T]))
     migrate(party)
-    party.sweeper.sweep()  # writes a snapshot: a later replay starts above it
+    party.sweeper.sweep()  # writes a snapshot, so that a later replay starts above it
     buffer = transaction_buffer(bench.instream().cluster)
     (legacy, *_) = buffer.read(LogSelection((str(Y),))).segments
     assert isinstance(legacy, LegacySegment)

@@ -1,4 +1,6 @@
-"""Concurrent replay of one log by threads of a process: real threads, since simulated ones never switch during a fold."""
+"""Threads of one process replay the same log at the same time. The threads are real, because simulated threads never switch while
+entries are folded into the state.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,12 @@ from tests.support.bench import PERSISTENT, Bench
 T, _ = PERSISTENT
 
 PATIENCE = 60.0
-"""Seconds until a thread that does not come is an error."""
+"""The time in seconds after which a thread that has not come is an error."""
 
 
 @dataclass
 class Folded:
-    """The numbers of the folded entries, once for each fold."""
+    """A state that records the number of each entry that is folded into it."""
 
     at: int = 0
     numbers: list[int] = field(default_factory=list)
@@ -53,7 +55,7 @@ def test_a_reader_during_another_threads_fold_waits_and_does_not_fold_again() ->
 
     def fold(state: Folded, number: int, entry: Identified) -> None:
         if threading.get_ident() != ours:
-            came.set()  # this thread folds without waiting
+            came.set()  # this thread did not wait for the lock
         elif not others:
             others.append(pool.submit(replay.now))
             assert came.wait(PATIENCE)

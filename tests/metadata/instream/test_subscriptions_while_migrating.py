@@ -1,5 +1,5 @@
-"""A subscription that is created, moved, deleted or used during a migration exists on the successor with the effect of the call:
-every interleaving of the two, call by call (docs/in_stream.md, Migration).
+"""A subscription is created, moved, deleted or used during a migration. It then exists on the successor with the effect of the
+call. The tests run every interleaving of the two, call by call (docs/in_stream.md, Migration).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def beyond(party: InStream) -> Subscriptions:
 
 
 def subscriptions(party: InStream) -> InStreamSubscriptions:
-    """The subscriptions of a process that read the topic's record before the migration."""
+    """Return the subscriptions object of a process, which may have read the topic's record before the migration."""
     mine = party.coordinator
     return InStreamSubscriptions(party.topics, mine.acks, lambda: mine.redirect.migrator, beyond(party))
 
@@ -81,7 +81,7 @@ def found(bench: Bench, name: str) -> list[str] | None:
 
 @dataclass(frozen=True)
 class Deed:
-    """A call, and the rows that `s` (or `name`) has acknowledged after it."""
+    """A call, and the rows that the subscription `name` has acknowledged after it. None: the subscription does not exist."""
 
     do: Callable[[Bench, InStream], object]
     after: list[str] | None
@@ -94,13 +94,13 @@ def make_again(bench: Bench, party: InStream) -> None:
 
 
 def within(bench: Bench, party: InStream) -> None:
-    """Commit the same version with an ack until it succeeds, as a program does."""
+    """Commit one version with an ack, and repeat the commit until it succeeds, as a program does."""
     mine = replace(bench.work(1, topics=[]), acks=[Ack(str(T), "s", parse_all(["2"]))], app_topic=str(T))
     for _ in range(2):
         try:
             party.coordinator.commit(mine)
             break
-        except TxnConflict:  # the migration aborts the open transaction
+        except TxnConflict:  # the migration has aborted the open transaction
             continue
     else:
         raise AssertionError("it never commits")
@@ -153,7 +153,7 @@ def test_a_migration_at_each_step_of_a_subscription_call_keeps_its_effect(what: 
 
 @pytest.mark.parametrize("what", ["create", "revive"])
 def test_a_subscription_whose_creator_dies_after_the_migration_is_whole_or_absent(what: str) -> None:
-    """The creator crashes at each step. An ack under the old name then meets the complete subscription, or none."""
+    """The creator crashes at each step. An ack under the topic's old name then finds either the complete subscription or none."""
     deed = DEEDS[what]
 
     def run(k: int) -> At:
@@ -225,7 +225,7 @@ def test_a_subscription_call_failing_during_a_migration_can_be_repeated(what: st
         gate = At(k, fate, lambda: migrate(bench.instream()), kinds=("write",))
         with suppress(Crashed, TxnSegmentError):
             deed.do(bench, bench.instream(gate))
-        with suppress(SubscriptionExists, SubscriptionNotFound):  # the first call succeeded without a reply
+        with suppress(SubscriptionExists, SubscriptionNotFound):  # the first call succeeded, but its reply was lost
             deed.do(bench, bench.instream())
         migrate(bench.instream())
         assert found(bench, deed.name) == deed.after, gate.hit

@@ -1,4 +1,4 @@
-"""Ending transactions: every caller uses one function; a second end publishes the events again (8.2)."""
+"""All callers end a transaction by one function. A second end publishes the events again (protocol.md section 8, invariant 2)."""
 
 from __future__ import annotations
 

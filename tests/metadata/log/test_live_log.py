@@ -28,7 +28,7 @@ class Clock:
 
 
 def stopping(state: MemoryState, at: str) -> MetadataStore:
-    """A session whose thread is suspended once, before its first step of the kind `at`."""
+    """Return a session that suspends its thread once, before the first step of the kind `at`."""
     hub, kinds = getcurrent(), [at]
 
     def gate(kind: str, what: str) -> Fate:

@@ -1,5 +1,5 @@
-"""Steady-state footprint: metadata and files are bounded by the current content, not by history (protocol.md section 8.14), on each
-store.
+"""The records and files of a cluster at rest are bounded by its current content, not by its history, on each store (protocol.md
+section 8, invariant 14).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def test_a_sqlite_store_at_rest_stays_within_its_bounds(tmp_path: Path) -> None:
     rows = {t: connection.execute(f"SELECT COUNT(*) FROM {t}").fetchone()[0] for t in ("entries", "sessions", "sequences")}
     connection.close()
     segments = 2 * SEGMENTS + 2 * GONE + 2 * SUCCESSOR_SEGMENTS * GONE
-    logs = 1 + 2 * 3 * GONE  # one of the coordinator; one of each persistent topic and of each of its subscriptions
+    logs = 1 + 2 * 3 * GONE  # the coordinator's log, and a log for each persistent topic and for each of its subscriptions
     assert rows["entries"] == rows["sessions"] == 0
     assert rows["sequences"] <= 1 + 2 * segments + logs, "the log, and the events of each segment and cursor that there ever was"
     assert not any(file.stat().st_size for file in folder.glob("*-wal"))

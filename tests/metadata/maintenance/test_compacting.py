@@ -24,7 +24,8 @@ def filled(versions: int = 3) -> Bench:
     for version in range(1, versions + 1):
         bench.party().coordinator.commit(bench.work(version))
         bench.party().sweeper.sweep()
-    bench.party().coordinator.commit(bench.work(versions + 1, topics=(U,)))  # the newest registration is never folded
+    # needed because the newest registration is never folded
+    bench.party().coordinator.commit(bench.work(versions + 1, topics=(U,)))
     bench.party().sweeper.sweep()
     return bench
 
@@ -141,8 +142,8 @@ def test_a_compaction_with_other_work_at_every_step_loses_no_row(other: str) -> 
 
 
 def test_a_compaction_at_every_step_of_an_orphan_sweep_takes_no_file_from_a_reader() -> None:
-    """The compaction may note its replaced files after the sweep has listed the files and before it reads the notes. The note must
-    protect them.
+    """The compaction may write its note of replaced files after the sweep has listed the files and before the sweep reads the
+    notes. The note must still protect the replaced files.
     """
     k = 0
     while True:

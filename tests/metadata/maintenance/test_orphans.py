@@ -1,4 +1,4 @@
-"""The orphan sweep (protocol.md section 7): only it deletes files, and only files that no record can name any more."""
+"""Only the orphan sweep deletes files, and only files that no record can name any more (protocol.md section 7)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def test_orphans_go_at_the_orphan_age_and_superseded_snapshots_after_the_grace_p
 
 
 def test_the_grace_period_counts_from_when_a_file_was_superseded() -> None:
-    """An orphan sweep may see a new snapshot before a record names it. The grace period must not start then."""
+    """An orphan sweep may see a new snapshot before a record names it. The snapshot's grace period must not start then, but when
+    the next fold supersedes the snapshot.
+    """
     k = 0
     while True:
         bench = Bench()
@@ -107,7 +109,9 @@ def test_an_orphan_sweep_that_dies_at_every_step_deletes_no_live_file(fate: Fate
 
 @pytest.mark.parametrize("before_deciding", [False, True])
 def test_a_driver_suspended_beyond_the_orphan_age_cannot_commit_deleted_parts(before_deciding: bool) -> None:
-    """The driver is suspended after opening. The orphan sweep aborts its transaction before it deletes the parts."""
+    """The driver is suspended after it has opened its transaction. The orphan sweep aborts the transaction before it deletes the
+    parts, so the commit fails.
+    """
     bench = Bench()
     work: WriteSet = bench.work(1)
 
@@ -115,7 +119,7 @@ def test_a_driver_suspended_beyond_the_orphan_age_cannot_commit_deleted_parts(be
         bench.clock.now += bench.settings.orphan_age_ms + 1
         delete_orphans(bench.party().cluster)
 
-    # Each step between opening and deciding: append, op records, the deciding CAS.
+    # Write 2 of the commit appends the registration, write 4 is the deciding CAS.
     gate = At(4 if before_deciding else 2, meanwhile=long_after, kinds=("write",))
     with pytest.raises(TxnConflict):
         bench.party(gate).coordinator.commit(work)
@@ -123,8 +127,8 @@ def test_a_driver_suspended_beyond_the_orphan_age_cannot_commit_deleted_parts(be
 
 
 def test_a_slow_orphan_sweep_spares_parts_committed_meanwhile() -> None:
-    """The sweep lists the files and is then suspended for the orphan age. It resumes while a driver that opened earlier is
-    deciding.
+    """A sweep runs just before the driver's deciding CAS, and is suspended for the orphan age at one of its steps. It deletes no
+    part of a committed transaction.
     """
     for k in range(40):
         bench = Bench()
@@ -156,8 +160,8 @@ def test_parts_staged_too_long_ago_are_refused() -> None:
 
 
 def test_two_orphan_notes_merge_to_their_common_files_and_later_times() -> None:
-    """Two concurrent sweeps wrote one note each. A file that only one note lists was protected when the other was written: its
-    grace period starts again.
+    """Two concurrent sweeps have written a note each. A file that only one note lists was protected when the other note was
+    written, so its grace period starts again.
     """
     storage, now_ms = (cluster := Bench().party().cluster).storage, 1_000
     storage.publish("sweep/unprotected-1.json", b'{"a.avro": 500, "b.avro": 600}')

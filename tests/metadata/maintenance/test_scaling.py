@@ -100,7 +100,7 @@ def test_without_a_rate_limit_no_segment_is_scaled() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_scaling_converges_under_an_even_load(seed: int) -> None:
-    """After some passes the layout does not change. Its segments tile the ring, and their number is within the limits."""
+    """After some passes the layout does not change any more. Its segments cover all hash values without a gap or an overlap."""
     rng = random.Random(seed)
     rule = dataclasses.replace(RULE, fewest=rng.choice((1, 2, 3)), most=rng.choice((4, 8, 30)))
     total = rng.choice((0, 500, 3_000, 20_000, 100_000))
@@ -171,7 +171,7 @@ def test_a_topic_under_load_is_split_and_an_idle_one_merged_again(folded: bool) 
     bench.clock.now += 5_000
     publish(bench, 300, folded=folded)
     bench.clock.now += 5_000
-    assert vars(one.scale()) == {"splits": 0, "merges": 0, "failed": {}}  # together they have 60 % of the limit
+    assert vars(one.scale()) == {"splits": 0, "merges": 0, "failed": {}}  # two neighbours have 60 % of the limit together
     bench.clock.now += 5_001
     assert one.scale().merges == 2
     bench.clock.now += 10_000
@@ -209,8 +209,8 @@ def test_only_the_current_leader_scales() -> None:
 
 
 def test_two_processes_that_both_believe_to_lead_do_no_harm() -> None:
-    """The first leader is suspended and loses its session. Its later split of a replaced layout is refused or repeats the same
-    split.
+    """The first leader is suspended in a split and loses its session. A second leader makes a split. The first leader's split is
+    then refused, or is the same split.
     """
     bench = loaded(max_segments=3)
     publish(bench, 5_000)
@@ -257,7 +257,7 @@ def test_a_leader_that_dies_at_any_step_leaves_a_layout_that_the_next_can_scale(
         except Crashed:
             bench.state.end_session(first.cluster.store.session)  # type: ignore[attr-defined]
         second = scaler(bench)
-        second.scale()  # finishes the interrupted split, which was planned from a replaced layout
+        second.scale()  # finishes the split that the first leader planned and did not finish
         second.scale()
         assert len(active(bench)) == 4
         bench.finish()

@@ -1,4 +1,4 @@
-"""The sweeper (protocol.md section 7): the effect of one damaged file, the times of deletion, the bounds on records."""
+"""The sweeper (protocol.md section 7): the effect of one damaged file, when records are deleted, and the bounds on records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def flipped(bench: Bench, path: str) -> None:
 
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.LOSE_REQUEST, Fate.LOSE_REPLY])
 def test_a_sweeper_that_stops_anywhere_leaves_no_events(fate: Fate) -> None:
-    """8.14: the next sweep removes the events that an interrupted sweep left, also those of idle segments."""
+    """The next sweep removes the events that an interrupted sweep left, also of idle segments (protocol.md section 8.14)."""
 
     def run(gate: At) -> None:
         bench = Bench()
@@ -89,7 +89,9 @@ def test_ops_stay_until_their_registration_is_known_to_be_settled(fate: Fate) ->
 
 @pytest.mark.parametrize("fate", [Fate.LOSE_REQUEST, Fate.LOSE_REPLY])
 def test_a_sweep_reads_the_header_again_after_a_lost_reply_to_its_abort(fate: Fate) -> None:
-    """Invariant 10: a transaction past its deadline is aborted within one sweep, also if the first request was lost (seed 1292)."""
+    """A transaction past its deadline is aborted within one sweep, also if the sweep's first request was lost (protocol.md section
+    8, invariant 10; simulator, seed 1292).
+    """
     bench = Bench()
 
     def dies(kind: str, what: str) -> Fate:
@@ -130,7 +132,7 @@ def _cycle(bench: Bench, version: int) -> None:
 
 
 def test_deleted_topics_leave_a_tombstone_and_no_more() -> None:
-    """Invariant 14: the watermarks and schemas of deleted topics are deleted after the grace period, and not before."""
+    """Watermarks and schemas of deleted topics are deleted only after the grace period (protocol.md section 8, invariant 14)."""
     bench = Bench()
     for version in range(1, 6):
         _cycle(bench, version)
@@ -160,7 +162,7 @@ def test_deleted_topics_leave_a_tombstone_and_no_more() -> None:
 
 
 def test_a_segment_folded_during_tombstone_collection_keeps_its_watermark() -> None:
-    """At each step of a sweep another process creates a topic, writes and folds. Its layout names the new watermark."""
+    """At each step of a sweep another process creates a topic, writes and folds. The sweep does not delete the new watermark."""
     name = topic_name("topic://public/default/w")
     k = 0
     while True:
@@ -181,7 +183,7 @@ def test_a_segment_folded_during_tombstone_collection_keeps_its_watermark() -> N
 
 
 def test_a_cluster_with_committers_only_stays_bounded() -> None:
-    """Invariant 14: without a sweeper process the number of records and of unneeded files is bounded."""
+    """Without a sweeper process the number of records and of unneeded files is bounded (protocol.md section 8, invariant 14)."""
     settings = Settings(
         fold_after_registrations=4,
         fold_after_ms=10_000,
@@ -206,21 +208,23 @@ def test_a_cluster_with_committers_only_stays_bounded() -> None:
         most.append((records, unneeded))
     early, late = most[:200], most[200:]
     assert max(r for r, _ in late) <= max(r for r, _ in early)
-    assert max(u for _, u in late) <= max(u for _, u in early) + 10  # an index snapshot has a new tier now and then
+    # the allowance is for index snapshots, which get a new tier now and then
+    assert max(u for _, u in late) <= max(u for _, u in early) + 10
     bench.finish()
 
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_store_clock_set_back_blocks_no_committer(dies: bool) -> None:
-    """The store's clock was an hour ahead and is corrected, as by a new leader. The recorded time of the last turn then lies in the
-    future. Committers still sweep and look for orphans, and the number of records stays bounded.
+    """The store's clock was an hour ahead and is corrected, for example by a new leader. The recorded time of the last turn to
+    sweep then lies in the future. Committers still sweep and look for orphans, and the number of records stays bounded.
     """
     bench = Bench(Settings(fold_after_registrations=2, fold_after_ms=1_000, header_retention_ms=1_000, orphan_sweep_ms=2_000))
     hour = 3_600_000
     bench.clock.now += hour
 
     def gate(kind: str, what: str) -> Fate:
-        return Fate.CRASH_BEFORE if dies and kind == "index" else Fate.GO  # just after it records its turn
+        # The sweeper dies before its first index scan. It has then just recorded that it takes the turn to sweep.
+        return Fate.CRASH_BEFORE if dies and kind == "index" else Fate.GO
 
     with suppress(Crashed):
         bench.party(gate).sweeper.share()

@@ -1,4 +1,6 @@
-"""Retention trims whole transactions: by one number over all segments of a topic, also during a trim (protocol 7)."""
+"""Retention trims whole transactions. One log number holds for all segments of a topic, and readers keep to it even while a trim
+runs (protocol.md section 7).
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,8 @@ def numbers(bench: Bench) -> list[int]:
 
 
 def acked_in_one_segment(bench: Bench, held: int = 0) -> list[int]:
-    """Create a subscription that has acknowledged the first number of the segment `held`, and all rows of the other. Return the
-    numbers.
+    """Create a subscription that has acknowledged the first number in the segment `held`, and all rows in the other segment. Return
+    the log numbers of the rows.
     """
     found = numbers(bench)
     subscriptions(bench).create(topic_name(T), "s", at=0)
@@ -104,7 +106,9 @@ def test_earliest_shows_whole_transactions_during_a_trim(fate: Fate) -> None:
 
 
 def half_trimmed() -> tuple[Bench, list[int]]:
-    """A bench on which a trimmer crashed after one of two segments. This segment was trimmed up to the second of four numbers."""
+    """Return a bench on which a trimmer crashed between two segments, and the four log numbers of the rows. Only one of the
+    segments is trimmed, up to the second number.
+    """
     k = 0
     while True:
         bench = filled()
@@ -118,7 +122,7 @@ def half_trimmed() -> tuple[Bench, list[int]]:
 
 
 def test_finishing_a_trim_spares_rows_due_to_a_stream_from_earliest() -> None:
-    """The stream started while only one segment was trimmed. Rows that were already hidden at its start are no loss to it."""
+    """The stream started while only one segment was trimmed. Rows that were hidden at its start do not count as lost."""
     bench, found = half_trimmed()
     known = known_trims(reading(bench), Earliest())
     trim(bench.party())
@@ -205,7 +209,7 @@ def test_a_recreated_topic_has_no_earlier_subscription() -> None:
 
 
 def test_two_topics_are_trimmed_independently() -> None:
-    """A transaction may write to several topics. Its rows in each topic follow the retention of this topic (protocol.md)."""
+    """A transaction may write to several topics. Its rows in each topic follow that topic's retention (protocol.md section 7)."""
     bench = Bench()
     for version in (1, 2):
         bench.party().coordinator.commit(bench.work(version, topics=(T, U)))

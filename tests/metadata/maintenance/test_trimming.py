@@ -1,5 +1,5 @@
-"""Retention: rows are trimmed by number, readers get an error, only the orphan sweep deletes files (protocol.md sections 6 and 7;
-A19).
+"""Retention: rows are trimmed up to a log number, readers of trimmed rows get an error, and only the orphan sweep deletes files
+(protocol.md sections 6 and 7; known failure A19).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DAY = 24 * 3_600_000
 
 
 def filled(versions: int = 4) -> Bench:
-    """A bench with a version committed each day, and folded."""
+    """Return a bench on which one version was committed and folded on each day."""
     bench = Bench()
     for version in range(1, versions + 1):
         bench.party().coordinator.commit(bench.work(version))
@@ -168,7 +168,7 @@ def test_a_timestamp_among_trimmed_rows_is_not_taken_for_a_later_one() -> None:
 
 
 def test_one_segment_is_read_beside_a_removed_segment() -> None:
-    """The topic's trim guard names the removed segments, which the read does not select."""
+    """The read does not select the removed segment, which is trimmed too. The reading shows only the selected segment's trim."""
     bench = filled()
     other = segments(bench)[1]
     party = bench.party()
@@ -244,9 +244,7 @@ def test_a_drained_sealed_segment_leaves_the_layout_and_the_topic_keeps_the_guar
 
 @pytest.mark.parametrize("when", ["Append /log/", "Put /txn/id/ again"])
 def test_a_writer_suspended_until_its_segment_left_the_layout_gets_a_too_old_error(when: str) -> None:
-    """The topic still exists. The writer is suspended at its registration, or after it met the seal and before it reroutes its
-    rows.
-    """
+    """The topic still exists. The writer is suspended before it registers, or after it met the seal and before it reroutes rows."""
     bench, seen = filled(), list[str]()
 
     def gate(kind: str, what: str) -> Fate:
@@ -254,7 +252,7 @@ def test_a_writer_suspended_until_its_segment_left_the_layout_gets_a_too_old_err
             seen.append(what)
             if when == "Append /log/" and len(seen) == 1:
                 split_and_drained(bench)
-            elif when != "Append /log/" and len(seen) == 2:  # the abort of the attempt that met the seal
+            elif when != "Append /log/" and len(seen) == 2:  # this write aborts the attempt that met the seal
                 drained(bench)
         elif kind == "write" and what.startswith("Append /log/") and when != "Append /log/":
             bench.party().topics.split(topic_name(T), 0)
@@ -273,7 +271,7 @@ def split_and_drained(bench: Bench) -> None:
 
 
 def drained(bench: Bench) -> None:
-    """Retention trims all rows of the sealed segment. After the grace period the segment leaves the layout."""
+    """Trim all rows of the sealed segment by retention, and let the segment leave the layout after the grace period."""
     bench.late()
     bench.party().sweeper.sweep()
     keep(bench, 0.001)

@@ -1,4 +1,4 @@
-"""Tailing of topics: a commit at any moment is in the reading or wakes the waiting reader (protocol.md section 3)."""
+"""Following of topics: a commit at any moment is in the reading or wakes the reader that waits (protocol.md section 3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.bench import At, Bench, T, each_step
 
 
 def at_once() -> Watches:
-    """Watches that wake during the write that triggers them."""
+    """Return watches that wake the reader during the write that triggers them."""
     return Watches(delays=lambda: (0,), later=lambda wake, _: wake())
 
 
@@ -49,7 +49,7 @@ def test_a_commit_between_a_reading_and_its_watches_wakes_the_reader(split: bool
 
 
 def test_a_sealed_segment_is_watched_only_while_it_may_hold_open_transactions() -> None:
-    """A topic that was split and merged many times has mostly sealed segments."""
+    """A topic that was split and merged many times has mostly sealed segments. Without open transactions they need no watch."""
     bench, wakes = Bench(), at_once()
     party = bench.party(wakes=wakes)
     reader = following(party)

@@ -1,4 +1,4 @@
-"""The snapshot cache of a long-running process: one head for each segment, within a bound in bytes."""
+"""The snapshot cache of a long-running process holds one head for each segment, up to a limit in bytes."""
 
 from __future__ import annotations
 

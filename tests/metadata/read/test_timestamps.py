@@ -1,4 +1,6 @@
-"""A batch up to a publish time is final: it waits or raises, and adjoining batches return each row once (section 6)."""
+"""A batch up to a publish time is final: it waits for undecided transactions or raises an error. Two adjoining batches return each
+row once (protocol.md section 6).
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ from tests.support.bench import At, Bench, T, U
 
 
 def test_the_publish_time_of_a_trimmed_row_is_the_latest_over_all_segments() -> None:
-    """The first segment records a later publish time, since the clock was ahead. After a trim, row 3 must stay in the same range of
-    timestamps.
+    """Registration 1 has a later publish time than the registrations after it, because the clock was ahead. After registration 1 is
+    trimmed, registration 3 must stay in the same range of timestamps.
     """
 
     def seen(*segments: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -90,7 +92,9 @@ def batch(mine: Client, *, end: int | None = None, start: int | None = None, top
 
 
 def test_a_transaction_that_was_published_before_the_end_is_waited_for() -> None:
-    """Issue 13, item 4: the row of an OPEN transaction was in neither of two adjoining batches, up to T and from T+1."""
+    """A transaction is OPEN while a batch reads up to time T. Formerly its row was neither in this batch nor in the adjoining batch
+    from T+1. Now the first batch waits or raises an error (issue 13, item 4).
+    """
     bench, seen = Bench(), []
     reader = client(bench.party().cluster)
 
@@ -111,7 +115,7 @@ def test_a_transaction_that_was_published_before_the_end_is_waited_for() -> None
 
 
 def _before(what: str, meanwhile: Callable[[], object], count: int = 1) -> Callable[[str, str], Fate]:
-    """A gate that calls `meanwhile` before the count-th store call whose name starts with `what`."""
+    """Return a gate that calls `meanwhile` before the count-th store call whose name starts with `what`."""
     left = [count]
 
     def gate(kind: str, name: str) -> Fate:
@@ -125,12 +129,12 @@ def _before(what: str, meanwhile: Callable[[], object], count: int = 1) -> Calla
 
 
 HEADER = "write Put /txn/id/"
-"""Of a commit the first one opens the header, the second one decides."""
+"""The start of a store call that writes a header. The first such call of a commit opens the header, the second decides it."""
 
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_batch_in_the_middle_of_a_commit_is_final_or_an_error(dies: bool) -> None:
-    """At each store call of the commit a batch reads up to several timestamps. The clock advances meanwhile."""
+    """At each store call of a commit the clock advances, and batches read up to several timestamps."""
     answered = refused = 0
     for k in range(100):
         bench, seen = Bench(), {}
@@ -168,8 +172,8 @@ def test_a_batch_in_the_middle_of_a_commit_is_final_or_an_error(dies: bool) -> N
 
 @pytest.mark.parametrize("done", [0, 1, 2])
 def test_a_batch_beside_a_running_transaction_is_final_or_an_error(done: int) -> None:
-    """`done`: how many steps of the transaction (open, take a publish time, register, decide) precede the batch. The others run at
-    one store call of the reader.
+    """`done`: the number of steps of the transaction (open, take a publish time, register, decide) that precede the batch. The
+    remaining steps run at one store call of the batch.
     """
     answered = 0
     for k in range(100):
@@ -275,7 +279,7 @@ def test_uncommitted_batches_promise_nothing_and_do_not_wait() -> None:
 
 
 def test_a_publish_time_is_never_before_its_transaction_was_opened() -> None:
-    """The clock is set back after the opening."""
+    """The clock is set back after the transaction was opened. The publish time is then the time of the opening."""
     bench = Bench()
     opened = bench.clock.now
 
@@ -358,7 +362,7 @@ def test_adjoining_batches_over_any_schedule_give_each_row_once(
     seen: dict[tuple[str, int], set[int]] = {}
 
     def read(topics: str, end: int) -> None:
-        bench.clock.now += skew  # the reader's clock
+        bench.clock.now += skew  # the reader's clock is off by `skew` ms
         try:
             found = batch(reader, end=end, topics=topics)
         except OffsetOutOfRange:

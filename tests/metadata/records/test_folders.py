@@ -1,4 +1,4 @@
-"""Records on disk name the folders of files: the folder of a name never changes."""
+"""Stored records name the folders of files, so the folder that belongs to a name never changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON from outside: a product error in bounded time for any input (issue 13, item 17)."""
+"""JSON from outside: any input is decoded or raises a product error, in bounded time (issue 13, item 17)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The bytes of the records (protocol.md section 4; Apache Pulsar 5.0's for the shared ones), and round trips of every codec."""
+"""The exact bytes of the records (protocol.md section 4), and round trips of every codec. Records that Apache Pulsar 5.0 also has
+are encoded as in Pulsar.
+"""
 
 from __future__ import annotations
 
@@ -319,7 +321,7 @@ def test_segments_tile_the_ring(count: int) -> None:
 
 
 def test_the_high_bits_of_murmur3_pick_the_segment() -> None:
-    """Reference values of MurmurHash3_x86_32, seed 0."""
+    """The expected values are reference values of MurmurHash3_x86_32 with seed 0."""
     assert key_hash(b"") == 0
     assert key_hash(b"hello") == 0x248BFA47 >> 16
     assert key_hash(b"hello, world") == 0x149BBB7F >> 16

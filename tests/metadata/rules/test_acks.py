@@ -1,4 +1,4 @@
-"""The rules of acknowledgements against a naive model: sets of rows (protocol.md section 7, Acks)."""
+"""The rules of acknowledgements, compared with a naive model that consists of sets of rows (protocol.md section 7, Acks)."""
 
 from __future__ import annotations
 

@@ -74,7 +74,9 @@ def test_terminal_is_terminal(was: State, was_commit: int | None, want: State, c
 
 
 def test_deadlines_are_in_milliseconds_with_the_allowance() -> None:
-    """A12: created at 1000 s, timeout 30 s. A transaction expires only after the deadline and the allowance."""
+    """The transaction was created at 1000 s with a timeout of 30 s. It expires only after the deadline and the allowance. Known
+    failure A12 (protocol.md section 9).
+    """
     assert header().deadline_ms == 1_030_000
     assert not transitions.expired(header(), 1_030_000 + 5_000, 5_000)
     assert transitions.expired(header(), 1_030_000 + 5_001, 5_000)
@@ -99,10 +101,10 @@ def app(last: int, current: int | None = None, by: str | None = "q") -> Applicat
     [
         (app(-1), STREAM, Gone.UNREAD, Opening.OPEN, -1),
         (app(6), STREAM, Gone.UNREAD, Opening.OPEN, 6),
-        (app(6, 6), STREAM, Gone.UNREAD, Opening.OPEN, 6),  # no undecided attempt: no header is read
+        (app(6, 6), STREAM, Gone.UNREAD, Opening.OPEN, 6),  # no attempt is undecided, so no header is read
         (app(7), STREAM, Gone.UNREAD, Opening.SKIP, 7),
         (app(7, 7), STREAM, Gone.UNREAD, Opening.SKIP, 7),
-        (app(7, by="other"), BATCH, Gone.UNREAD, Opening.SKIP, 7),  # a batch with an equal txnVersion
+        (app(7, by="other"), BATCH, Gone.UNREAD, Opening.SKIP, 7),  # a batch write with the txnVersion of the last commit
         (app(7), FOREACH, Gone.UNREAD, Opening.SKIP, 7),
         (app(7, by=None), FOREACH, Gone.UNREAD, Opening.SKIP, 7),  # an older version wrote the record, without the query
         (app(6, by="other"), FOREACH, Gone.UNREAD, Opening.OPEN, 6),
@@ -114,7 +116,7 @@ def app(last: int, current: int | None = None, by: str | None = "q") -> Applicat
         (app(5, 6), STREAM, header(State.COMMITTED, commit=3), Opening.OPEN, 6),
         (app(6, 7), STREAM, header(State.ABORTED), Opening.OPEN, 6),
         (app(6, 9), STREAM, header(State.ABORTED), Opening.OPEN, 6),
-        (app(6, 7), STREAM, Gone.GONE, Opening.OPEN, 6),  # if it was committed and expired, the CAS of step 4 fails
+        (app(6, 7), STREAM, Gone.GONE, Opening.OPEN, 6),  # if the predecessor was committed and expired, the CAS of step 4 fails
     ],
 )
 def test_opening_follows_its_table(record: Application, claim: Claim, predecessor: Header | Gone, what: Opening, last: int) -> None:
@@ -125,10 +127,10 @@ def test_opening_follows_its_table(record: Application, claim: Claim, predecesso
 @pytest.mark.parametrize(
     ("record", "claim", "predecessor"),
     [
-        (app(8), STREAM, Gone.UNREAD),  # not the last batch of the query
+        (app(8), STREAM, Gone.UNREAD),  # 7 is not the query's last batch, which is 8
         (app(8), BATCH, Gone.UNREAD),
         (app(7, by="other"), STREAM, Gone.UNREAD),  # a new checkpoint under an old txnAppId
-        (app(7, by="other"), FOREACH, Gone.UNREAD),  # the same in foreachBatch
+        (app(7, by="other"), FOREACH, Gone.UNREAD),  # a new checkpoint in foreachBatch
         (app(8), FOREACH, Gone.UNREAD),
         (app(7, by=None), STREAM, Gone.UNREAD),
         (app(6, 8), STREAM, header(State.COMMITTED, commit=3)),
@@ -223,7 +225,7 @@ def test_a_seal_counts_by_the_layout_or_by_its_epoch() -> None:
     first, second = seal(SEGMENT), seal(SEGMENT)
     log = {4: first, 6: second}
     assert transitions.seal_counts(4, first, layout(0), log)
-    assert not transitions.seal_counts(6, second, layout(0), log)  # A35: of two seals of one layout only the lower counts
+    assert not transitions.seal_counts(6, second, layout(0), log)  # of two seals of one layout only the lower counts (A35)
     assert transitions.seal_counts(4, first, layout(1, sealed=4), log)
     assert not transitions.seal_counts(6, second, layout(1, sealed=4), log)
     assert not transitions.seal_counts(4, first, layout(3, ids=(7,)), log)  # the topic was created again
@@ -279,7 +281,7 @@ WEIGHTS = [Weight(3, 10, 100), Weight(5, 10, 100), Weight(8, 10, 100)]
         (30, None, [], 9),
         (29, None, [], 5),
         (10, None, [], 3),
-        (1, None, [], 3),  # at least one whole transaction
+        (1, None, [], 3),  # a limit admits at least one whole transaction
         (None, 250, [], 5),
         (15, 1_000, [], 3),
         (None, None, [4], 4),
@@ -397,7 +399,7 @@ def test_folding_in_any_number_of_steps_gives_the_same(states: list[Settled | No
 
 
 def test_a_deletion_takes_every_segment_and_is_forgotten_after_the_grace_period() -> None:
-    after = transitions.sealed_layout(layout(0, ids=(0, 1)), 4, seal(SEGMENT), now_ms=100)  # 1 was sealed by a split
+    after = transitions.sealed_layout(layout(0, ids=(0, 1)), 4, seal(SEGMENT), now_ms=100)  # segment 1 was sealed by a split
     assert [i.deleted_at_log for i in after.segments.values()] == [4, 4]
     assert after.kept() == []
     assert transitions.without_gone(after, now_ms=110, grace_ms=10) is after

@@ -1,4 +1,4 @@
-"""Three real ZooKeeper servers: a view is never older than its beginning on any server; one server may die."""
+"""Three real ZooKeeper servers: a view on any of them shows all writes acknowledged before it began, and one server may die."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from metadata.store.zookeeper import ZooKeeperStore
 
 A = Key("/a", "")
 LATE = 200
-"""Records of 100 kB that a follower has to take in before it is no longer behind."""
+"""The number of 100 kB records that a follower must take in until it has caught up."""
 SLOW_SECONDS = 120.0
-"""How long a server may be silent before anybody gives it up: the leader its follower, a client its session."""
+"""The seconds that a server may be silent. Only after that the leader gives up its follower, and a client its session."""
 SETTINGS = {"syncLimit": f"{2 * SLOW_SECONDS:.0f}", "maxSessionTimeout": f"{1000 * SLOW_SECONDS:.0f}"}
-"""(A tick is half a second.)"""
+"""The unit of `syncLimit` is a tick, which is half a second."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnse
 
 
 def test_a_view_on_any_server_shows_the_last_acknowledged_write(ensemble: ZooKeeperEnsemble) -> None:
-    """A view makes itself fresh by a write. With ZooKeeper's `sync` instead, readers on the leader sometimes fail this test."""
+    """A view gets up to date by a write. If it used ZooKeeper's `sync`, readers on the leader would sometimes fail this test."""
     stores = [ZooKeeperStore(server.hosts, "/fresh") for server in ensemble.servers]
     record = stores[0].put(A, b"0")
     for n in range(1, 600):
@@ -47,7 +47,7 @@ def test_a_view_on_any_server_shows_the_last_acknowledged_write(ensemble: ZooKee
 
 def test_a_view_on_a_lagging_server_shows_acknowledged_writes(ensemble: ZooKeeperEnsemble) -> None:
     """A suspended follower resumes before it has received the other servers' writes. A view on it shows no old record, misses no
-    existing record, and misses no end of a log.
+    existing record, and lists a log to its end.
     """
     other = ensemble.leader()
     server = next(each for each in ensemble.servers if each is not other)
@@ -79,12 +79,12 @@ def test_a_view_on_a_lagging_server_shows_acknowledged_writes(ensemble: ZooKeepe
 
 
 def connection(store: ZooKeeperStore) -> tuple[int | None, object]:
-    """The session id and the local address of the socket, which stay the same until a reconnect."""
+    """Return the session id and the local address of the socket. Both stay the same until a reconnect."""
     return store._session.id, store._session.client()._connection._socket.getsockname()
 
 
 def wait_until_sent(store: ZooKeeperStore, reads: dict[str, int], seconds: float = SLOW_SECONDS / 2) -> None:
-    """Wait until the connection has sent this many reads of each kind, not yet answered."""
+    """Wait until the connection has sent this many reads of each kind that are not answered yet."""
     client, until = store._session.client(), time.monotonic() + seconds
     while not (sent := Counter(type(request).__name__ for request, _, _ in tuple(client._pending))) >= Counter(reads):
         assert time.monotonic() < until, f"only {sent} were sent"

@@ -1,4 +1,4 @@
-"""A full disk under the embedded store: the error of a commit names it, and the cluster can be opened and swept."""
+"""A full disk under the embedded store. The error of a commit names the disk, and the cluster can still be opened and swept."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ with connect(f"file://{folder}") as cluster:
 
 @pytest.mark.parametrize("more", [0, 2_000, 6_000])
 def test_a_full_disk_during_a_commit_is_an_error_that_names_it(tmp_path: Path, more: int) -> None:
-    """SQLite's log may not grow at all, or by less than a page, or by a little more than a page."""
+    """`more`: the bytes by which SQLite's log may grow. They are none, less than a page, or a little more than a page."""
     done = subprocess.run(
         [sys.executable, "-c", COMMIT_AT_THE_LIMIT, str(tmp_path), str(more)],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
@@ -83,7 +83,7 @@ class Disk:
 
 @pytest.fixture
 def full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
-    """A simulated disk. SQLite fails where a full disk makes it fail: at the shared index on opening, at the log on writing."""
+    """Return a simulated disk on which SQLite fails as on a full disk: at the shared index on opening, at the log on writing."""
     disk = Disk(tmp_path / "c")
 
     class Crowded(sqlite_database._Connection):
@@ -221,7 +221,7 @@ def test_the_reserve_is_created_where_the_disk_has_room(tmp_path: Path, monkeypa
 
 
 def test_a_reserve_file_truncated_by_a_crash_is_recreated(tmp_path: Path) -> None:
-    """An empty reserve file would free no room."""
+    """An empty reserve file would free no room when it is deleted, so it is written again."""
     (tmp_path / "metadata.reserve-2").touch()
     reserve.Reserve(tmp_path).lay()
     assert [file.stat().st_size for file in tmp_path.iterdir()] == [BYTES] * FILES

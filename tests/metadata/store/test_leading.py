@@ -1,4 +1,4 @@
-"""Leader election on the sessions of each store: one candidate leads; when it ends or is killed, another one leads."""
+"""Leader election on the sessions of each store. One candidate leads. When it ends or is killed, another candidate leads."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @contextmanager
 def candidate(url: str, opener: Callable[[str], MetadataStore] = open_store) -> Iterator[Leadership]:
-    """A candidate for the lead, with its own session."""
+    """Yield a candidate for the lead, which has its own session."""
     with opener(url) as store:
         yield Leadership(Cluster(url, store, LedgerStorage("file:///nothing/is/kept/here"), Settings()))
 
 
 def until_it_leads(other: Leadership, seconds: float = 60) -> bool:
-    """Wait until the candidate leads; False: it does not within `seconds`. Besides the watch it polls, since a lapsing session
-    wakes no watch.
+    """Wait until the candidate leads. Return False if it does not lead within `seconds`. The function polls besides its watch,
+    because a lapsing session wakes no watch.
     """
     woken, deadline = threading.Event(), time.monotonic() + seconds
     with ExitStack() as stack:
@@ -76,7 +76,7 @@ def test_one_candidate_leads_until_it_ends_or_resigns(url: str) -> None:
             assert Leader.of(record).token == first.token
         assert until_it_leads(second)
         assert not third.leads()
-        third.resign()  # it does not lead
+        third.resign()  # without effect, because it does not lead
         assert second.leads()
         second.resign()
         assert third.leads()

@@ -55,7 +55,7 @@ def test_a_wrong_partition_finds_nothing() -> None:
 
 
 def test_ranges_are_exact_after_undone_writes() -> None:
-    """Groups of writes succeed or are undone. After each, ranges equal a plain sort of all records."""
+    """Groups of writes succeed or are undone. After each group, ranges equal a plain sort of all records."""
     state, rng = MemoryState(), random.Random(7)
     for _ in range(600):
         try:

@@ -1,4 +1,4 @@
-"""Risks of SQLite alone: processes, crashes, foreign files, leases."""
+"""Risks that only SQLite has: processes, crashes, foreign files, leases."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class TestCommitErrors:
     def test_the_write_after_an_io_error_is_known_not_to_be_done_while_the_disk_fails(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """If the second write were unknown again, its caller would read and retry without end."""
+        """If the outcome of the second write were unknown as well, the caller would read and retry without end."""
         fails = [True]
 
         class Failing(sqlite_database._Connection):
@@ -329,7 +329,9 @@ class TestPlaces:
 
 @pytest.mark.parametrize(("durable", "level"), [((True,), 2), ((False,), 1), ((False, True), 2)])
 def test_a_group_is_as_durable_as_its_most_durable_write(tmp_path: Path, durable: tuple[bool, ...], level: int) -> None:
-    """Registrations and decisions are synced to disk (2 = FULL). Other writes may be lost with all later ones (1 = NORMAL)."""
+    """Registrations and decisions are synced to disk (level 2, FULL). Other writes are not (level 1, NORMAL): a crash may lose them
+    together with all later writes.
+    """
     with SqliteStore(tmp_path) as store:
         store.write(*(Put(Key(f"/{i}", "p"), b"x", durable=d) for i, d in enumerate(durable)))
         assert store.database.connection().execute("PRAGMA synchronous").fetchone() == (level,)
@@ -339,7 +341,7 @@ def test_a_group_is_as_durable_as_its_most_durable_write(tmp_path: Path, durable
 def test_an_interrupt_right_after_begin_leaves_no_transaction_open(
     after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C arrives between BEGIN and the block. The thread's next write must not run inside an open transaction."""
+    """Ctrl-C arrives after BEGIN and before the block begins. The thread's next write must not run inside an open transaction."""
     store = SqliteStore(str(tmp_path))
     other = SqliteStore(str(tmp_path), busy_seconds=0.1)
 
@@ -366,7 +368,7 @@ def test_an_interrupt_right_after_begin_leaves_no_transaction_open(
 
 
 def test_many_first_uses_at_once(tmp_path: Path) -> None:
-    """A concurrent opener must not take a half-made file for one of another program."""
+    """A thread that opens the store while another creates it must not reject the half-made file as another program's."""
     together = threading.Barrier(6)
 
     def use(folder: Path) -> None:
@@ -379,7 +381,7 @@ def test_many_first_uses_at_once(tmp_path: Path) -> None:
 
 
 class TestWatches:
-    """Other threads write between two steps of the thread that looks for changes."""
+    """Watches, while other threads write between two steps of the thread that looks for changes."""
 
     LOOK, COMPARE = "PRAGMA data_version", "SELECT version, value, indexes FROM records"
 

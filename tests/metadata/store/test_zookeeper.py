@@ -1,4 +1,4 @@
-"""Risks of ZooKeeper alone: sessions, lost connections and replies, eras, access control, bytes of znodes."""
+"""Risks that only ZooKeeper has: sessions, lost connections and replies, eras, access control, the bytes of znodes."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_a_connection_that_is_not_answered_leaves_time_for_another(proxy: TcpPro
 
 
 def test_a_server_that_answers_slowly_is_reached(proxy: TcpProxy, root: str, store: ZooKeeperStore) -> None:
-    """The first connection times out after 2 s, the next one after 4 s."""
+    """An answer takes 2.4 s. The first connection times out after 2 s; the second would time out after 4 s."""
     session = Session(proxy.hosts, root, clock=SystemClock(), connect_seconds=8, session_seconds=10)
     with proxy.delay(1.2):  # in each direction
         assert session.client().connected
@@ -181,7 +181,7 @@ def test_a_server_that_answers_slowly_is_reached(proxy: TcpProxy, root: str, sto
 
 
 def test_numbers_are_not_used_again_after_the_server_began_again(tmp_path: Path) -> None:
-    """The server is stopped, then killed. Acknowledged numbers are in its log on disk."""
+    """The server is stopped, and later killed. It has the acknowledged numbers in its log on disk."""
     with ZooKeeperServer(tmp_path) as server, ZooKeeperStore(server.hosts, "/again") as store:
         numbers: list[int] = []
         for end in (server.stop, server.kill):
@@ -233,7 +233,7 @@ class TestEras:
                 assert store.view().scan(paths.Prefix(f"/ev/{name}", name).range()) == records
 
     def test_a_skip_that_is_near_opens_no_era(self, zookeeper: ZooKeeperServer, root: str, store: ZooKeeperStore) -> None:
-        """Each migration of a persistent topic skips numbers. An era for each would add a folder to every later list of the log."""
+        """Each migration of a persistent topic skips numbers. An era for each skip would add a folder to every later listing."""
         before = store.append(LOG, b"it knows where the sequence stands")
         with ZooKeeperStore(zookeeper.hosts, root) as other:
             for to in (1_000, 6_000, 5_000):
@@ -317,7 +317,7 @@ class TestZnodes:
             assert made is not None
             store.write(Put(A, b"2", made, (IndexEntry("i", "2"),)), Append(LOG, b"y"))
 
-        writes()  # creates the folders
+        writes()  # the first writes create the folders
         store.delete(A)
         assert requests(store, writes) == 2
 
@@ -367,7 +367,7 @@ class TestWatches:
             store.append(LOG, b"x")
             assert key_woken.wait(10)
             assert log_woken.wait(10)
-            far.view().get(A)  # the client is connected again, and has set its watches
+            far.view().get(A)  # after this read the client is connected again and has set its watches
         for watch in watches:
             watch.close()
 

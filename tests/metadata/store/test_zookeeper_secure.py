@@ -42,7 +42,7 @@ from txnsegment import connect
 ROOT = Path(__file__).parents[3]
 A = Key("/a", "")
 QUICK = 8.0
-"""Seconds in which a mistake has to be told, on a busy machine: less than a call waits for a server."""
+"""The seconds within which a mistake must be reported on a busy machine. A call waits longer than this for a server."""
 SECRET, KEY_SECRET = "hunter2-of-sasl", "hunter2-of-key"
 ROWS = [{"k": i, "v": f"row {i}"} for i in range(100)]
 
@@ -112,7 +112,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Secure:
-    """A server with a plain port and a TLS port, SASL on both."""
+    """A server with a plain port and a TLS port. Both ports accept SASL."""
 
     server: ZooKeeperServer
     tls_hosts: str
@@ -159,7 +159,7 @@ def chroot(request: pytest.FixtureRequest) -> str:
 
 
 class Environment:
-    """The environment variables for ZooKeeper."""
+    """The environment variables that configure the connection to ZooKeeper."""
 
     def __init__(self, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._files, self._monkeypatch = files, monkeypatch
@@ -384,7 +384,7 @@ class TestTls:
                 connections.create_connection((LOCAL, proxy.port), LOCAL, 5.0).close()
                 assert connections.refusal is None
             proxy.mute(0)
-            for _ in range(PROBES - 1):  # the server may be busy now
+            for _ in range(PROBES - 1):  # one probe without an answer may mean a busy server
                 connections.create_connection((LOCAL, proxy.port), LOCAL, 5.0).close()
                 if connections.refusal is not None:
                     break

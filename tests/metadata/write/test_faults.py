@@ -17,7 +17,7 @@ FATES = [fate for fate in Fate if fate not in (Fate.GO, Fate.LATE)]
 
 
 def _storage_fate(fate: Fate, gate: At) -> None:
-    """Restrict the gate to calls of the metadata store, unless the fate is a crash: calls for files know no other fate."""
+    """Restrict the gate to calls of the metadata store, unless the fate is a crash. Calls for files can have no other fate."""
     if fate not in (Fate.CRASH_BEFORE, Fate.CRASH_AFTER):
         gate.kinds = ("write", "get", "keys", "index")
 
@@ -29,7 +29,7 @@ def test_a_commit_interrupted_at_every_step_is_atomic(fate: Fate, predecessor: b
     while True:
         bench = Bench()
         if predecessor:
-            with pytest.raises(Crashed):  # dies before its deciding CAS
+            with pytest.raises(Crashed):  # the predecessor crashes before its deciding CAS
                 bench.party(At(4, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1))
         gate = At(k, fate)
         _storage_fate(fate, gate)
@@ -58,8 +58,8 @@ def test_a_commit_interrupted_at_every_step_is_atomic(fate: Fate, predecessor: b
 
 
 def _prepared() -> Bench:
-    """A bench on which every step of a sweep has work: committed, aborted and crashed transactions, a duplicate registration, an
-    old header, a seal.
+    """A bench on which every step of a sweep has work. It has committed, aborted and crashed transactions, a duplicate
+    registration, an old header and a seal.
     """
     bench = Bench()
     bench.party().coordinator.commit(bench.work(1))
@@ -137,7 +137,9 @@ INTERRUPTIONS = {
 @pytest.mark.parametrize("name", INTERRUPTIONS)
 @pytest.mark.parametrize("empty", [False, True], ids=["rows", "empty"])
 def test_a_zombie_that_wakes_after_other_work_commits_at_most_once(name: str, empty: bool) -> None:
-    """A1, A4, A10, A27, A34: at every step of a commit the driver is suspended while another process does one of INTERRUPTIONS."""
+    """At every step of a commit the driver is suspended while another process does the work `name`. The driver then resumes, and
+    its version is committed at most once. Known failures A1, A4, A10, A27 and A34 (protocol.md section 9).
+    """
     k = 0
     while True:
         bench = Bench()
@@ -147,7 +149,7 @@ def test_a_zombie_that_wakes_after_other_work_commits_at_most_once(name: str, em
             told = bench.party(gate).coordinator.commit(work)
             assert bench.committed(1), gate.hit
             assert not told.txn_id or told.skipped or bench.decided(1) == told.txn_id
-        except TxnConflict:  # then it must not have committed
+        except TxnConflict:  # then the driver's own transaction must not be committed
             assert bench.decided(1) != _txn_of(bench, work.claim.attempt), gate.hit
         except OutcomeUnknown:
             assert "retention" in name, gate.hit
@@ -164,7 +166,9 @@ def _txn_of(bench: Bench, attempt: str) -> str | None:
 
 @pytest.mark.parametrize("name", ["successor", "sweep", "retention", "successor-and-retention", "other"])
 def test_a_reader_suspended_during_other_work_reads_a_consistent_state(name: str) -> None:
-    """A10, A27, A28, A29: at every step of a read other processes settle, fold, expire and commit."""
+    """At every step of a read the reader is suspended, while another process does the work `name`: it commits, or sweeps, or both.
+    The read still returns all committed rows. Known failures A10 and A27 to A29 (protocol.md section 9).
+    """
     k = 0
     while True:
         bench = _prepared()
@@ -179,7 +183,7 @@ def test_a_reader_suspended_during_other_work_reads_a_consistent_state(name: str
 
 
 def _version_of(bench: Bench, name: str) -> None:
-    """Run an interruption on a bench whose application `app` is at version 3: its successors write version 4, not 1."""
+    """Do the work `name` on a bench whose application `app` is at version 3. A successor therefore writes version 4, not 1."""
     if "successor" in name:
         bench.party().coordinator.commit(bench.work(4))
         if name.endswith("retention"):
@@ -216,7 +220,9 @@ def test_abort_after_commit_is_an_error_and_changes_nothing() -> None:
 
 
 def test_spark_aborts_after_a_commit_that_raised_at_every_step() -> None:
-    """A18: whatever the commit's outcome was, the abort afterwards ends an OPEN header at most, and deletes no file."""
+    """Spark's abort follows a commit that raised. Whatever the outcome of the commit, the abort ends at most an OPEN header, and
+    deletes no file. Known failure A18 (protocol.md section 9).
+    """
     for fate in (Fate.CRASH_AFTER, Fate.LOSE_REPLY, Fate.UNAVAILABLE, Fate.SPLIT_CRASH):
         k = 0
         while True:
@@ -239,7 +245,7 @@ def test_spark_aborts_after_a_commit_that_raised_at_every_step() -> None:
 
 
 def test_a_late_abort_never_ends_the_successor() -> None:
-    """A36: the abort of attempt one arrives at each step of attempt two."""
+    """The abort of attempt one arrives at each step of attempt two, which still commits. Known failure A36 (protocol.md)."""
     k = 0
     while True:
         bench = Bench()
@@ -256,7 +262,9 @@ def test_a_late_abort_never_ends_the_successor() -> None:
 
 
 def test_a_low_version_is_refused_not_dropped() -> None:
-    """A20: a query with a new checkpoint uses the name of an older query, or a version is lower than the last committed one."""
+    """A query with a new checkpoint uses the name of an older query, or a version is lower than the last committed version. Both
+    commits raise an error. Known failure A20 (protocol.md section 9).
+    """
     bench = Bench()
     party = bench.party()
     party.coordinator.commit(bench.work(5))
@@ -266,7 +274,7 @@ def test_a_low_version_is_refused_not_dropped() -> None:
         party.coordinator.commit(bench.work(4))
     assert party.coordinator.commit(bench.work(5)).skipped
     batch = bench.work(5, by=None)
-    assert party.coordinator.commit(batch).skipped  # a batch with an equal txnVersion
+    assert party.coordinator.commit(batch).skipped  # a batch write with an equal txnVersion
 
 
 def test_a_driver_that_is_behind_is_fenced() -> None:
@@ -282,9 +290,9 @@ def test_a_driver_that_is_behind_is_fenced() -> None:
 
 
 def test_an_empty_batch_is_not_taken_for_the_commit_of_the_attempt_it_fenced() -> None:
-    """A34, simulator seed 10173 of 511b272: an empty batch aborted an earlier attempt and committed its version, but the
-    application's `current` still named the aborted transaction. After the header of that transaction had expired, its owner woke,
-    and took the committed version for its own commit.
+    """The fault was: an empty batch aborted an earlier attempt and committed its version, but the application's `current` still
+    named the aborted transaction. After the header of this transaction had expired, its owner resumed, and reported the committed
+    version as its own commit. Known failure A34 (simulator, seed 10173 of 511b272).
     """
     bench = Bench()
     decisions: list[str] = []
@@ -321,7 +329,7 @@ def test_a_random_application_expires_with_its_header() -> None:
 
 
 def test_a_seal_without_its_layout_is_finished_by_the_next_writer() -> None:
-    """A deletion crashed after the seal, before the layout. The next writer is refused, and finishes the deletion."""
+    """A deletion crashed after the seal and before the layout. The next writer is refused, and finishes the deletion."""
     bench = Bench()
     work = bench.work(1)
     with pytest.raises(Crashed):
@@ -361,7 +369,7 @@ def test_an_undecided_registration_stays_in_the_log_of_a_recreated_topic() -> No
         other.coordinator.commit(bench.work(1, app="other", topics=(T,)))
         other.sweeper.sweep()
 
-    gate = At(4, meanwhile=delete_and_sweep, kinds=("write",))  # before its deciding CAS
+    gate = At(4, meanwhile=delete_and_sweep, kinds=("write",))  # just before the deciding CAS
     bench.party(gate).coordinator.commit(work)
     assert "Put /txn/id" in gate.hit
     bench.check()
@@ -401,7 +409,7 @@ class _Older:
 
 
 class _Then:
-    """A view that calls `then` after each read of bodies."""
+    """A view that calls `then` after each read of values."""
 
     def __init__(self, view: object, then: object) -> None:
         self._view, self._then = view, then
@@ -416,7 +424,7 @@ class _Then:
 
 
 class _Silent(Clock):
-    """The store's clock. Its k-th answer, counted from 0, is Unavailable (ZooKeeper gets the time from its servers)."""
+    """The store's clock. Its k-th answer, counted from 0, is the error Unavailable (ZooKeeper gets the time from its servers)."""
 
     def __init__(self, inner: Clock, k: int) -> None:
         self._inner, self._k, self.asked = inner, k, 0
@@ -435,8 +443,8 @@ class _Silent(Clock):
 
 
 def test_a_store_without_a_clock_leaves_no_transaction_open() -> None:
-    """A4: a commit that fails because the store does not tell its time has not committed, and leaves no OPEN transaction for whose
-    deadline readers would wait.
+    """The store does not tell its time, so a commit fails. It has then not committed, and leaves no OPEN transaction for whose
+    deadline readers would wait. Known failure A4 (protocol.md section 9).
     """
     for k in range(100):
         bench = Bench()

@@ -1,4 +1,4 @@
-"""A write set too big for its record is stored in a manifest file; the registration has its length and checksum."""
+"""A write set too big for its record is stored in a manifest file. The registration has the file's length and checksum."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_damaged_manifest_is_an_error_that_names_the_manifest(name: str, monke
 
 
 def test_a_registration_without_checksum_is_read_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An older version wrote the registration."""
+    """An older version wrote the registration, without the manifest's length and checksum."""
     monkeypatch.setattr(coordinator, "MAX_INLINE", 1)
     bench = Bench()
     bench.party().coordinator.commit(bench.work(1))

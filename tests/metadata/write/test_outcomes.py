@@ -1,4 +1,4 @@
-"""The error of a commit states the true outcome: after a lost reply, a store outage, a late retry."""
+"""The error of a commit states the true outcome, also after a lost reply, a store outage or a late retry."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ from txnsegment import connect
 
 
 class Breaking:
-    """A fault policy of a store: `deciding` is called with the CAS that decides a transaction. While `away`, the store answers no
-    call.
-    """
+    """A fault policy of a store. It passes the CAS that decides a transaction to `deciding`. While `away`, no call is answered."""
 
     def __init__(self) -> None:
         self.away = False
@@ -167,8 +165,8 @@ def test_zookeeper_is_lost_at_the_deciding_cas(zookeeper: ZooKeeperServer, tmp_p
 
 
 def test_a_random_application_never_opens_twice(breaking: tuple[Face, Breaking, str]) -> None:
-    """The sweep deletes the application record just before the header. Then the outcome of the first try is unknown, so the second
-    commit must not open.
+    """The first commit lost its reply. Then a sweep deletes its application record and its header, so its outcome is unknown. A
+    second commit must not open a transaction.
     """
     face, store, url = breaking
     store.deciding = store.lose_reply_and_go_away
@@ -193,7 +191,7 @@ def test_a_random_application_never_opens_twice(breaking: tuple[Face, Breaking, 
 
 
 def test_a_random_application_that_certainly_failed_runs_again(breaking: tuple[Face, Breaking, str]) -> None:
-    """The first try certainly did not commit. A second commit opens again, even if a record of the first is left."""
+    """The first commit certainly failed. A second commit opens again, even if a record of the first commit is left."""
     face, store, url = breaking
     txn = face.begin()
     txn.append("t", rows(3))
@@ -241,7 +239,9 @@ def test_a_write_without_a_key_cannot_commit_into_a_topic_that_got_one(breaking:
 
 
 def test_the_key_is_set_at_every_moment_of_a_commit() -> None:
-    """Rows without a key precede all rows that were routed by it, or are not committed."""
+    """Another process sets the topic's key at each step of a commit without a key. The rows of this commit then precede all rows
+    that are routed by the key, or are not committed.
+    """
     k, refused = 0, 0
     while True:
         bench = Bench()

@@ -45,7 +45,9 @@ def work(one: Client, topic: str, version: int, parts: int = 1) -> WriteSet:
 
 
 def trips(one: Client, count: Callable[[], int]) -> list[int]:
-    """Return the round trips of warm commits: of 1 to 64 segments and of 1 and 50 parts, beyond two blocks of transaction ids."""
+    """Return the round trips of each warm commit. The commits write to 1, 4 or 64 segments, have 1 or 50 parts, and use more than
+    two blocks of transaction ids.
+    """
     found = []
     for segments in (1, 4, 64):
         topic = f"t{segments}"
@@ -80,7 +82,7 @@ def test_a_commit_and_a_read_keep_to_their_round_trips_on_sqlite(tmp_path: Path)
 
 
 def test_a_commit_and_a_read_keep_to_their_round_trips_on_zookeeper(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
-    """Counts the requests on the wire: flights of reads, and multis, including all reads that precede a write."""
+    """The test counts the requests on the wire: flights of reads, and multis. It counts all reads that precede a write as well."""
     url, settings = f"zk://{zookeeper.hosts}/trips", Settings(txn_id_block=BLOCK)
     open_cluster(url, ledgers=f"file://{tmp_path}/ledgers", settings=settings).close()
     store = ZooKeeperStore(*hosts_and_root(url))
@@ -118,5 +120,5 @@ def test_a_topic_has_as_many_segments_as_fit_its_record(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=f"from 1 to {MAX_SEGMENTS}") as refused:
         one.topics.create(topic_name("more"), segments=MAX_SEGMENTS + 1)
     assert not isinstance(refused.value, ValueTooLarge)
-    assert 3 * size < 768 * 1024, size  # room to split all segments
+    assert 3 * size < 768 * 1024, size  # the record has room for a split of every segment
     one.close()

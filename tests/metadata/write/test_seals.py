@@ -1,5 +1,5 @@
-"""Seals of deletions, and split or merge seals of a later version: every version honours them; only a version that knows the kind
-finishes them.
+"""Seals of deletions, and seals of splits and merges that a later version has written. Every version honours a seal. Only a version
+that knows the kind of a seal finishes it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _layout(bench: Bench, topic: str) -> Layout:
 
 
 def _seal(bench: Bench, topic: str, why: str, children: tuple[int, ...], count: int = 1) -> int:
-    """Append a seal of the first `count` segments, as a process that crashed before it changed the layout."""
+    """Append a seal of the first `count` segments, as a process does that crashes before it changes the layout."""
     party = bench.party()
     found = party.topics.get(topic_name(topic))
     seal = Registration(
@@ -64,7 +64,7 @@ def test_the_files_of_a_deleted_topic_stay_for_the_grace_period(made_again: bool
         party.topics.create(topic_name(U))
     bench.old()
     party.sweeper.sweep()
-    party.coordinator.commit(bench.work(2, topics=(T,)))  # the log's newest record is another registration
+    party.coordinator.commit(bench.work(2, topics=(T,)))  # so that the seal is not the newest record of the log
     party.sweeper.sweep()
     bench.clock.now += max(bench.settings.orphan_age_ms, bench.settings.grace_period_ms // 2) + 1
     delete_orphans(party.cluster)
@@ -82,7 +82,7 @@ def test_the_files_of_a_deleted_topic_stay_for_the_grace_period(made_again: bool
 
 
 def test_deleting_and_making_again_many_times() -> None:
-    """Segment ids increase. The layout does not grow. The trim guard is the newest deletion that has left the layout."""
+    """Segment ids increase, and the layout does not grow. `deleted_to_log` is the newest deletion that has left the layout."""
     bench = Bench()
     party = bench.party()
     guards: list[int] = []

@@ -17,7 +17,7 @@ NAME = topic_name(T)
 
 
 def tiles(topic: Topic) -> None:
-    """Invariant 13: the active segments tile the ring."""
+    """Check that the active segments cover all hash values without a gap or an overlap (protocol.md section 8, invariant 13)."""
     at = 0
     for info in topic.active():
         assert info.hash_range.start == at
@@ -90,7 +90,9 @@ def test_a_split_broken_off_anywhere_is_repaired_by_the_next_call(step: int, fat
 
 
 def test_two_splits_planned_from_one_layout_lose_no_range() -> None:
-    """A35: the second seal names a layout that the first seal has replaced. The second seal is void, and its split starts over."""
+    """The second seal names a layout that the first seal has replaced. So the second seal is void, and its split starts over. Known
+    failure A35 (protocol.md section 9).
+    """
     bench = Bench()
     second = bench.party()
     interrupted = []
@@ -128,7 +130,9 @@ def test_two_concurrent_splits_of_a_segment_split_it_once() -> None:
 
 @pytest.mark.parametrize("when", ["Put /txn/id/", "Append /log/", "Put /txn/op/"])
 def test_a_writer_that_meets_a_seal_writes_to_the_children(when: str) -> None:
-    """A24: the seal comes before different steps of a commit. The commit loses and duplicates no row, and leaves no header OPEN."""
+    """A seal precedes the step `when` of a commit. The commit loses and duplicates no row, and leaves no header OPEN. Known failure
+    A24 (protocol.md section 9).
+    """
     bench = Bench()
     splitter = bench.party()
     interrupted = []
@@ -168,7 +172,9 @@ def test_parts_staged_before_several_splits_and_a_merge_find_their_way() -> None
 
 
 def test_entries_above_a_seal_block_no_reader() -> None:
-    """A registration above a seal is void even while its transaction is OPEN (protocol.md section 6, first line of the table)."""
+    """A registration above a seal is void even while its transaction is OPEN, so no reader waits for it (protocol.md section 6,
+    first line of the table).
+    """
     bench = Bench()
     work = bench.work(1, topics=(T,))
     splitter = bench.party().topics
@@ -194,7 +200,7 @@ def test_entries_above_a_seal_block_no_reader() -> None:
 
 
 def test_a_stream_ends_a_micro_batch_at_the_seal() -> None:
-    """Invariant 13: a child's rows never share a micro-batch with its parent's."""
+    """Rows of a child never share a micro-batch with rows of its parent (protocol.md section 8, invariant 13)."""
     bench = Bench()
     party = bench.party()
     party.coordinator.commit(bench.work(1, topics=(T,)))
