@@ -1,9 +1,10 @@
-"""A batch write whose tasks need more than one attempt: a failure in the middle of staging, or a straggler and its double.
+"""A batch write whose tasks need more than one attempt, because an attempt fails while it stages or is slow.
 
     python -m conformance.scenarios.attempts --url URL --topic NAME --folder FOLDER --trouble retry|speculation
 
-retry: both tasks fail once, after they have handed most of their rows to the sink. speculation: one task sleeps before its last
-row, so that Spark starts a second attempt beside it, on another executor; the slow attempt goes on until Spark kills it.
+With `retry`, both tasks fail once, after they have handed most of their rows to the sink. With `speculation`, one task sleeps
+before its last row, so that Spark starts a second attempt of it on another executor. The slow attempt continues until Spark kills
+it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ STRAGGLING_SECONDS = 25
 
 
 class Troubled:
-    """A function that all rows pass through. Each task attempt creates a file `attempt-<partition>-<attempt>` in the folder."""
+    """A function that is applied to each row. Each task attempt creates a file `attempt-<partition>-<attempt>` in the folder at its
+    last row, and may then fail or sleep.
+    """
 
     def __init__(self, folder: Path, trouble: str) -> None:
         self._folder, self._trouble = str(folder), trouble
@@ -55,7 +58,8 @@ def two_hosts(folder: Path) -> str:
     """
     home = Path(pyspark.__file__).parent
     (core,) = (home / "jars").glob("spark-core_*.jar")
-    scala = core.name.removeprefix("spark-core_").split("-")[0]  # Spark's own scripts would set it
+    # Spark's own start scripts set SPARK_SCALA_VERSION; they are not used here
+    scala = core.name.removeprefix("spark-core_").split("-")[0]
     environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_SCALA_VERSION": scala}
     (port,) = free_ports(1)
     url = f"spark://127.0.0.1:{port}"

@@ -1,9 +1,9 @@
-"""One process of `conformance.scenarios.clocks`, selected by `--name`: a writer, the stream, the consumer, or a sweeper. Its clock
-is wrong by `--off` seconds.
+"""One process of `conformance.scenarios.clocks`. `--name` selects its work: a writer, the stream, the consumer, or a sweeper. Its
+clock is wrong by `--off` seconds.
 
-`FOLDER/NAME.json` has one line for each piece of work: the rows that the process got, or a count. The process retries after an
-error of this product, as Spark and the sweeper daemon do: on SQLite, a process whose clock is ahead ends the sessions of other
-processes.
+`FOLDER/NAME.json` has one line for each piece of work. A line has the rows that the process got, or a count. The process retries
+after an error of this product, as Spark and the sweeper daemon do. Such errors happen because on SQLite a process whose clock is
+ahead ends the sessions of other processes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ T = TypeVar("T")
 Note = Callable[[list[Any]], None]
 TRIES = 2_000
 _CLOCK = SystemClock()
-"""Its `sleep` waits on a lock. libfaketime breaks Python's `time.sleep` if the monotonic clock is not shifted."""
+"""The clock that this module sleeps by. Its `sleep` waits on a lock, since libfaketime breaks Python's `time.sleep` if the
+monotonic clock is not shifted.
+"""
 
 
 def main() -> None:
@@ -65,8 +67,8 @@ def main() -> None:
 
 
 def _write(cluster: Cluster, topic: str, name: str, count: int, note: Note) -> None:
-    """Retry each version until it is committed. A process whose clock is ahead aborts transactions that are not late by the
-    writer's clock.
+    """Commit `count` versions. Retry each version until it is committed, since a process whose clock is ahead may abort a
+    transaction before its deadline. Record the number of tries.
     """
     for version in range(count):
         rows = [{"key": f"{name}-{row}", "seq": row, "batch": version, "of": ROWS} for row in range(ROWS)]
@@ -129,7 +131,7 @@ def _messages(consumer: Consumer) -> list[Message]:
 
 
 def _sweep(cluster: Cluster, stop: Path, note: Note) -> None:
-    """Run all work of a sweeper in each round. The last round begins after all rows were written."""
+    """Run rounds of all work of a sweeper until `stop` exists. The last round begins after all rows were written."""
     while True:
         last = stop.exists()
         for work in (cluster.sweep, lambda: upkeep(cluster.client), lambda: delete_orphans(cluster.client.cluster)):

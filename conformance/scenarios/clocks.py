@@ -2,9 +2,9 @@
 trimmed too early.
 
 Each process has a clock of its own. `cluster.clock_shim` shifts Python's `time` without further packages. With `library`,
-libfaketime shifts the wall clock of the libc. On SQLite, each process uses its own clock as the store's time. A process whose clock
-is ahead then aborts transactions of others before their deadline, and the writers retry them. On ZooKeeper, all processes use the
-leader's clock.
+libfaketime shifts the wall clock of the libc instead. On SQLite, each process uses its own clock as the store's time. A process
+whose clock is ahead then aborts transactions of other processes before their deadline, and their writers retry them. On ZooKeeper,
+all processes use the leader's clock.
 """
 
 from __future__ import annotations
@@ -31,17 +31,15 @@ HOUR = 3600
 WRITERS = {"w1": -HOUR, "w2": HOUR, "w3": 0}
 OTHERS = {"stream": HOUR, "consumer": -HOUR, "sweeper1": HOUR, "sweeper2": -HOUR}
 KEEP = timedelta(minutes=30)
-"""The retention limit. It is less than the difference between any two clocks, so that one wrong clock would expire every row at
-once.
-"""
+"""The retention limit. It is less than the difference between any two clocks, so one wrong clock would trim all rows at once."""
 SETTINGS = Settings(max_txn_timeout_ms=60_000, orphan_age_ms=1_200_000, grace_period_ms=1_200_000, header_retention_ms=60_000)
 ROWS = 4
 SUBSCRIPTION = "s"
 SECONDS = 240.0
 LIBFAKETIME = {
     "NO_FAKE_STAT": "1",
-    # The monotonic clock is not shifted. Without the third setting, the library treats deadlines of the libc's threads, which
-    # are on the monotonic clock, as times of the wall clock. Python's threads would then hardly ever run.
+    # The monotonic clock is not shifted. Without FAKETIME_FORCE_MONOTONIC_FIX, libfaketime treats deadlines of the libc's threads,
+    # which are on the monotonic clock, as times of the wall clock. Python's threads would then hardly ever run.
     "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     "DONT_FAKE_MONOTONIC": "1",
     "FAKETIME_FORCE_MONOTONIC_FIX": "0",
@@ -59,7 +57,9 @@ def faketime() -> Path:
 
 
 class Clocks(Scenario):
-    """Each writer commits `transactions` transactions. `library` is the path of libfaketime, if it shall shift the clocks."""
+    """Each writer commits `transactions` transactions. `library`: the path of libfaketime if it shifts the clocks; None if Python's
+    `time` is shifted.
+    """
 
     meets = frozenset({Fault.SHIFT})
 

@@ -1,12 +1,12 @@
-"""`python -m conformance.scenarios` (`make chaos`): every scenario, on SQLite and on a real ZooKeeper, and on a real cluster.
+"""`python -m conformance.scenarios` (`make chaos`) runs every scenario on SQLite and on a real ZooKeeper, and the cluster suite.
 
 python -m conformance.scenarios [--store sqlite|zookeeper] [--kills 30] [--seed N]
     [--only points|topics|job|splits|migrate|load|clocks|cluster] [--domain topic|persistent|mixed]
     [--load-seconds 20] [--every 1] [--faults 100] [--kinds ...] [--logs FOLDER]
     [--faketime]
 
-Without --domain the points and the job are done on topics of both domains, all else on topic://; with it only what can be of it is.
-Exits with 1 if anything at all was wrong.
+Without --domain, the parts `points` and `job` run on topics of both domains, and all other parts on topic:// topics. With --domain
+persistent, only the parts run that can use persistent topics. The exit code is 1 if anything was wrong.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ STORES = ("sqlite", "zookeeper")
 CLOCK_TRANSACTIONS = 200
 CLUSTER_FAULTS = 100
 CLUSTER = "cluster"
-"""The scenario that starts servers of its own."""
+"""The name of the cluster suite, which starts ZooKeeper servers of its own."""
 OLDER = ("points", "job", "migrate", CLUSTER)
-"""The parts that can run with persistent topics only."""
+"""The parts that can run without topic:// topics."""
 BEHIND_MS = 1000.0
 """The largest lag that a reader may have under load, in milliseconds."""
 
@@ -63,7 +63,9 @@ def say(text: str) -> None:
 
 @dataclass(frozen=True)
 class Stage:
-    """One store, and the arguments of the command line. Each place and each folder is used once."""
+    """One store, and the arguments of the command line. Each call of `place` and `notes` gets a new name, so no two scenarios share
+    a place or a folder.
+    """
 
     forks: Forks
     store: str
@@ -93,23 +95,21 @@ class Stage:
 
 
 def points(on: Stage) -> Iterator[Scenario]:
-    """Crash points: before and after each store call of a commit, the process is killed, stopped, run beside a twin, or its call
-    fails.
-    """
+    """Crash points of a commit. At each store call, the process is killed, stopped, killed beside a twin, or its call fails."""
     for domain, fault in itertools.product(on.domains, (Fault.KILL, Fault.STOP, Fault.TWIN, Fault.FAIL)):
         yield CommitPoints(on.forks, on.place(fault, domain), fault)
 
 
 def topics(on: Stage) -> Iterator[Scenario]:
-    """Transactions over four topics in two namespaces with acknowledgements: first the same crash points, then random kills."""
+    """Transactions with acknowledgements over four topics in two namespaces. Each store call meets a fault; random kills follow."""
     for fault in (Fault.KILL, Fault.STOP, Fault.FAIL):
-        whens = AROUND if fault is Fault.KILL else (When.AFTER,)  # after a call and before the next one the store is the same
+        whens = AROUND if fault is Fault.KILL else (When.AFTER,)  # before a call, the store is the same as after the previous call
         yield TopicsPoints(on.forks, on.place(f"topics-{fault}"), fault, whens)
     yield TopicsStorm(on.forks, on.place("storm"), on.notes("topics-storm"), on.given.kills, on.rng)
 
 
 def job(on: Stage) -> Iterator[Scenario]:
-    """A real streaming job: random kills, a zombie driver, two drivers at once."""
+    """A real streaming job. Its driver is killed at random, or sleeps and wakes as a zombie, or runs beside a second driver."""
     for domain in on.domains:
         kills = on.notes(f"{domain}-random-kills", made=False)
         yield RandomKills(on.forks, on.place("random-kills", domain), kills, on.rng, on.given.kills, say)
@@ -171,7 +171,7 @@ def main() -> int:
     parser.set_defaults(faults=CLUSTER_FAULTS)
     given = parser.parse_args()
     if given.faketime:
-        faketime()  # fail now if it is missing, before anything has run
+        faketime()  # raises now if libfaketime is missing, before any scenario has run
     say(f"seed {given.seed}")
     signal.signal(signal.SIGTERM, _interrupt)
     parts = given.only or (OLDER if given.domain == PERSISTENT else (*PARTS, CLUSTER))

@@ -1,7 +1,7 @@
-"""Crash points of a commit: at each store call the process is killed, stopped while a successor works, killed beside a twin, or its
+"""Crash points of a commit. At each store call the process is killed, stopped while a successor works, killed beside a twin, or its
 call fails.
 
-Each case has a topic of its own. Version 0 is committed. Version 1 meets its fault at call k. Then a new process does what Spark
+Each case has a topic of its own, with version 0 committed. Version 1 meets its fault at call k. Then a new process does what Spark
 does after a restart, and all rows are checked. The cases cover every call of a commit.
 """
 
@@ -22,7 +22,7 @@ AROUND = (When.BEFORE, When.AFTER)
 
 class CommitPoints(CrashPoints):
     """The crash points of one fault, in one cluster. The topics of the cases have the namespace and the domain of `cluster.topic`.
-    `last`: the last call that gets a case.
+    `last`: the number of the last call that gets a case.
     """
 
     meets = frozenset({Fault.KILL, Fault.STOP, Fault.TWIN, Fault.FAIL})
@@ -51,8 +51,8 @@ class CommitPoints(CrashPoints):
                 place = then
 
     def _next(self) -> Place:
-        """Make a topic with version 0 in it. Only the first two topics need this, since each case writes version 0 for the next
-        case.
+        """Write version 0 to a new topic and return its place. This is done for the first two topics only, since each case writes
+        version 0 to the topic of the next case.
         """
         place = dataclasses.replace(self._cluster, topic=next(self._names))
         self._forks.call(write_version, place, 0)

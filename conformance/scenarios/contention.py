@@ -1,6 +1,6 @@
-"""Atomic reading under load: writers commit transactions over all segments as fast as they can while readers read.
+"""Atomic reads under load. Writers commit transactions over all segments as fast as they can while readers read.
 
-No read may return a part of a transaction, and none may miss rows that were readable when it began (`missed`).
+No read may return a part of a transaction. No read may miss rows that were readable when the read began (`missed`).
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ POLL_SECONDS = 0.01
 PAUSE_SECONDS = 0.01
 """The pause between two plans of the batch reader, so that it does not occupy a whole core."""
 WARM = 20
-"""The number of commits before the load that a Spark query reads one by one, until its code is compiled."""
+"""The number of commits before the load. A Spark query reads them one by one, so that its code is compiled when the load begins."""
 PER_WRITER = 1_000_000
-"""The size of the range of batch numbers that each writer has."""
+"""The size of the range of batch numbers of each writer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer to a reader: the earliest time at which the reader asked, the time when it had the answer, and the number up to
-    which it read.
+    """One answer to a reader. `began_ms`: the earliest time at which the reader can have asked. `at_ms`: the time when it had the
+    answer. `through`: the number up to which it read.
     """
 
     began_ms: float
@@ -77,7 +77,7 @@ class Answer:
 
 @dataclass
 class Watched:
-    """The answers of one reader."""
+    """The answers of one reader, what they showed to be wrong, and the events of its reads."""
 
     answers: list[Answer] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -86,10 +86,10 @@ class Watched:
 
 def write_for(place: Place, writer: int, folder: Path) -> list[Commit]:
     """Stage and commit transactions over all segments, one after the other. The writer begins when the file `START` exists and ends
-    when `ENOUGH` exists.
+    when the file `ENOUGH` exists.
 
-    Writers have a lower priority than readers. With eight equal writers on two cores, the run would measure the wait for a core,
-    not the wait for a decision.
+    Writers have a lower priority than readers. With eight writers of equal priority on two cores, the run would measure the wait
+    for a core, not the wait for a decision.
     """
     lower_priority()
     plan = planned(place)
@@ -106,8 +106,8 @@ def write_for(place: Place, writer: int, folder: Path) -> list[Commit]:
 
 
 def warm_up(place: Place, writer: int, versions: range, seen: Path | None = None) -> list[Commit]:
-    """Commit before the load, so that a Spark query has run its slow first micro-batches. Each commit waits until the file `seen`
-    shows a new micro-batch.
+    """Commit these versions before the load begins, so that a Spark query has already run its slow first micro-batches. After each
+    commit, wait until the file `seen` shows a new micro-batch (None: do not wait).
     """
     plan, mine = planned(place), client(open_cluster(place.url))
     done = []
@@ -146,7 +146,7 @@ def _commit(mine: Client, plan: WritePlan, writer: int, version: int) -> Commit:
 
 
 def _rows(writer: int, version: int) -> list[tuple[str, int, int, int]]:
-    """Return the rows of one transaction. No other writer uses its keys, so that the rows of each key have one written order."""
+    """Return the rows of one transaction. Only this writer uses their keys, so that the rows of each key have one written order."""
     batch = writer * PER_WRITER + version
     return [(f"writer-{writer}-{seq % ROWS}", seq, batch, ROWS) for seq in range(batch * ROWS, (batch + 1) * ROWS)]
 
@@ -171,7 +171,7 @@ def watch_buffer(place: Place, stop: Path) -> Watched:
 
 
 def torn(reading: Reading) -> list[str]:
-    """Return the registrations that a reading shows in some of their segments and not in others."""
+    """Return a text for each registration that a reading shows in one of its segments and not in another."""
     found = []
     by_name = {segment.name: segment for segment in reading.segments}
     shown = {name: {n for n, _ in segment.live} for name, segment in by_name.items()}
@@ -213,8 +213,8 @@ def watch_stream(place: Place, stop: Path) -> Watched:
 
 
 def missed(commits: Sequence[Commit], answers: Sequence[Answer]) -> list[str]:
-    """Return the answers of one reader that lack rows that were readable when the reader asked: a commit, and all commits below it,
-    had returned, and the answer does not reach this commit.
+    """Return a text for each answer of one reader that lacks rows that were readable when the reader asked. The rows of a commit
+    are readable after this commit and all commits with lower numbers have returned.
     """
     ordered = sorted(commits, key=lambda c: c.number)
     readable = list(accumulate((c.returned_ms for c in ordered), max))
@@ -230,8 +230,8 @@ def missed(commits: Sequence[Commit], answers: Sequence[Answer]) -> list[str]:
 class Lag:
     """The longest time (ms) for which a reader lacked a transaction, measured just before each of its answers.
 
-    behind  since the transaction and all below it were decided: the reader's own delay
-    age     since the commit of the transaction began: what an observer sees, slow commits included (protocol.md, invariant 9)
+    behind  the time since the transaction and all lower ones were decided, which is the delay of the reader itself
+    age     the time since the commit of the transaction began, which also contains slow commits (protocol.md, invariant 9)
     """
 
     behind: float
@@ -254,8 +254,8 @@ def lag(commits: Sequence[Commit], answers: Sequence[Answer]) -> Lag:
 
 
 def _goes_on(query: Session, seen: Path) -> bool:
-    """Wait for answers of a Spark streaming query. The micro-batch in progress does not count, since Spark asked for it earlier.
-    Return whether enough answers came.
+    """Wait for `ANSWERS` answers of a Spark streaming query. The micro-batch in progress does not count, since Spark asked for it
+    earlier. Return whether enough answers came in time.
     """
     until, enough = time.monotonic() + ANSWER_SECONDS, _lines(seen) + 1 + ANSWERS
     while (few := _lines(seen) < enough) and query.running() and time.monotonic() < until:
@@ -284,10 +284,10 @@ READERS = {"buffer": watch_buffer, "batch": watch_batches, "stream": watch_strea
 
 
 class Load(Scenario):
-    """Writers and readers run together for `seconds`, and until each reader has had `ANSWERS` answers under load.
+    """Writers and readers run together for `seconds`, and longer if a reader has not yet had `ANSWERS` answers under load.
 
-    `folder` is for the files that start and stop the processes. `spark`: also run a real streaming query. `behind_ms`: a larger lag
-    of a reader is an error (None: any lag is accepted).
+    `folder`: the folder of the files that start and stop the processes. `spark`: whether a real streaming query also runs.
+    `behind_ms`: the limit of a reader's lag; a larger lag is an error (None: no limit).
     """
 
     name = "load"
@@ -378,7 +378,7 @@ class Load(Scenario):
 
 
 def end_of_load(place: Place) -> tuple[list[str], list[history.Event]]:
-    """Return what is still undecided, and a final read of all rows."""
+    """Return what one sweep leaves undecided, and the events of a final read of all rows."""
     left, noted = unfinished(place), Observation(str(topic_name(place.topic)))
     began = now()
     noted.read(began, read_all(place.url, place.topic), final=True)

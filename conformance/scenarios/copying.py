@@ -1,8 +1,9 @@
-"""A Spark driver for tests that kill it: it copies a topic into another one through a subscription, a few rows at a time.
+"""A Spark driver that tests kill. It copies rows of a topic to another topic through a subscription, `--rows` rows in a
+micro-batch.
 
     python -m conformance.scenarios.copying --url URL --source NAME --target NAME --subscription NAME --rows N --folder FOLDER
 
-It runs until it is killed. Its checkpoint is `checkpoint` in the folder.
+The driver runs until it is killed. Its checkpoint is `checkpoint` in the folder.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from conformance.scenarios.job import session
 def copying(
     spark: SparkSession, url: str, source: str, target: str, subscription: str, checkpoint: Path, rows: int
 ) -> DataStreamWriter:
-    """Return the query, which is not started yet. Its micro-batches have `rows` rows."""
+    """Return the query that copies the rows; it is not started yet. Its micro-batches have `rows` rows."""
     given = (
         spark.readStream.format("txnsegment")
         .option("serviceUrl", url)

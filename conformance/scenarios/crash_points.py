@@ -1,7 +1,7 @@
-"""The base of every scenario with crash points: a process meets a fault at one store call, and its successor continues.
+"""The base of every scenario with crash points.
 
-In each case, a process meets its fault before or after call k. Then a new process continues, and all rows are checked. Each
-scenario defines the work of its processes and of their successors.
+In each case, a process meets a fault before or after its k-th store call. Then a new process continues its work, and all rows are
+checked. Each scenario defines the work of its processes and of their successors.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from conformance.scenarios.forks import Child
 from conformance.scenarios.scenario import Scenario
 
 CONFLICTS = frozenset({"Fenced", "TxnConflict", "VersionConflict", "OutcomeUnknown"})
-"""The errors that a zombie or a twin may get. Each means that nothing of this attempt counts, or that it can safely be run again.
-"""
+"""The errors that a zombie or a twin may get. After such an error nothing of the attempt counts, or it can safely be run again."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """The result of one crash point. `hit`: whether the process reached this point. `wrong`: what is wrong, in words; empty if all
-    is well.
+    """The result of one crash point. `what`: the crash point, in words. `hit`: whether the process reached it. `wrong`: what is
+    wrong, in words; empty if all is well.
     """
 
     what: str
@@ -34,8 +33,8 @@ class Case:
 
 @dataclass
 class Outcome:
-    """The report of one process. `error`: the class of the error that it raised. `calls`: its store calls, in order. `done`: how
-    many pieces of work it completed.
+    """The report of one process. `error`: the name of the class of the error that it raised; None if it succeeded. `calls`: its
+    store calls, in order. `done`: how many pieces of work it completed.
     """
 
     error: str | None = None
@@ -45,7 +44,7 @@ class Outcome:
 
 
 def refused(who: str, told: Outcome, allowed: Collection[str] = ()) -> list[str]:
-    """Return an error text unless the process succeeded or raised one of the `allowed` errors."""
+    """Return an error text, unless the process `who` succeeded or raised one of the `allowed` errors."""
     return [] if told.error is None or told.error in allowed else [f"{who} was told {told.error}: {told.message}"]
 
 
@@ -58,12 +57,12 @@ def meet(
     allowed: Collection[str] = CONFLICTS,
     failures: Collection[str] | None = None,
 ) -> tuple[bool, list[str]]:
-    """Wait for the victim's fault, then call `go_on`, the work of its successor. Return whether the fault happened, and what is
-    wrong, in words.
+    """Wait for the victim's fault, then call `go_on`, which does the work of its successor. Return whether the fault happened, and
+    what is wrong, in words.
 
-    `crash` None: the victim kills itself by other means. `allowed`: the errors that a zombie and a twin may raise. `failures`: the
-    errors that a victim may raise whose store call failed (None: any). A stopped victim is resumed after its successor has
-    finished.
+    `crash` None: the victim kills itself by other means. `allowed`: the errors that a stopped victim and a twin may raise.
+    `failures`: the errors that a victim may raise after one of its store calls failed (None: any). A stopped victim is resumed
+    after its successor has finished.
     """
     wrong: list[str] = []
     fault = Fault.KILL if crash is None else crash.fault

@@ -1,4 +1,4 @@
-"""Crash points of protocol.md section 5: a process stops itself before or after its k-th call to the store."""
+"""Crash points: a process stops or kills itself before or after its k-th call to the store (protocol.md section 5)."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class When(Enum):
 
 @dataclass(frozen=True)
 class Crash:
-    """A fault before or after call number `call`. Calls are counted from 1, among those whose names begin with `of`.
+    """A fault before or after call number `call`. The number counts, from 1, the calls whose names begin with `of`.
 
-    With KILL and STOP, the process sends itself a signal. With FAIL, the call raises: before the call `Unavailable`; after it the
-    error of a lost reply, which is `UnknownOutcome` for a write and `Unavailable` for a read.
+    With KILL and STOP, the process sends the signal to itself. With FAIL, the call raises. Before the call it raises `Unavailable`.
+    After the call it raises the error of a lost reply, which is `UnknownOutcome` for a write and `Unavailable` for a read.
     """
 
     call: int
@@ -43,7 +43,7 @@ class Crash:
 
 
 class Crashing:
-    """The policy of a `FaultyStore` that counts its calls and crashes at one of them. `calls` names them in order."""
+    """The policy of a `FaultyStore`. It counts the store's calls and crashes at one of them. `calls`: their names, in order."""
 
     def __init__(self, crash: Crash | None) -> None:
         self._crash = crash

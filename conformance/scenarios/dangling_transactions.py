@@ -1,4 +1,4 @@
-"""Transactions that have written rows and whose owners never end them. A migration, and a reader before it, may meet them."""
+"""Creates transactions that have written rows and never end. A migration, and a reader before it, may meet them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from txnsegment.transaction import Transaction
 from txnsegment.transactions import TransactionDescription
 
 LATE_SECONDS = 60.0
-"""The time after its deadline within which a sweep must have ended a transaction, even on a busy machine."""
+"""The time, after the deadline of a transaction, within which a sweep must have ended it, even on a busy machine."""
 PAUSE_SECONDS = 0.05
 
 
 class _LeftOpen(Transaction):
-    """A transaction whose `commit` appends its rows in a marker-based transaction that stays open."""
+    """A transaction whose `commit` appends its rows to the logs, in a marker-based transaction that stays open."""
 
     def __init__(self, cluster: Cluster, timeout_ms: int) -> None:
         super().__init__(cluster.client, app=None, version=None, timeout_ms=timeout_ms)
 
     def commit(self) -> Committed:
-        """Return a result whose `txn_id` is that of the open transaction."""
+        """Append the rows. Return a result whose `txn_id` is the id of the open transaction."""
         if self._committed is None:
             parts = {persistent_name(name): found for name, found in self._parts().items()}
             coordinator = self._client.instream.coordinator
@@ -43,7 +43,9 @@ class _LeftOpen(Transaction):
 
 
 def open_in(cluster: Cluster, topic: str, key: str, name: str, timeout_ms: int | None = None) -> str:
-    """Write one row in a transaction that stays open until its timeout (None: the cluster's). Return its id."""
+    """Write one row in a marker-based transaction that stays open until its timeout. `timeout_ms` None: the cluster's timeout.
+    Return the transaction's id.
+    """
     with _LeftOpen(cluster, cluster.client.cluster.settings.txn_timeout_ms if timeout_ms is None else timeout_ms) as transaction:
         transaction.append(topic, pa.table({"key": [key], "id": [name]}))
         txn = transaction.commit().txn_id
@@ -52,7 +54,7 @@ def open_in(cluster: Cluster, topic: str, key: str, name: str, timeout_ms: int |
 
 
 def leave_behind(url: str, topic: str) -> None:
-    """Leave an aborted transaction, and an open one whose owner is gone. The open one ends at its deadline."""
+    """Leave an aborted and an open transaction in the topic. The open one has no owner any more, so it ends at its deadline."""
     with connect(url) as cluster:
         for abort in (True, False):
             txn = open_in(cluster, topic, "nobody", "nobody.0")
@@ -61,8 +63,8 @@ def leave_behind(url: str, topic: str) -> None:
 
 
 def die_registered(url: str, topics: Sequence[str]) -> None:
-    """Be killed after the registration of a transaction over these topic:// topics, before its claims, op records and decision. No
-    reader can pass the registration before the deadline, and no later writer waits for it.
+    """Register a transaction over these topic:// topics and be killed right after that, before the transaction's claims, op records
+    and decision. No reader can pass the registration before the deadline. No later writer waits for it.
     """
     client, _ = crashing_client(url, Crash(1, When.AFTER, of=f"write Append {paths.LOG.path}"))
     with Transaction(client, app=None, version=None, timeout_ms=client.cluster.settings.txn_timeout_ms) as transaction:
@@ -72,8 +74,8 @@ def die_registered(url: str, topics: Sequence[str]) -> None:
 
 
 def wait_for_deadlines(url: str, late_seconds: float = LATE_SECONDS) -> list[str]:
-    """Sweep until every transaction that is OPEN now has ended. Return what is wrong, in words: the transactions that a successor
-    left OPEN, and those still OPEN after the cluster's timeout, its allowance and `late_seconds`.
+    """Sweep until every transaction that is OPEN now has ended. Return what is wrong, in words: the transactions that `passed_over`
+    returns, and those that are still OPEN `late_seconds` after the cluster's timeout and its allowance.
     """
     with connect(url) as cluster:
         settings = cluster.client.cluster.settings
@@ -93,11 +95,11 @@ def _open_ids(cluster: Cluster) -> set[str]:
 
 
 def passed_over(cluster: Cluster) -> list[str]:
-    """Return the topic:// transactions that are OPEN although their application has a later attempt. A successor has to end its
-    predecessor first (protocol.md section 5, step 2). A header and its application record are written together, so the headers are
-    read before and after the record.
+    """Return the topic:// transactions that are OPEN although their application has gone on: it has committed their version, or
+    they are not its current attempt. A successor has to end its predecessor first (protocol.md section 5, step 2). A header and its
+    application record are written together. So the headers are read before the application records, and again after them.
 
-    Persistent topics are not checked: there, a successor may have looked before the other attempt began.
+    Persistent topics are not checked. There, a successor may have read the state before the other attempt began.
     """
     before = [txn for txn in cluster.transactions.list(State.OPEN) if txn.app is not None and isinstance(txn.state, State)]
     gone_on = {txn.id: app for txn in before if (app := _application(cluster, txn)) is not None and _gone_on(app, txn)}

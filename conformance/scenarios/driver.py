@@ -1,6 +1,6 @@
-"""A driver without Spark: it stages real parts and runs the real `spark_txn_sink.commit`, in processes that can be killed.
+"""A driver without Spark. It stages real parts and runs the real `spark_txn_sink.commit`.
 
-Everything here runs in processes of its own (`forks`).
+All functions here run in processes of their own (`forks`), so that these processes can be killed.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ SCHEMA = StructType(
 )
 
 EAGER = Settings(fold_after_registrations=1, fold_after_ms=1, header_retention_ms=0)
-"""Every commit settles, folds and expires at once, so that crash points cover all of section 7."""
+"""With these settings every commit settles, folds and expires at once, so that crash points cover all of protocol.md section 7."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A cluster and a topic in it. `ledgers` None: an embedded cluster."""
+    """A cluster and a topic in it. `ledgers`: the ledger root; None for an embedded cluster."""
 
     url: str
     topic: str
@@ -61,8 +61,8 @@ def make(place: Place, settings: Settings = EAGER) -> None:
 
 
 def crashing_client(url: str, crash: Crash | None) -> tuple[Client, Crashing]:
-    """Return a client whose store counts calls and may crash. Its post-commit work runs at once, so that its calls are counted,
-    too.
+    """Return a client, and the policy of its store, which counts the calls and crashes at `crash`. The client does its post-commit
+    work at once, so that the store calls of this work are counted, too.
     """
     real = open_cluster(url)
     crashing = Crashing(crash)
@@ -81,7 +81,7 @@ def planned(place: Place) -> WritePlan:
 
 
 def staged(plan: WritePlan, version: int, query: str) -> list[Staged]:
-    """Stage the parts of one batch as two accepted Spark task attempts would. Each task has keys of its own."""
+    """Stage the parts of one batch, as two accepted Spark task attempts would. No key is in both tasks."""
     found = []
     for task in range(2):
         message = stage(plan, [batch_of([r for r in written(version) if (r[1] % KEYS) % 2 == task])])
@@ -113,10 +113,10 @@ def write_version(place: Place, version: int, crash: Crash | None = None) -> Out
 
 
 def restart(place: Place, versions: Sequence[int], then: Place | None = None) -> list[str]:
-    """Do what Spark does after a crash: run the last version again, then the next versions. Read before and after. Return what is
-    wrong, in words.
+    """Do what Spark does after a crash: write the last version again, then the next versions. Read all rows before and after that.
+    Return what is wrong, in words.
 
-    `then`: the next case's topic. This process also writes version 0 there.
+    `then`: the topic of the next case. This process also writes version 0 to it.
     """
     before = read_all(place.url, place.topic)
     found = partial(before)
@@ -133,12 +133,12 @@ def restart(place: Place, versions: Sequence[int], then: Place | None = None) ->
 
 
 def end(place: Place, batches: int) -> list[str]:
-    """Sweep. Return what is wrong with the rows, and what is still open, unsettled or not deleted."""
+    """Sweep the cluster. Return what is wrong with the rows, and which transactions and op records the sweep left."""
     return unfinished(place) + complete(read_all(place.url, place.topic), batches)
 
 
 def unfinished(place: Place) -> list[str]:
-    """Return what one sweep leaves open, unsettled or undeleted."""
+    """Sweep the cluster once. Return the transactions that are still open or not settled, and the op records that are left."""
     client, _ = crashing_client(place.url, None)
     if is_persistent(place.topic):
         found = _unfinished_in_stream(client, persistent_name(place.topic))
@@ -157,7 +157,7 @@ def unfinished(place: Place) -> list[str]:
 
 
 def _unfinished_in_stream(client: Client, name: PersistentName) -> list[str]:
-    """Return what one sweep of a persistent topic leaves undecided."""
+    """Sweep the persistent topics once. Return the transactions that are still undecided."""
     client.instream.sweeper.sweep()
     found = [f"still {txn.state}: {txn.least}" for txn in client.instream.coordinator.log.live()]
     return found + [f"ongoing in {name}: {txn}" for txn in client.instream.buffer.read(name).ongoing]

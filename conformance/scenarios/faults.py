@@ -10,12 +10,17 @@ from enum import StrEnum
 
 
 class Fault(StrEnum):
-    """KILL: SIGKILL. STOP: SIGSTOP, and SIGCONT later; a process that is resumed after a successor has taken over is a zombie.
-    TWIN: another process does the same work at the same time. FAIL: a store call raises, whether it was sent or not.
+    """The kinds of fault. The first four strike processes.
 
-    Faults of connections: CUT (closed, and open again at once), REFUSE (not open again for a while), DELAY (in each direction),
-    LOSE_REPLY (the request is done), EXPIRE (no traffic until the session has expired). FILL: the disk is full. SHIFT: a clock
-    jumps.
+    KILL: SIGKILL. STOP: SIGSTOP, and SIGCONT later. A process that is resumed after a successor has taken over its work is a
+    zombie. TWIN: another process does the same work at the same time. FAIL: a store call raises; the call may have been sent or
+    not.
+
+    The next five strike connections. CUT: a connection is closed, and can be opened again at once. REFUSE: a connection is closed,
+    and cannot be opened again for a while. DELAY: traffic is delayed in each direction. LOSE_REPLY: the store does the request, but
+    the reply is lost. EXPIRE: there is no traffic until the session has expired.
+
+    FILL: the disk is full. SHIFT: a clock jumps.
     """
 
     KILL = "kill"

@@ -1,4 +1,4 @@
-"""The streaming job's input: a Parquet file for each batch."""
+"""The input of the streaming job: one Parquet file for each batch."""
 
 from __future__ import annotations
 

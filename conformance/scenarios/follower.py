@@ -1,9 +1,9 @@
-"""A Spark streaming query that records each of its micro-batches: a real reader beside the load.
+"""A Spark streaming query that records each of its micro-batches. It is a real reader beside the load.
 
     python -m conformance.scenarios.follower --url URL --topic NAME --folder FOLDER --stop FILE
 
-`FOLDER/running` exists after its first read. `FOLDER/seen` has a line of JSON for each micro-batch. The query ends when `--stop`
-exists and all rows were read.
+`FOLDER/running` exists after the query's first read. `FOLDER/seen` has a line of JSON for each micro-batch. After the file `--stop`
+exists, the query reads all remaining rows and ends.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> None:
             spark.readStream.format("txnsegment")
             .option("serviceUrl", given.url)
             .option("includeMetadata", True)
-            .option("maxPartitionBytes", "128m")  # one task: four would take twice as long for a few rows each
+            .option("maxPartitionBytes", "128m")  # one task, since four tasks would take twice as long for a few rows each
             .option("startingOffsets", "earliest")
             .load(given.topic)
             .writeStream.foreachBatch(note)

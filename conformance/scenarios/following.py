@@ -1,4 +1,4 @@
-"""A Spark streaming query that runs beside a scenario: how it is started, and the micro-batches that it recorded (`follower`)."""
+"""Starts a Spark streaming query (`follower`) beside a scenario, and reads the micro-batches that it recorded."""
 
 from __future__ import annotations
 

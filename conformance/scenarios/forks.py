@@ -1,6 +1,6 @@
-"""Child processes forked from one clean process. A child starts in a tenth of a second instead of three seconds.
+"""Child processes that are forked from one clean process, so that a child starts in a tenth of a second instead of three seconds.
 
-The clean process has imported everything and has no threads and no connections, so that forking it is safe.
+The clean process has imported all modules, and has no threads and no connections. So it is safe to fork it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Child:
         return self._process.pid
 
     def result(self, seconds: float = 120.0) -> Any:
-        """Wait for the process and return its result. Raises Died if the process was killed or raised (then with its traceback)."""
+        """Wait for the process and return its result. Raises Died if the process was killed, or raised (with its traceback)."""
         try:
             if not self._pipe.poll(seconds):
                 self._process.kill()
@@ -126,7 +126,7 @@ class Child:
         self._process.join()
 
     def send(self, number: int) -> bool:
-        """Send a signal to the process. Return False if the process has ended: its pid may belong to another process by now."""
+        """Send a signal to the process. Return False if it has ended, since its pid may belong to another process by now."""
         if not self._process.is_alive():
             return False
         try:
@@ -137,7 +137,7 @@ class Child:
 
 
 class Struck(Enum):
-    """The effect of a fault. MISSED: none, since the child had already ended."""
+    """The effect of a fault. MISSED: the fault had no effect, since the child had already ended."""
 
     KILLED = auto()
     STOPPED = auto()
@@ -153,8 +153,8 @@ def strike(
     kill: float = 0.75,
     longest: float = 1.0,
 ) -> Struck:
-    """Kill one child with probability `kill` and start it again; otherwise stop it for at most `longest` seconds. A child that has
-    ended by itself is started again. Raises Died if that child had raised, so that its error is not lost.
+    """Kill the child with probability `kill` and start it again. Otherwise stop it for at most `longest` seconds. A child that has
+    ended by itself is started again; if it had raised an error, Died is raised with that error.
     """
     child = running[name]
     if rng.random() < kill:
@@ -172,7 +172,7 @@ def strike(
 
 
 class Storm:
-    """Children that are struck at random and started again. `kills`, `stops`: how often."""
+    """Children that are struck at random and started again. `kills`, `stops`: how often a child was killed or stopped."""
 
     def __init__(self) -> None:
         self.running: dict[str, Child] = {}
@@ -193,7 +193,7 @@ class Storm:
         return hit
 
     def end(self, names: Iterable[str], seconds: float) -> None:
-        """Wait until these children have ended by themselves. Raises Died."""
+        """Wait until these children have ended by themselves. Raises Died if one of them fails or takes longer than `seconds`."""
         for name in names:
             self.running.pop(name).result(seconds)
 

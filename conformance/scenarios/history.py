@@ -1,8 +1,9 @@
-"""The histories of chaos runs: the rows that writers write, and the recording of what readers got for the history checker.
+"""The histories of chaos runs. This module defines the rows that writers write, and records for the history checker what readers
+got.
 
-Every row identifies its place: `batch` (the transaction that wrote it), `of` (the number of rows of that batch), `seq` (its place
-among all rows, and its name), `key` (rows of one key are written in the order of `seq`). Times are `time.monotonic()` in
-milliseconds, which all processes of a machine share.
+A row has four columns. `batch`: the number of the transaction that wrote it. `of`: the number of rows of that batch. `seq`: the
+row's place among all rows, which is also its name. `key`: the key; rows of one key are written in the order of `seq`. Times are
+`time.monotonic()` in milliseconds. All processes of a machine share this clock.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ APPLICATION = "job"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row as a reader saw it. `position`: ledgerId, entryId, batchIndex."""
+    """One row as a reader saw it. `position`: the row's ledgerId, entryId and batchIndex."""
 
     key: str
     seq: int
@@ -51,13 +52,13 @@ def written(batch: int) -> list[tuple[str, int, int, int]]:
 
 
 def commit(at: float, batch: int, topic: str) -> Commit:
-    """Return the event that the job may commit this batch from now on. The batch is the version of the same number."""
+    """Return the event that says that the job may commit this batch from now on. The version is the number of the batch."""
     rows = tuple(Written(str(seq), key) for key, seq, _, _ in written(batch))
     return Commit(at, f"batch-{batch}", "job", APPLICATION, topic, batch, rows, "query", None, True)
 
 
 def committed(at: float, batch: int) -> Told:
-    """Return the event that a client knows at this time that the batch is committed."""
+    """Return the event that says that a client knows at this time that the batch is committed."""
     return Told(at, f"batch-{batch}", "committed")
 
 
@@ -66,8 +67,8 @@ def seen(rows: Iterable[Row]) -> tuple[events.Row, ...]:
 
 
 class Observation:
-    """The reads of readers beside a job, in order: whole reads of a topic (only the rows that are new), and the micro-batches of
-    one stream.
+    """Records, in order, the reads beside a job: whole reads of a topic, and the micro-batches of one stream. Of a whole read, only
+    the rows that the read before did not have are stored.
     """
 
     def __init__(self, topic: str) -> None:
@@ -94,9 +95,7 @@ class Observation:
 
 
 def judged(histories: Iterable[Iterable[Event]], file: Path | None = None) -> list[str]:
-    """Merge the histories of several recorders and return all findings of the checker. The merged history is first written to
-    `file`.
-    """
+    """Merge the histories of several recorders, write the merged history to `file`, and return all findings of the checker."""
     history = merge([[Start(0, "conformance.scenarios")], *histories])
     if file is not None:
         write(file, history)
@@ -109,15 +108,13 @@ TOPIC = "topic://public/default/chaos"
 
 
 def _rows_in(topic: str, rows: Iterable[Row]) -> tuple[events.Row, ...]:
-    """Return the rows with the segments of this topic, whatever the real topic's name. The checks below look at one topic only."""
+    """Return the rows as if their topic were `topic`, whatever its real name is. The checks below use only one topic."""
     prefix = "segment://" + topic.removeprefix("topic://") + "/"
     return tuple(r._replace(segment=prefix + r.segment.rpartition("/")[2]) for r in seen(rows))
 
 
 def _job(told: int, begun: int) -> list[Event]:
-    """Return the events of a job that began `begun` batches, one after the other, and that knows of `told` of them that they are
-    committed.
-    """
+    """Return the events of a job that began `begun` batches in turn and knows that the first `told` of them are committed."""
     history: list[Event] = []
     for batch in range(begun):
         history.append(commit(2 * batch, batch, TOPIC))
@@ -127,7 +124,7 @@ def _job(told: int, begun: int) -> list[Event]:
 
 
 def complete(rows: Sequence[Row], batches: int) -> list[str]:
-    """Return everything that is wrong with a read after the end of a job of `batches` batches."""
+    """Return everything that is wrong with a read after a job has committed `batches` batches and ended."""
     end = 2 * batches
     return judged(
         [_job(batches, batches), [Read(end + 2, end + 1, "reader", (TOPIC,), _rows_in(TOPIC, rows), final=True, ordered=False)]]
@@ -140,7 +137,7 @@ def partial(rows: Sequence[Row]) -> list[str]:
 
 
 def vanished(before: Sequence[Row], after: Sequence[Row]) -> list[str]:
-    """Return everything that is wrong with two reads, one after the other."""
+    """Return everything that is wrong with two reads, of which the first ended before the second began."""
     begun = max((r.batch for r in (*before, *after)), default=-1) + 1
     told = max((r.batch for r in before), default=0)
     reads = [

@@ -1,9 +1,9 @@
-"""A Spark driver for tests that kill it: it plans the first micro-batch of a subscription and never finishes it.
+"""A Spark driver that tests kill. It plans the first micro-batch of a subscription and never finishes it.
 
     python -m conformance.scenarios.holding --url URL --source NAME --subscription NAME --folder FOLDER
 
-Its checkpoint is `checkpoint` in the folder. Spark logs the batch's offset and runs the batch, which leaves the file `planned` in
-the folder and then waits for ever.
+Its checkpoint is `checkpoint` in the folder. Spark logs the offset of the batch and runs the batch. The batch writes the file
+`planned` to the folder and then waits for ever.
 """
 
 from __future__ import annotations

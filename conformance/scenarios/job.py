@@ -1,8 +1,9 @@
-"""A Spark driver for tests that kill it: it streams the input files into a topic, one transaction for each file.
+"""A Spark driver that tests kill. It streams the input files into a topic, one transaction for each file.
 
     python -m conformance.scenarios.job --url URL --topic NAME --input FOLDER --checkpoint FOLDER --marks FOLDER --stop FILE
 
-It ends once `--stop` exists and all input is written. In `--marks` it leaves a file `<pid>` once its query runs.
+The driver ends after the file `--stop` exists and all input is written. When its query runs, it creates the file `<pid>` in
+`--marks`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from conformance.scenarios.files import streamed
 
 
 def settings(folder: Path, master: str = "local[2]") -> SparkSession.Builder:
-    """A small Spark on 127.0.0.1 with its files under `folder`."""
+    """Return the settings of a small Spark on 127.0.0.1 with its files under `folder`."""
     return (
         SparkSession.builder.master(master)
         .appName("chaos")
@@ -34,7 +35,7 @@ def settings(folder: Path, master: str = "local[2]") -> SparkSession.Builder:
 
 
 def session(folder: Path) -> SparkSession:
-    """Return the session of one of the suite's drivers."""
+    """Return the Spark session of a driver of the suite."""
     made: SparkSession = settings(folder).getOrCreate()
     made.sparkContext.setLogLevel("ERROR")
     return made

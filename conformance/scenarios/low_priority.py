@@ -1,5 +1,5 @@
-"""Low priority for a load, so that most of the processor is left to the readers beside it. Otherwise the readers' lag would measure
-the wait for a core.
+"""Lowers the priority of writers, so that most of the processor is left to the readers beside them. Otherwise the readers' lag
+would measure the wait for a core.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ import time
 from pathlib import Path
 
 _NICE = 15
-"""A thirtieth of the normal weight. A lower one would delay a process that holds a lock of the store, and all readers with it."""
+"""The niceness of a writer: about a thirtieth of the normal processor share. With a smaller share, a writer that holds a lock of
+the store would wait long for a core, and all readers would wait for the lock.
+"""
 _AUTOGROUP = Path("/proc/self/autogroup")
 _SECONDS = 60.0
-"""Enough for hundreds of processes that ask at the same time."""
+"""The longest wait for the kernel, in seconds. It suffices if hundreds of processes lower their priority at the same time."""
 
 
 def lower_priority() -> None:

@@ -32,11 +32,11 @@ BETWEEN_SECONDS = (0.05, 0.5)
 
 
 class MigrationStorm(Scenario):
-    """Rounds of three topics in two namespaces, which migrate while the workload's processes and the migrating process are killed
-    and stopped.
+    """Rounds of migrations under load. In each round, three topics in two namespaces migrate while the workload's processes and the
+    migrating process are killed and stopped.
 
-    The first kill of each round strikes the migrating process in the second of its three topics. A round with an error is the last
-    one.
+    The first kill of each round strikes the migrating process while its second topic migrates. A round with an error is the last
+    round.
     """
 
     name = "migrations, random kills"
@@ -46,7 +46,7 @@ class MigrationStorm(Scenario):
         self._forks, self._place, self._folder, self._kills, self._rng = forks, place, folder, kills, rng
         self._wrong: list[str] = []
         self.count: Counter[str] = Counter()
-        """Counts of work done and faults met; `slowest_ms` is the time of the slowest migration."""
+        """Counts of work done and faults met. `slowest_ms` is the time of the slowest migration."""
 
     def setup(self) -> None:
         self._forks.call(make, self._place, SETTINGS)
@@ -91,7 +91,7 @@ def _cast(number: int) -> Cast:
 
 
 class _Round:
-    """Three topics that migrate, one after the other."""
+    """One round: three topics migrate, one after the other, under load."""
 
     def __init__(self, forks: Forks, place: Place, folder: Path, number: int, rng: random.Random) -> None:
         self._forks, self._place, self._number, self._rng = forks, place, number, rng
@@ -140,14 +140,15 @@ class _Round:
         """Let the writers do more work, then let all parties end. Return what is wrong."""
         storm, place = self._storm, self._place
         self.scene.wait_for_work([*WRITING, *self._cast.movers], storm.running.values(), more=2)
-        nobody = self.scene.history("nobody")  # no reader needs to pass its transaction before that has ended
+        nobody = self.scene.history("nobody")  # the party that never commits; its transaction stays OPEN until its deadline
         rows = tuple(Written("nobody.0", "nobody", topic) for topic in self._cast.successors)
         nobody.add(Commit(now(), "nobody", "nobody", "nobody", "", 0, rows))
         registered = self._forks.start(die_registered, place.url, list(self._cast.successors))
         self.count["kills"] += expect_kill(registered, "who registered a transaction", self._wrong)
         self.scene.end_work()
         storm.end(WRITING, LAST_SECONDS)
-        # Readers must not end before this: they would take the row before an open transaction for the last row.
+        # Readers must not end before this. A row below an OPEN transaction would be their last row, and they would miss the rows
+        # above it.
         self._wrong += self._forks.call(wait_for_deadlines, place.url)
         nobody.add(Told(now(), "nobody", "failed"))
         nobody.close()
@@ -163,7 +164,7 @@ class _Round:
 
 
 def expect_kill(child: Child, who: str, wrong: list[str]) -> bool:
-    """Wait for one that is to kill itself; whether it did. What it came to instead is wrong."""
+    """Wait for a process that is to kill itself. Return whether it was killed. If it was not, add to `wrong` how it ended."""
     try:
         child.result()
         wrong.append(f"{who} came to its end and was not killed")
@@ -175,7 +176,7 @@ def expect_kill(child: Child, who: str, wrong: list[str]) -> bool:
 
 
 def _done(folder: Path) -> Counter[str]:
-    """What the parties recorded."""
+    """Return the counts of transactions, rows, micro-batches and reads that the parties recorded."""
     count: Counter[str] = Counter()
     for file in folder.glob("*.jsonl"):
         history = read(file)

@@ -1,11 +1,10 @@
-"""The workload of a migration: parties that write, read, acknowledge and move rows of `persistent://` topics that become
-`topic://`.
+"""The workload of a migration. Its parties write, read, acknowledge and move rows of `persistent://` topics that become `topic://`.
 
-Each party records its requests, the replies and the rows that it got in a history that outlives its processes. It may be killed at
-any moment, and another process continues its work. No party is informed of a migration: all parties use the old names of the topics
-throughout.
+Each party records its requests, the replies and the rows that it got in a history that outlives its processes. A party may be
+killed at any moment, and another process continues its work. No party is informed of a migration. All parties use the old names of
+the topics throughout.
 
-The `id` of a row is `<party>.<seq>`; the rows of a key are written in the order of `seq`.
+The `id` of a row is `<party>.<seq>`. The rows of a key are written in the order of `seq`.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ from txnsegment.messages import Batch
 from txnsegment.topics import PersistentDescription
 
 ROWS, KEYS = 6, 3
-"""The rows of each transaction, and the keys that only one writer uses."""
+"""The number of rows of each transaction, and the number of keys of each writer. No key has two writers."""
 SCHEMA = "key string, id string"
 WORK = ('"said":"committed"', '"event":"poll"', '"event":"read"')
-"""The texts in the line of an event by which it counts as a piece of completed work."""
+"""An event is a piece of completed work if its line in the history contains one of these texts."""
 WORK_SECONDS = 120.0
 PAUSE_SECONDS = 0.02
 IDLE_SECONDS = 0.3
@@ -44,8 +43,8 @@ IDLE_SECONDS = 0.3
 
 @dataclass(frozen=True)
 class Scene:
-    """The shared state of the parties. The file `working` exists until the writers shall end, and `reading` until the readers shall
-    end.
+    """The shared state of the parties. `url`: the cluster. `folder`: the folder of the histories. Its file `working` exists until
+    the writers shall end, and its file `reading` until the readers shall end.
     """
 
     url: str
@@ -82,10 +81,11 @@ class Scene:
         (self.folder / "reading").unlink(missing_ok=True)
 
     def wait_for_work(self, names: Iterable[str], children: Collection[Child], more: int = 1) -> None:
-        """Wait until each of these parties has recorded `more` further pieces of work. With 2, at least one of them began after
-        this call.
+        """Wait until each of these parties has recorded `more` further pieces of work. With 2, at least one of these pieces began
+        after this call.
 
-        Raises Died if one of the children, which do this work, ends, or if the work takes more than `WORK_SECONDS`.
+        `children` are the processes that do the work. Raises Died if one of them ends, or if the work takes more than
+        `WORK_SECONDS`.
         """
         wanted = {name: self.done(name) + more for name in names}
         until = time.monotonic() + WORK_SECONDS
@@ -99,7 +99,7 @@ class Scene:
 
 
 def rows_of(who: str, numbers: Iterable[int]) -> list[tuple[str, str]]:
-    """Return (key, id) of the rows, in written order."""
+    """Return (key, id) of the rows of `who` with these numbers, in written order."""
     return [(f"{who}-{n % KEYS}", f"{who}.{n}") for n in numbers]
 
 
@@ -116,11 +116,10 @@ def _told(history: Resumed, call: str, error: TxnSegmentError | None = None, *, 
 
 
 def write_on(scene: Scene, who: str, topics: Sequence[str]) -> None:
-    """Run one transaction over all topics after the other. Each is a version. A new process repeats the first version without a
-    reply.
+    """Run transactions over all topics, one after the other. Each transaction has a version. A new process continues with the first
+    version that got no reply.
 
-    A transaction is run again if a migration aborts it (`--force`), or if it spans a migrated topic and one that has not migrated
-    yet.
+    A transaction is run again if a migration aborts it (`--force`), or if one of its topics has migrated and another has not.
     """
     history = scene.history(who)
     version = sum(isinstance(event, Told) and event.said == "committed" for event in history.before)
@@ -148,13 +147,13 @@ def write_on(scene: Scene, who: str, topics: Sequence[str]) -> None:
 
 
 def _expected(error: TxnConflict | OptionError, *, several: bool) -> None:
-    """Raise the error if it is an OptionError that the migration of one topic out of several does not explain."""
+    """Raise the error, unless it is a TxnConflict, or an OptionError because only some topics of the transaction have migrated."""
     if isinstance(error, OptionError) and not (several and "never spans both" in str(error)):
         raise error
 
 
 def send_on(scene: Scene, who: str, topic: str) -> None:
-    """Send plain messages. Once the topic accepts no more of them, send one row per transaction. Each try has a row of its own."""
+    """Send plain messages. When the topic accepts no more of them, send each row in a transaction. Each try sends a new row."""
     history = scene.history(who)
     tried = sum(isinstance(event, Commit) for event in history.before)
     with connect(scene.url) as cluster:
@@ -186,7 +185,7 @@ def _migrates(cluster: Cluster, topic: str) -> bool:
 
 
 class Life:
-    """The consumer in one process. It records the rows that it gets before it does anything with them."""
+    """Records the work of the consumer of one process. Rows are recorded before the process does anything with them."""
 
     def __init__(self, history: Resumed, who: str, topics: Sequence[str]) -> None:
         self._history, self._who, self._topics = history, who, tuple(topics)
@@ -211,7 +210,7 @@ class Life:
 
 
 def acknowledge_on(scene: Scene, who: str, topics: Sequence[str]) -> None:
-    """Deliver rows and acknowledge them, until nothing is left."""
+    """Deliver rows and acknowledge them, until all rows are acknowledged and `reading` is gone."""
     history = scene.history(who)
     life = Life(history, who, topics)
     with connect(scene.url) as cluster, cluster.consumer(list(topics), who) as consumer:
@@ -228,7 +227,7 @@ def acknowledge_on(scene: Scene, who: str, topics: Sequence[str]) -> None:
 def move_on(scene: Scene, who: str, source: str, target: str) -> None:
     """Move the unacknowledged rows of a subscription to another topic. One transaction writes the rows and acknowledges them.
 
-    A killed mover leaves claims until its transaction's deadline. After an AckConflict, the mover therefore starts again.
+    A killed mover leaves pending acks until the deadline of its transaction. So a mover that gets an AckConflict starts again.
     """
     history = scene.history(who)
     with connect(scene.url) as cluster:
@@ -242,8 +241,8 @@ def move_on(scene: Scene, who: str, source: str, target: str) -> None:
 
 
 def _move(cluster: Cluster, history: Resumed, who: str, source: str, target: str) -> bool:
-    """Move the rows that are available, each batch in one transaction. Return whether any were moved. In the history, each batch is
-    a version of its own, since it must be moved once, whichever process tries.
+    """Move the rows that are available, each batch in one transaction. Return whether any rows were moved. In the history, each
+    batch has an application of its own and version 0, since each batch must be moved once, whichever process tries.
     """
     moved, life = False, Life(history, who, [source])
     with cluster.consumer(source, who) as consumer:
@@ -271,8 +270,8 @@ def _move(cluster: Cluster, history: Resumed, who: str, source: str, target: str
 
 
 def stream_on(scene: Scene, who: str, topics: Sequence[str], limit: int | None = None) -> None:
-    """Read micro-batch by micro-batch, until all work is done. By then all topics have migrated, and the stream's position is in
-    the cluster's log.
+    """Read one micro-batch after the other, until all work is done. By then all topics have migrated, and the stream's position is
+    a number of the cluster's log.
     """
     history, asked = scene.history(who), 0.0
 
@@ -294,7 +293,7 @@ def stream_on(scene: Scene, who: str, topics: Sequence[str], limit: int | None =
 
 
 def look_on(scene: Scene, who: str, topics: Sequence[str]) -> None:
-    """Read all rows again and again, until all work is done."""
+    """Read all rows again and again, until all work is done. Record each read."""
     history = scene.history(who)
     before: Read | None = None
     last = False
@@ -310,8 +309,8 @@ def look_on(scene: Scene, who: str, topics: Sequence[str]) -> None:
 
 
 def migrate_on(scene: Scene, who: str, topics: Sequence[tuple[str, str]], segments: int, how: Sequence[float | None]) -> None:
-    """Migrate the topics one after the other. For each topic, the migration waits that many SECONDS for open transactions, or
-    (None) aborts them. The file `<party>-ms` records how long each one took.
+    """Migrate the topics one after the other. `how` has a value for each topic: the seconds for which its migration waits for open
+    transactions, or None if the migration aborts them. The file `<party>-ms` records how long each migration took.
     """
     with connect(scene.url) as cluster:
         for (name, to), wait in zip(topics, how, strict=True):

@@ -1,7 +1,7 @@
-"""Migrations of persistent topics under load. At every store call, the migrating process is killed, stopped, run beside a twin, or
-its call fails.
+"""Migrations of persistent topics under load. At each store call, the migrating process is killed, stopped, killed beside a twin,
+or its call fails.
 
-While a topic migrates, other parties write to it (transactions, plain messages), read it, acknowledge its rows and move them
+While a topic migrates, other parties write to it (transactions, plain messages), read it and acknowledge its rows
 (`migration_workload`). All parties run in processes of their own (`forks`). `migration_checker` judges their histories.
 """
 
@@ -36,7 +36,7 @@ from txnsegment import connect
 SETTINGS = Settings(
     txn_timeout_ms=3_000, deadline_allowance_ms=200, fold_after_registrations=16, fold_after_ms=1_000, header_retention_ms=5_000
 )
-"""The claims of a killed mover end after three seconds."""
+"""With this timeout, the pending acks of a killed mover end after three seconds."""
 WAIT_SECONDS = 60.0
 LAST_SECONDS = 240.0
 FAILURES = {"Unavailable", "UnknownOutcome", "OutcomeUnknown"}
@@ -62,7 +62,7 @@ def prepare(url: str, topics: Sequence[str], subscriptions: Sequence[str]) -> No
 
 
 def migrate(url: str, name: str, to: str, segments: int, wait: float | None, crash: Crash | None = None) -> Outcome:
-    """Do what `txnsegment topics migrate` does. The migration waits `wait` SECONDS for open transactions, or (None) aborts them."""
+    """Do what `txnsegment topics migrate` does. `wait`: the seconds to wait for open transactions; None: they are aborted."""
     client, store = crashing_client(url, crash)
     done = Outcome(calls=store.calls)
     try:
@@ -77,9 +77,7 @@ def migrate(url: str, name: str, to: str, segments: int, wait: float | None, cra
 
 
 def at_work(scene: Scene, topic: str) -> list[str]:
-    """Run all parties on one topic, in threads of one process. The readers end after the writers. Return the tracebacks of the
-    parties that failed.
-    """
+    """Run all parties on one topic, in threads of one process. The readers end after the writers. Return the tracebacks."""
     wrong: list[str] = []
 
     def run(party: Callable[[], None]) -> None:
@@ -107,7 +105,7 @@ def at_work(scene: Scene, topic: str) -> list[str]:
 
 
 def judge(place: Place, folder: Path, cast: Cast) -> list[str]:
-    """Sweep, read all rows by the old and the new names, and judge these reads together with the histories of the parties."""
+    """Sweep the cluster and read all rows, by the old and by the new names. Judge these reads and the histories of the parties."""
     found: list[str] = []
     names = [name for pair in cast.successors.items() for name in pair]
     for name in names:
@@ -117,9 +115,9 @@ def judge(place: Place, folder: Path, cast: Cast) -> list[str]:
 
 
 def die_midway(scene: Scene, who: str, topics: Sequence[tuple[str, str]], segments: int, how: Sequence[float | None]) -> None:
-    """Do what `migration_workload.migrate_on` does, but be killed in the second topic, right after the first entry appended to a
-    log. This entry is the SEAL, or the end of an open transaction. Raises Died with the result if the migration ends without a
-    kill.
+    """Migrate the first topic, as `migration_workload.migrate_on` does, and be killed while the second topic migrates. The kill
+    comes right after the first entry that this migration appends to a log: the SEAL, or the end of an open transaction. Raises Died
+    with the migration's result if there was no kill.
     """
     parties.migrate_on(scene, who, topics[:1], segments, how[:1])
     told = migrate(scene.url, *topics[1], segments, how[1], Crash(1, When.AFTER, of="write Append"))
@@ -130,12 +128,12 @@ def die_midway(scene: Scene, who: str, topics: Sequence[tuple[str, str]], segmen
 
 
 class MigrationPoints(CrashPoints):
-    """Crash points of a migration: each store call (or each `every`-th) has a case, with a topic of its own and all parties at work
-    on it. The migration meets its fault after the call, and a second migration continues. There is no fault before a call, since
-    the store is then the same as after the previous one. With TWIN, the second migration runs at the same time.
+    """Crash points of a migration. Each store call (or each `every`-th) has a case, with a topic of its own and all parties at work
+    on it. The migration meets its fault after the call, and a second migration continues. No fault strikes before a call, since the
+    store is then the same as after the previous call. With TWIN, the second migration runs at the same time.
 
-    All cases run for a migration that aborts open transactions, and again for one that waits for them. The first case of each has
-    no fault and counts the calls. The scenario creates a cluster of its own.
+    All cases run for a migration that aborts open transactions, and again for a migration that waits for them. The first case of
+    each series has no fault, and its store calls are counted. The scenario creates a cluster of its own.
     """
 
     meets = frozenset({Fault.KILL, Fault.STOP, Fault.FAIL, Fault.TWIN})
@@ -164,8 +162,8 @@ class MigrationPoints(CrashPoints):
 
 
 class _Migrating:
-    """One topic that migrates with all parties at work on it. The migration aborts open transactions (`wait` None), or waits for
-    them.
+    """One topic that migrates while all parties work on it. `wait`: the seconds for which the migration waits for open
+    transactions; None: it aborts them.
     """
 
     def __init__(self, forks: Forks, place: Place, folder: Path, wait: float | None, number: int) -> None:
@@ -182,7 +180,7 @@ class _Migrating:
         self._started.append(self._others)
         try:
             self._scene.wait_for_work(PARTIES, [self._others])
-            if self._wait is None and self._number % 4 < 2:  # only a migration that aborts meets these transactions
+            if self._wait is None and self._number % 4 < 2:  # left for migrations that abort open transactions only
                 self._forks.call(leave_behind, self._place.url, self._name)
         except BaseException:
             self.__exit__()
@@ -225,8 +223,8 @@ class _Migrating:
 
 
 class Refusals(Scenario):
-    """An open transaction first makes a migration fail without any change, with an error that names the transaction. Then a
-    migration waits for it or aborts it.
+    """An open transaction first makes migrations fail without any change; their errors name the transaction. Then a migration waits
+    for the transaction or aborts it.
     """
 
     name = "migrations with open transactions"
@@ -278,7 +276,7 @@ def _refused_then(place: Place, wait: float | None) -> list[str]:
 
 
 def _migrated_by(url: str, name: str, to: str, wait: float) -> Outcome:
-    """Migrate through the public API, with a short wait and without aborting open transactions."""
+    """Migrate through the public API. Wait `wait` seconds for open transactions, and do not abort them."""
     with connect(url) as cluster:
         try:
             cluster.topics.migrate(name, to, wait=wait)

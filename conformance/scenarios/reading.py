@@ -1,4 +1,4 @@
-"""Readers without a JVM: the real source's classes, driven as Spark drives them, in the caller's own process."""
+"""Readers without a JVM. They call the classes of the real source as Spark does, in the caller's own process."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from conformance.scenarios.history import Row, now
 from metadata.records.names import is_persistent
 
 PAUSE_SECONDS = 0.02
-"""The pause after a look that found nothing new."""
+"""The pause after a query for new rows that found none."""
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
-    """Return rows with metadata columns in the form of the history."""
+    """Return the rows of batches with metadata columns as rows of a chaos history."""
     for batch in batches:
         for row in batch.to_pylist():
             position = position_of(row["__messageId"])
@@ -34,7 +34,7 @@ def position_of(message_id: str) -> tuple[int, int, int]:
 
 
 def named_rows(batches: Iterable[pa.RecordBatch]) -> tuple[events.Row, ...]:
-    """Return rows with metadata columns for the history. The column `id` is a row's name, `key` is its key."""
+    """Return the rows of batches with metadata columns as rows of a history. The column `id` is the name of a row."""
     return tuple(
         events.Row(row["id"], row["__segment"], position_of(row["__messageId"]), row["key"], row["__txnId"])
         for batch in batches
@@ -43,7 +43,7 @@ def named_rows(batches: Iterable[pa.RecordBatch]) -> tuple[events.Row, ...]:
 
 
 def read_named(url: str, topics: Sequence[str], who: str, *, final: bool = False) -> events.Read:
-    """Run one batch read of all rows that are visible now, for rows with names."""
+    """Run one batch read of all visible rows and return its event. The column `id` holds the names of the rows."""
     began = now()
     options = {"serviceUrl": url, "topics": json.dumps(list(topics)), "includeMetadata": "true"}
     rows = named_rows(spark_driver.read_batch(options))
@@ -51,7 +51,7 @@ def read_named(url: str, topics: Sequence[str], who: str, *, final: bool = False
 
 
 def final_read(url: str, topic: str) -> events.Read:
-    """Run the last read, after every transaction is decided."""
+    """Run the last read of a topic. Every transaction must be decided by now."""
     return read_named(url, [topic], "last reader", final=True)
 
 
@@ -73,7 +73,7 @@ class Following:
 
     @property
     def log(self) -> int:
-        """The number up to which the stream has read, in the cluster's log or in the persistent topic's own."""
+        """The number up to which the stream has read, in the cluster's log or in the log of the persistent topic."""
         at = self._query.at
         return int(at["log"]) if not is_persistent(self._topic) else position_of(at[self._topic] + ":0")[0]
 
@@ -95,9 +95,9 @@ class MicroBatch(NamedTuple):
 def micro_batches(
     options: Mapping[str, str], checkpoint: Path, over: Callable[[], bool], limit: int | None = None
 ) -> Iterator[MicroBatch]:
-    """Yield all micro-batches from the earliest offset, as Spark runs a stream. A micro-batch that was planned and perhaps not
-    finished is read again first. Asking for the next micro-batch finishes the one before. After `over` returns true, the stream
-    ends when there is nothing new.
+    """Yield all micro-batches from the earliest offset, as Spark runs a stream. If an earlier process planned a micro-batch and
+    perhaps did not finish it, it is read again first. A micro-batch is finished when the next is asked for. After `over` returns
+    true, the stream ends when there are no new rows.
 
     `options` select the topics. `checkpoint` outlives the reading process. `limit`: rows of a micro-batch (`maxRowsPerTrigger`).
     """

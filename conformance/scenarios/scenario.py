@@ -1,4 +1,4 @@
-"""The base of all scenarios: a system is set up and started, faults strike it while it works, and its results are checked.
+"""The base of all scenarios. A scenario sets up a system, starts it, strikes it with faults while it works, and checks its results.
 
 FoundationDB's workloads are the model. `run` takes a scenario through its phases. A scenario does not know how it is run.
 """
@@ -27,17 +27,19 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Ran:
-    """The result of a scenario: what is wrong, and how much work was done and how many faults were met, in words."""
+    """The result of a scenario. `wrong`: one text for each thing that is wrong. `figures`: a text that says how much work was done
+    and how many faults were met.
+    """
 
     wrong: list[str]
     figures: str
 
 
 class Scenario(ABC):
-    """One system under faults. A context manager: all processes that it started end with it."""
+    """One system under faults. A scenario is a context manager: at its end, all processes that it started end."""
 
     name: str
-    """A few words, for the reader of the results."""
+    """The name of the scenario in the printed results."""
     meets: ClassVar[frozenset[Fault]] = frozenset()
 
     def setup(self) -> None:
@@ -51,7 +53,7 @@ class Scenario(ABC):
 
     @abstractmethod
     def check(self) -> list[str]:
-        """Let the work end. Return what is wrong with its results, in words. Faults and work that never happened count as wrong."""
+        """Let the work end. Return what is wrong with its results, in words. A fault or work that did not happen is also wrong."""
 
     @abstractmethod
     def figures(self) -> str:
@@ -80,7 +82,7 @@ def run(scenario: Scenario) -> Ran:
 
 
 def reported(scenario: Scenario, where: str, say: Say) -> list[str]:
-    """Run a scenario and print its result. Return what is wrong. `where`: the store."""
+    """Run a scenario and print its result. Return what is wrong. `where`: the name of the store, for the printed text."""
     began = time.monotonic()
     ran = run(scenario)
     say(f"{where}: {scenario.name}: {ran.figures}; {len(ran.wrong)} wrong ({time.monotonic() - began:.0f} s)")

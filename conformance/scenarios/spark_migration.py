@@ -22,15 +22,15 @@ from metadata.records.names import is_persistent
 from txnsegment.cli.app import build
 
 BATCHES, MORE = 40, 10
-"""The batches of the job that runs during the migration, and of the next job on the same checkpoint."""
+"""The number of batches of the job that runs during the migration, and of the next job on the same checkpoint."""
 JOBS_STOP = "stop-jobs"
 START_SECONDS, RUN_SECONDS = 180.0, 600.0
 LOOK_SECONDS = 0.05
 
 
 class SparkMigration(Scenario):
-    """`place.topic` is a persistent:// topic. Its successor is the topic:// of the same name. `after`: how many batches of the
-    first job went to the successor.
+    """A persistent topic, `place.topic`, migrates while a Spark job writes to it and a query reads it. Its successor is the
+    topic:// of the same name. `after`: how many batches of the first job went to the successor.
     """
 
     name = "migration through Spark"
@@ -53,7 +53,7 @@ class SparkMigration(Scenario):
         wait_for_rows(self._folder, self._place.topic, self._job)
 
     def faults(self) -> None:
-        """Run the migration by command, while the job writes and the query reads. There is no other fault."""
+        """Run the migration by the command line, while the job writes and the query reads. No other fault strikes."""
         place, began = self._place, time.monotonic()
         words = ["--service-url", place.url, "topics", "migrate", place.topic, "--to", successor(place.topic), "--wait", "120"]
         code, said = self._forks.start(command, words).result(RUN_SECONDS)
@@ -103,8 +103,8 @@ class SparkMigration(Scenario):
 
 
 def command(words: Sequence[str]) -> tuple[int, str]:
-    """Run `txnsegment WORDS` in this process, since a new Python would need seconds for its imports. Return the exit code and the
-    output.
+    """Run `txnsegment WORDS` in this process, since a new Python process would need seconds for its imports. Return the exit code
+    and the output.
     """
     done = CliRunner().invoke(build(), list(words))
     return done.exit_code, done.output
@@ -122,8 +122,8 @@ def wait_for_rows(folder: Path, topic: str, job: Session) -> None:
 
 
 def judge(found: Sequence[Poll], topic: str) -> list[str]:
-    """Check the rows that the query got of all batches with the history checker. Check also that the job was running when the topic
-    migrated.
+    """Judge the micro-batches of the query with the history checker: the query must have all rows of all batches. Check also that
+    the job was running when the topic migrated. Return what is wrong.
     """
     jobs: list[Event] = []
     for batch, at in enumerate(range(-BATCHES - MORE, 0)):
@@ -138,8 +138,8 @@ def judge(found: Sequence[Poll], topic: str) -> list[str]:
 
 
 def sides(found: Sequence[Poll]) -> tuple[int, int]:
-    """Return how many batches the query read from the persistent topic, and how many batches of the first job it read from the
-    successor.
+    """Return two counts: the batches that the query read from the persistent topic alone, and the batches of the first job that it
+    read from the successor.
     """
     rows = [row for poll in found for row in poll.rows]
     after = {int(row.id) // ROWS for row in rows if not is_persistent(row.segment)}

@@ -1,6 +1,6 @@
-"""A topic under load is split from 4 to 16 segments and merged back to 4, again and again, while three writers and three readers
-run, each in a process. A seeded plan kills and stops these processes and the splitting process. The history checker judges the
-recorded histories.
+"""A topic is split from 4 to 16 segments and merged back to 4, again and again, while three writers and three readers run, each in
+a process. A seeded plan kills and stops these processes and the splitting process. The history checker judges the recorded
+histories.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from txnsegment import Cluster, connect
 
 WRITERS, READERS = 3, 3
 ROWS, KEYS = 120, 11
-"""The rows of each transaction, and the keys that only one writer uses."""
+"""The number of rows of each transaction, and the number of keys of each writer. No key has two writers."""
 FEWEST, MOST = 4, 16
 BETWEEN_SECONDS = 0.5
-"""The time between two splits or merges. A transaction over the whole topic starts again when a split or merge interrupts it. If
-this time is shorter than a commit, hardly any transaction commits.
+"""The pause after each split or merge. A transaction over the whole topic starts again when a split or merge interrupts it. If the
+pause is shorter than a commit, hardly any transaction commits.
 """
 LAST_SECONDS = 300.0
 SETTINGS = Settings(txn_timeout_ms=10_000, fold_after_registrations=16, fold_after_ms=1_000, header_retention_ms=5_000)
@@ -46,7 +46,7 @@ SETTINGS = Settings(txn_timeout_ms=10_000, fold_after_registrations=16, fold_aft
 
 
 def write_on(place: Place, name: str, folder: Path, stop: Path) -> None:
-    """Run one transaction after the other. Each is a version. A new process repeats the first version without a reply."""
+    """Run one transaction for each version in turn. A new process continues with the first version that got no reply."""
     log = Resumed(folder / f"{name}.jsonl", Start(now(), name))
     version = sum(isinstance(event, Told) for event in log.before)
     attempt = sum(isinstance(event, Commit) for event in log.before)
@@ -55,7 +55,7 @@ def write_on(place: Place, name: str, folder: Path, stop: Path) -> None:
         while not stop.exists():
             rows = [(f"{name}-k{i % KEYS}", f"{name}.{version}.{i}") for i in range(version * ROWS, (version + 1) * ROWS)]
             with cluster.begin(app=name, version=version) as transaction:
-                for half in (rows[: ROWS // 2], rows[ROWS // 2 :]):  # each half is staged with its own read of the layout
+                for half in (rows[: ROWS // 2], rows[ROWS // 2 :]):  # the layout is read anew for each half
                     keys, ids = zip(*half, strict=True)
                     transaction.append(topic, pa.table({"key": keys, "id": ids}))
                 call = f"{name}-{version}-{attempt}"
@@ -67,7 +67,7 @@ def write_on(place: Place, name: str, folder: Path, stop: Path) -> None:
 
 
 def read_on(place: Place, name: str, folder: Path, stop: Path, limit: int | None) -> None:
-    """Read micro-batch by micro-batch. Once the file `stop` exists, end when there is nothing new."""
+    """Read and record one micro-batch after the other. After the file `stop` exists, end when there are no new rows."""
     log, topics = Resumed(folder / f"{name}.jsonl", Start(now(), name)), (str(topic_name(place.topic)),)
     options = {"path": place.topic, "serviceUrl": place.url}
     for one in micro_batches(options, folder / f"{name}.checkpoint", stop.exists, limit):
@@ -76,7 +76,9 @@ def read_on(place: Place, name: str, folder: Path, stop: Path, limit: int | None
 
 
 def split_on(place: Place, folder: Path, stop: Path) -> None:
-    """Split the topic until it has 16 active segments, merge it back to 4, and so on. End only after a whole round."""
+    """Split the topic until it has 16 active segments, merge it back to 4, and so on. After the file `stop` exists, end when the
+    topic has 4 segments again.
+    """
     noted = folder / "splits"
     with connect(place.url) as cluster:
         growing = _last(noted) != "merge" or len(_active(cluster, place.topic)) == FEWEST
@@ -85,7 +87,7 @@ def split_on(place: Place, folder: Path, stop: Path) -> None:
             growing = len(active) < MOST if growing else len(active) == FEWEST
             if stop.exists() and growing and len(active) == FEWEST and noted.exists() and "merge" in noted.read_text():
                 return
-            with suppress(SegmentSealed):  # the killed process has done it
+            with suppress(SegmentSealed):  # the killed process has split or merged these segments
                 if growing:
                     widest = max(active, key=lambda s: s[1] - s[0])
                     cluster.topics.split(place.topic, widest[2])
@@ -98,7 +100,7 @@ def split_on(place: Place, folder: Path, stop: Path) -> None:
 
 
 def _active(cluster: Cluster, topic: str) -> list[tuple[int, int, int]]:
-    """(start, end, id) of the active segments, in the order of their ranges."""
+    """Return (start, end, id) of the active segments, in the order of their ranges."""
     return sorted((s.start, s.end, s.id) for s in cluster.topics.describe(topic).segments if s.sealed_ms is None)
 
 
@@ -107,7 +109,7 @@ def _last(noted: Path) -> str:
 
 
 def last_read(place: Place) -> Read:
-    """Sweep, then read all rows."""
+    """Sweep the cluster, then read all rows. Return this read as an event."""
     with connect(place.url) as cluster:
         cluster.sweep()
     return final_read(place.url, str(topic_name(place.topic)))
@@ -123,8 +125,8 @@ def prepare(place: Place) -> None:
 
 
 class Splits(Scenario):
-    """The scenario runs for `seconds`, and until the topic was split and merged back once. `faults` faults are spread over that
-    time.
+    """The scenario runs for `seconds`, and longer if the topic was not yet split and merged back once. `faults` is the number of
+    faults, which are spread over `seconds`.
     """
 
     name = "splits"
@@ -159,7 +161,8 @@ class Splits(Scenario):
     def check(self) -> list[str]:
         self._stop.touch()
         self._storm.end([*(f"writer{i}" for i in range(WRITERS)), "splitter"], LAST_SECONDS)
-        # Readers must not end before this: they would take the row before an open transaction for the last row.
+        # Readers must not end before this. A row below an OPEN transaction would be their last row, and they would miss the rows
+        # above it.
         wrong: list[str] = self._forks.call(wait_for_deadlines, self._place.url)
         self._all_written.touch()
         self._storm.end(list(self._storm.running), LAST_SECONDS)

@@ -1,4 +1,4 @@
-"""A streaming job that is killed, stopped and run twice at once while readers read. In the end every row is counted."""
+"""A streaming job whose driver is killed, stopped, or run twice, while readers read. In the end every row is counted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOOK_SECONDS = 0.02
 
 @dataclass
 class Observed:
-    """The reads beside the job."""
+    """The number of reads and micro-batches beside the job, and their events."""
 
     reads: int = 0
     micro_batches: int = 0
@@ -38,7 +38,7 @@ class Observed:
 
 
 def observe(place: Place, stop: Path) -> Observed:
-    """Alternate batch reads and micro-batches of one stream until `stop` exists, and once more after that."""
+    """Run batch reads and micro-batches of one stream in turn until `stop` exists, and once more after that."""
     seen, noted = Observed(), Observation(str(any_topic_name(place.topic)))
     following = Following(place.url, place.topic)
     last = False
@@ -80,20 +80,20 @@ class StreamingJob(Scenario):
         self._observer = self._forks.start(observe, self._place, self._stop)
 
     def feed(self, count: int) -> None:
-        """Add input, which is written while `go_on` runs."""
+        """Add `count` batches to the input. Their files are written while `go_on` runs."""
         self.batches += count
 
     def _lay_down(self, batch: int) -> None:
-        """Write the input of a batch. From now on a driver may commit it."""
+        """Write the input file of a batch. Record that a driver may commit the batch from now on."""
         self._events.append(commit(now(), batch, str(any_topic_name(self._place.topic))))
         add_batches(self._input, batch, 1)
 
     def fed(self) -> bool:
-        """Whether all input is written to files."""
+        """Return whether all input is written to files."""
         return self._singly.laid == self.batches
 
     def written(self) -> bool:
-        """Whether all input is committed."""
+        """Return whether all input is committed."""
         return self.fed() and self._singly.committed()
 
     def drive(self) -> Session:
@@ -126,8 +126,9 @@ class StreamingJob(Scenario):
             raise Died(f"A driver's query did not run within {RUN_SECONDS:g} s: {driver.tail()}")
 
     def kill_at(self, driver: Session, seconds: float, *, starting: bool) -> bool:
-        """Send SIGKILL to all processes of a driver, `seconds` after its start or after its query runs. Return False if the driver
-        had no more work. Raises Died if it ended before.
+        """Send SIGKILL to all processes of a driver. `starting`: the kill comes `seconds` after the driver's start; otherwise
+        `seconds` after its query runs. Return False if the driver had committed all input before. Raises Died if the driver ended
+        by itself.
         """
         if not starting:
             self.until_it_runs(driver)
@@ -179,12 +180,14 @@ class StreamingJob(Scenario):
 
 
 def _ends(output: Path) -> Path:
-    """Return the file that tells the driver with this output to end."""
+    """Return the file whose existence tells the driver with this output file to end."""
     return output.with_suffix(".stop")
 
 
 class RandomKills(StreamingJob):
-    """The driver is killed `kills` times: one kill in six while it starts, the others up to six seconds after its query runs."""
+    """The driver is killed `kills` times. One kill in six comes within 10 seconds of the driver's start, the others within 6
+    seconds after its query runs.
+    """
 
     meets = frozenset({Fault.KILL})
 
@@ -205,7 +208,7 @@ class RandomKills(StreamingJob):
 
 
 class ZombieDriver(StreamingJob):
-    """A driver sleeps while it writes; its successor writes all there is; then it wakes and goes on."""
+    """A driver is stopped while it writes. Its successor writes all remaining input. Then the first driver continues."""
 
     name = "a streaming job, zombie driver"
     meets = frozenset({Fault.STOP})
@@ -214,7 +217,7 @@ class ZombieDriver(StreamingJob):
         self.feed(8)
         zombie = self.drive()
         self.until_it_runs(zombie)
-        self.go_on([zombie], self._rng.uniform(0.5, 4), self.fed)  # until the last batch is written at the latest
+        self.go_on([zombie], self._rng.uniform(0.5, 4), self.fed)  # ends early once all input files are written
         zombie.send(signal.SIGSTOP)
         self.feed(2)
         self.finish()
@@ -223,7 +226,7 @@ class ZombieDriver(StreamingJob):
 
 
 class TwoDrivers(StreamingJob):
-    """Two drivers of one checkpoint at the same time. Spark ends one when it notices; a third one writes what is left."""
+    """Two drivers run on one checkpoint. Spark ends one of them when it notices this. A third driver writes the remaining input."""
 
     name = "a streaming job, two drivers"
     meets = frozenset({Fault.TWIN})

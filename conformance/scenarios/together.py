@@ -1,8 +1,8 @@
-"""Files in a common folder by which several processes begin and end together.
+"""Files in a common folder by which several processes begin and end together. Each file is a signal to all processes.
 
-start   all processes are ready: the writers begin
-loaded  all writers have begun: answers count from now on
-enough  the readers have enough answers: the writers end
+start   all processes are ready, so the writers begin
+loaded  all writers have begun, so the readers count their answers from now on
+enough  the readers have enough answers, so the writers end
 stop    the readers read once more and end
 """
 
@@ -27,7 +27,7 @@ def say(what: str, folder: Path) -> None:
 
 
 def looks(stop: Path) -> Iterator[None]:
-    """Yield once for each read: before the writers begin, and until a read that began after the file `stop` existed. The writers
+    """Yield once for each read. The first read comes before the writers begin, the last after the file `stop` exists. The writers
     have ended by then. Record the state `answered` after `ANSWERS` reads under load.
     """
     yield
@@ -42,14 +42,14 @@ def looks(stop: Path) -> Iterator[None]:
 
 
 def wait_until(what: str, children: Sequence[Child], folder: Path) -> None:
-    """Wait until all children have reached a state. Raises Died if one of them ends instead, or after two minutes."""
+    """Wait until all children have reached the state `what`. Raises Died if a child ends instead, or after two minutes."""
     for child in late(what, children, folder, READY_SECONDS):
         raise Died(f"process {child.pid} was not {what} within {READY_SECONDS:g} s")
 
 
 def late(what: str, children: Sequence[Child], folder: Path, seconds: float) -> list[Child]:
-    """Wait until all children have reached a state. Return the children that have not after `seconds`. Raises Died if one of them
-    ends instead.
+    """Wait until all children have reached the state `what`. Return the children that have not reached it after `seconds`. Raises
+    Died if one of them ends instead.
     """
     until = time.monotonic() + seconds
     while found := [child for child in children if not (folder / f"{what}-{child.pid}").exists()]:

@@ -1,10 +1,11 @@
-"""Transactions over four topics in two namespaces with acknowledgements, under SIGKILL. No read may show a part of a transaction,
+"""Transactions with acknowledgements over four topics in two namespaces, under SIGKILL. No read may show a part of a transaction,
 and no row may be there twice.
 
 A mover takes the unacknowledged rows of a subscription, eight rows at a time, and writes two of them to each of four topics in one
-transaction, through the real sink (`conformance.harness.spark_driver`). It is killed, stopped or failed before and after each of
-its store calls, killed while it stages, and killed at random. A successor continues its work. Every read must show whole batches,
-and a batch is in the topics if and only if it is acknowledged. All parties run in processes of their own (`forks`).
+transaction, through the real sink (`conformance.harness.spark_driver`). The mover is killed or stopped before and after each of its
+store calls, or one of these calls fails. It is also killed while it stages, and at random moments. A successor continues its work.
+Every read must show whole batches, and a batch is in the topics if and only if it is acknowledged. All parties run in processes of
+their own (`forks`).
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ OUTPUTS = ("topic://acme/north/a", "topic://acme/north/b", "topic://acme/south/c
 NAME = "mover"
 """The name of the subscription and of the application."""
 ROWS = 8
-"""The rows of a batch: two for each topic."""
+"""The number of rows of a batch: two for each topic."""
 SCHEMA = pa.schema([("id", pa.int64()), ("batch", pa.int64())])
 ALLOWED = CONFLICTS | {"AckConflict"}
-"""The errors that a zombie may get. Each means that nothing of this attempt counts, or that it can safely be run again."""
+"""The errors that a zombie may get. After such an error nothing of the attempt counts, or it can safely be run again."""
 
 
 def prepare(place: Place, batches: int) -> None:
@@ -67,8 +68,9 @@ def _table(batch: int, ids: Sequence[int]) -> pa.Table:
 
 
 def move(url: str, version: int, batches: int, crash: Crash | None = None, kill_while_staging: int | None = None) -> Outcome:
-    """Move `batches` batches, or all that are left. `crash`: a fault at a store call of the driver. `kill_while_staging`: the index
-    of the topic before whose commit the process is killed. By then all four tasks' parts and the manifests of earlier topics exist.
+    """Move `batches` batches, or all batches that are left. `crash`: a fault at a store call of the driver. `kill_while_staging`:
+    the index of an output topic; the process is killed in the write to this topic, before that write's commit. By then the parts of
+    this write and the manifests of earlier topics exist.
     """
     client, store = crashing_client(url, crash)
     moved = Outcome(calls=store.calls)
@@ -94,7 +96,7 @@ def _die() -> None:
 
 
 def _take(client: Client, txn: SparkTransaction, url: str) -> list[tuple[int, int]]:
-    """Return the rows of the next batch of the input, and acknowledge them in the transaction."""
+    """Acknowledge the next batch of the input in the transaction. Return the (id, batch) of its rows."""
     given = {"serviceUrl": url, "path": INPUT, "subscription": NAME}
     (everything,) = unread(client, ReadOptions.parse(given, streaming=False)).ranges
     end = min(everything.end, everything.start + 1)  # one registration is one batch
@@ -104,7 +106,7 @@ def _take(client: Client, txn: SparkTransaction, url: str) -> list[tuple[int, in
 
 
 def _rows(options: dict[str, str]) -> list[tuple[int, int]]:
-    """Run one batch read by the real source."""
+    """Run one batch read by the real source. Return the (id, batch) of its rows."""
     return [(row["id"], row["batch"]) for row in rows_of(read_batch(options))]
 
 
@@ -112,10 +114,11 @@ def _rows(options: dict[str, str]) -> list[tuple[int, int]]:
 
 
 def wrong(url: str, batches: int, *, moved: int | None = None) -> list[str]:
-    """Return what is wrong with the rows that are visible now, in words. `moved`: exactly this many batches must be there.
+    """Return what is wrong with the rows that are visible now, in words. `moved`: exactly this many batches must be in the output
+    topics.
 
-    The cursors are read before the topics and after them. Rows acknowledged before must be there, and rows that are there must be
-    acknowledged after.
+    The unacknowledged rows are read before the output topics and again after them. A row that was acknowledged before must be in
+    the output topics. A row that is in the output topics must be acknowledged after.
     """
     left = {"serviceUrl": url, "path": INPUT, "subscription": NAME}
     before = {row for row, _ in _rows(left)}
@@ -136,7 +139,7 @@ def wrong(url: str, batches: int, *, moved: int | None = None) -> list[str]:
 
 @dataclass
 class Looked:
-    """The result of checks that ran all the time."""
+    """The number of checks that an observer made, and what they found wrong."""
 
     times: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -155,10 +158,10 @@ def look(url: str, batches: int, stop: Path) -> Looked:
 
 
 class TopicsPoints(CrashPoints):
-    """Crash points of a mover: for each store call (or each `every`-th) it meets its fault there, and its successor moves the
+    """Crash points of a mover. For each store call (or each `every`-th), a mover meets its fault there, and a successor moves the
     batch.
 
-    SIGKILL also strikes while it stages, between its writes. The scenario creates clusters of its own.
+    SIGKILL also strikes while the mover stages, once in the write to each topic. The scenario creates clusters of its own.
     """
 
     meets = frozenset({Fault.KILL, Fault.STOP, Fault.FAIL})
@@ -190,7 +193,7 @@ class TopicsPoints(CrashPoints):
 
 
 def _successor(place: Place, version: int, batches: int, done: int) -> list[str]:
-    """Check the rows. Move the batch unless the first mover has moved it. Check the rows again."""
+    """Check the rows. Move the batch, unless the mover that met the fault has moved it. Check the rows again."""
     found = wrong(place.url, batches)
     if len(_rows({"serviceUrl": place.url, "path": INPUT, "subscription": NAME})) == (batches - done) * ROWS:
         found += refused("the successor", move(place.url, version, 1))
@@ -205,7 +208,7 @@ def _after(place: Place, batches: int, moved: int) -> list[str]:
 
 
 class TopicsStorm(Scenario):
-    """Movers are killed at random moments, and each continues the work of the one before. An observer checks the rows."""
+    """Movers are killed at random moments. Each mover continues its predecessor's work. An observer checks the rows meanwhile."""
 
     name = "four topics, random kills"
     meets = frozenset({Fault.KILL})

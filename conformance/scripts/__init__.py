@@ -1,6 +1,7 @@
-"""Golden scripts: transactions as text, each command with its exact answer (as in etcd/raft).
+"""Golden scripts: transactions as text. The script has the exact answer to each command (etcd/raft tests in the same way).
 
-`python -m conformance.scripts` runs the scripts of this project; `--rewrite` writes the current answers for review.
+`python -m conformance.scripts` runs the scripts of this project. With `--rewrite` it writes the current answers into the scripts,
+for review.
 """
 
 from conformance.scripts.parsing import ScriptError

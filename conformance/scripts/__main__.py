@@ -1,4 +1,4 @@
-"""`python -m conformance.scripts [--rewrite] [SCRIPT ..]`: run golden scripts; exit 1 if an answer is not the expected one."""
+"""`python -m conformance.scripts [--rewrite] [SCRIPT ..]` runs golden scripts. It exits with 1 if an answer is not as expected."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """Commands of subscriptions and their acknowledgements (protocol.md section 7, Acks).
 
     subscribe s a [at=3]                 create the subscription s of topic a, with its cursor at the number 3
-    unsubscribe s a | seek s a to=3      delete it, move it
+    unsubscribe s a | seek s a to=3      delete the subscription, or move its cursor
     c1: ack s@a/1:0 s@b/1:0..2:1         acknowledge rows now, without a transaction
-    c1: advance s@..a/2:0                acknowledge all rows up to there, as a stream does; idempotent
-    d1: claim                            the step of section 5 that a transaction with acks has between `check` and `record`
+    c1: advance s@..a/2:0                acknowledge all rows up to this position, as a stream does; idempotent
+    d1: claim                            the step between `check` and `record` of a transaction with acknowledgements (section 5)
     backlog s a b                        the unacknowledged rows of the subscription, and its lag
 
-Words for acknowledgements: `s@a/1:0` is entry 0 of ledger 1 of segment a, for s; `s@a/1:0:2..1:0:3` is two rows of an entry;
-`s@a/1:0..2:1` is an inclusive range; `s@..a/2:0` is cumulative. `open` and `commit` take these words beside their rows.
+Words for acknowledgements: `s@a/1:0` is entry 0 of ledger 1 of segment a, for the subscription s. `s@a/1:0:2..1:0:3` is two rows of
+an entry. `s@a/1:0..2:1` is an inclusive range. `s@..a/2:0` is cumulative. `open` and `commit` take these words beside their rows.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def show_backlog(world: World, cmd: Command) -> list[str]:
 
 
 def claim(world: World, cmd: Command) -> list[str]:
-    """Run up to the op records: all acknowledgements of the transaction are pending."""
+    """Run the transaction up to the write of its op records. All of its acknowledgements are pending then."""
 
     def reached(work: Work) -> list[str]:
         held = answers.of_kind(world, answers.CURSORS)

@@ -1,6 +1,7 @@
-"""The answers of scripts: records of the store and files of the disk in the words of protocol.md section 1, and their changes.
+"""The answers of scripts. They show records of the store and files of the disk, and their changes, in the words of protocol.md
+section 1.
 
-Records are decoded here, not by the code under test: its bugs must not hide in its own answers.
+Records are decoded here, not by the code under test. Otherwise a fault of that code could hide itself in the answers.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from metadata.records import paths
 
 
 def span(name: str, ledger: int, first: int, last: int) -> str:
-    """`a/977:0..2`: entries of one ledger of a segment."""
+    """Return entries of one ledger of a segment as text, such as `a/977:0..2`."""
     return f"{name}/{ledger}:{first}" + (f"..{last}" if last > first else "")
 
 
 def spans(world: World, number: int, registration: Any) -> str:
-    """The entries added by a registration: `a/977:0..2 b/977:0`."""
+    """Return the entries that a registration adds, such as `a/977:0..2 b/977:0`."""
     found = [(short(world.state, s), w["entries"]) for s, w in registration["segments"].items()]
     return " ".join(span(name, number, 0, entries - 1) for name, entries in sorted(found))
 
 
 def log(world: World) -> dict[int, str]:
-    """The live log: number -> transaction, content and outcome."""
+    """Return the live log: the text of each registration or seal, by its number."""
     return {int(key.path[-20:]): registration(world, int(key.path[-20:]), body) for key, body in records(world.state, "/log/log-")}
 
 
@@ -56,7 +57,7 @@ def application(body: Any) -> str:
 
 
 def app_name(partition: str) -> str:
-    """`q on a`; `m` for an application over several topics."""
+    """Return the name of an application: `q on a`, or `m` for an application over several topics."""
     app, topic = (paths.decode(part) for part in partition.split(":"))
     return f"{app} on {topic.rpartition('/')[2]}" if topic else app
 
@@ -77,7 +78,9 @@ def watermark(world: World, body: Any) -> str:
 
 
 def _listed(found: Ledger) -> str:
-    """`5`; of a ledger whose rows compaction has moved `5@12`, or `5@12+3` for parts that lie apart: their first rows in files."""
+    """Return a ledger as text: `5`, or `5@12` if compaction has moved its rows to a file in which they begin at row 12. `5@12+3` is
+    a ledger of two parts that lie apart.
+    """
     moved = [str(part.first_row) for part in found.parts if isinstance(part, CompactedPart)]
     return f"{found.id}@{'+'.join(moved)}" if moved else str(found.id)
 
@@ -98,13 +101,13 @@ def layout(body: Any) -> str:
 
 
 def file_name(path: str) -> str:
-    """The file name without tenant, namespace and hash ranges, and without the checksum in a snapshot's name."""
+    """Return the file name without tenant, namespace and hash ranges, and without the checksum in a snapshot's name."""
     text = re.sub(r"-[0-9a-f]{8}\.avro$", ".avro", path.removeprefix("public/default/"))
     return re.sub(r"/[0-9a-f]{4}-[0-9a-f]{4}-([0-9]+)/", r".\1/", text)
 
 
 def cursor(body: Any) -> str:
-    """`all up to 1:1; acked 3:0; 0_10 claims 2:0`."""
+    """Return a cursor as text, such as `all up to 1:1; acked 3:0; 0_10 claims 2:0`."""
     if "deletedMs" in body:
         return "a tombstone"
     mark = body.get("markDelete")
@@ -118,14 +121,14 @@ def cursor(body: Any) -> str:
 
 
 CURSORS = "a"
-"""The kind of cursors in a picture."""
+"""The first character of the paths of cursors in a picture."""
 
 Picture = dict[str, tuple[str, str]]
-"""Path -> (kind, text)."""
+"""The records and files, each as (kind, text), by path. The first character of a path groups them."""
 
 
 def picture(world: World) -> Picture:
-    """The relevant content of store and disk, in words."""
+    """Return the records and files that the answers show, in words."""
     state, found = world.state, {}
     for number, text in log(world).items():
         found[f"2 {number:020d}"] = (f"log {number}", text)
@@ -162,7 +165,7 @@ def _segment(world: World, encoded: str) -> str:
 
 
 def changes(before: Picture, after: Picture) -> list[str]:
-    """The changes of store and disk, one line for each record; new files have no line."""
+    """Return the changes of store and disk, one line for each record or deleted file. New files have no line."""
     lines = []
     for path in sorted(before.keys() | after.keys()):
         old, new = before.get(path), after.get(path)
@@ -177,7 +180,7 @@ def changes(before: Picture, after: Picture) -> list[str]:
 
 
 def changing(world: World, process: Process, run: Callable[[], object]) -> Work:
-    """Work whose answer is the changes since its last step."""
+    """Return work whose answer is the changes of store and disk since the work last started or continued."""
     before: list[Picture] = []
     work = Work(process, run, lambda _: changes(before[-1], picture(world)))
     work.begin = lambda: before.append(picture(world))
@@ -185,7 +188,7 @@ def changing(world: World, process: Process, run: Callable[[], object]) -> Work:
 
 
 def of_kind(world: World, kinds: str) -> list[str]:
-    """The lines of a picture whose path begins with one of these prefixes."""
+    """Return the lines of a picture whose paths begin with one of these characters."""
     found = picture(world)
     lines = [
         f"{what} {text}" if path[0] in "139" else f"{what}: {text}"

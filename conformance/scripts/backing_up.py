@@ -1,7 +1,7 @@
 """Commands of backups and restores (docs/operations.md, Backup).
 
-k: backup            takes a backup, which can sleep like any other work; the answer is its content
-restore              the last backup becomes the cluster, in a new store over the same files; all processes end
+k: backup            take a backup; it can sleep like any other work; the answer is its content
+restore              restore the last backup to a new store over the same files; all processes of the old store end
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def backup(world: World, cmd: Command) -> list[str]:
 
 
 def _shown(world: World, taken: Backup) -> list[str]:
-    """The log and the applications of a backup."""
+    """Return the log and the applications of a backup as lines."""
     lines = []
     for kept in taken.records:
         body, path = json.loads(kept.value), kept.key.path

@@ -1,39 +1,40 @@
-"""Names for the calls of store and storage, by which a script says where a process crashes, sleeps or loses a reply.
+"""Names for the calls of store and storage. By these words a script says at which call a process crashes, sleeps or loses a reply.
 
 | word | the call |
 |---|---|
-| ids | the next block of transaction ids |
-| application | the application record: read, or written |
-| open | the new header, with the application record in one group |
-| register | the append to the log (a seal is one, too) |
-| list, bodies | the log: its numbers are listed; its entries are read |
-| headers | headers are read |
-| layouts, layout | topic records: read; written |
-| watermarks, watermark | watermark records: read; written |
-| ops | op records are listed or read |
-| record | op records are written |
-| decide | a header is ended by CAS, COMMITTED or ABORTED |
-| tell | events |
-| settle | a registration is marked COMMITTED or VOID |
-| unrecord | op records are deleted |
-| drop | registrations are deleted |
-| forget | a header is deleted |
-| raise | the application record is written alone |
-| clean | events and aborted records are deleted |
-| index | an index is scanned |
-| cursors, cursor | cursors with their claims: read or listed; written (claimed, acknowledged, settled, moved) |
-| said, say | the policies of a namespace: read; written |
-| turns, turn | the turn to sweep: read; taken |
-| schema | a schema is read or written |
-| pause | a wait |
-| txn-entries, log-txn | the log of a coordinator: listed or read; appended to |
-| entries, append | the log of a persistent topic: listed or read; appended to (data, markers, a seal) |
-| ack-entries, append-ack | a pending-ack log: listed or read; appended to |
-| records, change | records of persistent topics: read; written (property, snapshot, trimmed position) |
-| subscriptions, subscription | records of their subscriptions: read; written |
-| leave | entries of these logs are deleted |
-| skip | the log skips numbers |
-| publish, read, files, unlink | a file is written, read, listed, deleted |
+| ids | read or take the next block of transaction ids |
+| application | read the application record |
+| open | write the new header, with the application record in one group |
+| register | append to the log (a registration or a seal) |
+| list, bodies | list the numbers of the log; read its entries |
+| headers | read headers |
+| layouts, layout | read topic records; write one |
+| watermarks, watermark | read watermark records; write one |
+| ops | list or read op records |
+| record | write op records |
+| decide | end a header by CAS: COMMITTED or ABORTED |
+| tell | append events |
+| events | read events |
+| settle | mark a registration COMMITTED or VOID |
+| unrecord | delete op records |
+| drop | delete registrations |
+| forget | delete a header |
+| raise | write or delete the application record alone |
+| clean | delete events, aborted records, watermarks and cursors |
+| index | scan an index |
+| cursors, cursor | read or list cursors; write one (to claim, acknowledge, settle or move) |
+| said, say | read the policies of a namespace; write them |
+| turns, turn | read the record of the turn to sweep; take the turn |
+| schema | read, write or delete a schema |
+| pause | wait |
+| txn-entries, log-txn | list or read a coordinator's log; append to it |
+| entries, append | list or read a persistent topic's log; append to it (data, markers, a seal) |
+| ack-entries, append-ack | list or read a pending-ack log; append to it |
+| records, change | read records of persistent topics; write one (property, snapshot, trimmed position) |
+| subscriptions, subscription | read records of the subscriptions of persistent topics; write one |
+| leave | delete entries of the logs or records of persistent topics |
+| skip | let the log skip numbers |
+| publish, read, files, unlink | write, read, list or delete files |
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ WORDS = frozenset({w for _, w in (*_READS, *_WRITES)} | set(_FILES.values()) | {
 
 
 def word(kind: str, what: str, state: MemoryState) -> str:
-    """The word of a call, from its `kind` and `what` as in `conformance.simulator.store.faults.Gate`."""
+    """Return the word of a call. `kind` and `what` are those of `conformance.simulator.store.faults.Gate`."""
     if kind in _FILES:
         return _FILES[kind]
     if kind == "write":

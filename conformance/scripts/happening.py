@@ -1,23 +1,23 @@
 """Commands that inject faults and let time pass. `CALL` is a word of `conformance.scripts.calls`.
 
-    crash d1 before CALL | crash d1 after CALL | crash d1        the process dies at that call, or now
-    sleep d1 before CALL                 the process pauses there (a zombie) until `wake d1`
-    lose-reply d1 CALL                   the call takes effect, the reply is lost
-    lose-request d1 CALL                 the call does not take effect, the reply is lost
-    delay d1 CALL                        the reply is lost, the call takes effect at `arrive`
-    split d1 CALL                        only the first half of the group takes effect, the reply is lost
-    refuse d1 CALL                       Unavailable: known not to have taken effect
-    lose-session r1 CALL                 the session ends at that call
+    crash d1 before CALL | crash d1 after CALL | crash d1        the process dies at this call, or now
+    sleep d1 before CALL                 the process stops before this call until `wake d1` (a zombie)
+    lose-reply d1 CALL                   the call takes effect, but its reply is lost
+    lose-request d1 CALL                 the call does not take effect, and its reply is lost
+    delay d1 CALL                        the reply is lost, and the call takes effect at `arrive`
+    split d1 CALL                        only the first half of the group takes effect, and the reply is lost
+    refuse d1 CALL                       the call raises Unavailable: it is known that it took no effect
+    lose-session r1 CALL                 the session ends at this call
     lag r1                               reads are as stale as the contract allows: as of the sync at the start of their view
-    clock +30s
-    lose a/index                         deletes the files whose name begins so
-    damage manifests/0_3                 changes a digit in each of these files
-    erase /txn/op/0_10                   deletes the records below a path, past the product
-    put cluster.json                     writes a file, past the product
-    inline 100                           registrations above so many bytes keep their parts in a manifest file
-    settings txn_timeout_ms=1000 ..      settings of the cluster; before every other command
+    clock +30s                           move the clock
+    lose a/index                         delete the files whose names begin so
+    damage manifests/0_3                 change a digit in each file whose name begins so
+    erase /txn/op/0_10                   delete the records below a path, without the product's code
+    put cluster.json                     write a file, without the product's code
+    inline 100                           registrations of more bytes keep their parts in a manifest file
+    settings txn_timeout_ms=1000 ..      settings of the cluster; this command precedes all others
 
-A fault waits for the first such call (`after=1`: for the second). A script fails if no call meets one of its faults.
+A fault strikes the first such call (with `after=1` the second). A script fails if no call meets one of its faults.
 """
 
 from __future__ import annotations

@@ -1,19 +1,23 @@
-"""Commands of the marker-based model: persistent topics (docs/in_stream.md). `p` stands for persistent://public/default/p; a
-transaction 1000000_N is `txn=N`. Most answer with their changes: entries of the logs (`tc` is the coordinator's), records.
+"""Commands of the marker-based model: persistent topics (docs/in_stream.md). `p` stands for persistent://public/default/p. `txn=N`
+stands for the transaction 1000000_N. Most answers are changes of records and of the entries of logs (`tc` is the coordinator's
+log).
 
-    p-topic p q [upgraded=TEXT]          create topics; `upgraded`: as of an older version, with that property (`none`: without)
-    d1: p-begin [p q] [s@p] [timeout=5s] [app=q version=1]     begin, and register these participants
+    p-topic p q [upgraded=TEXT]          create topics; with `upgraded`, as an older version left them, with this value of the
+                                         property for transactions (`none`: without the property)
+    d1: p-begin [p q] [s@p] [timeout=5s] [app=q version=1]     begin a transaction, and register these participants
     d1: p-register txn=1 [p] [s@p]       register participants
-    d1: p-append txn=1 p:3 q:1           data of a transaction; without txn= plain messages
-    d1: p-ack [txn=1] s@p/1:0 s@..p/2:0  acknowledge
+    d1: p-append txn=1 p:3 q:1           append data of a transaction; without txn=, append plain messages
+    d1: p-ack [txn=1] s@p/1:0 s@..p/2:0  acknowledge rows
     d1: p-end txn=1 commit|abort         log the decision, write markers, log the final state
-    d1: p-commit app=q version=7 p:3 [s@p/1:0]                 all steps of a write set
-    d1: p-late-abort app=q version=7 attempt=x1
+    d1: p-commit app=q version=7 p:3 [s@p/1:0]                 commit a write set in all steps
+    d1: p-late-abort app=q version=7 attempt=x1                Spark aborts the attempt
     p-read p [uncommitted] [to=3]        one view of a reader, and its rows
-    p-open p                             the entries replayed by opening alone
+    p-open p                             the number of entries that opening the topic replays
     p-property p [key=K value=V | remove=K]
     p-subscribe s p | p-unsubscribe s p | p-seek s p to=3 | p-cursor s p
     p-sweep [timeouts|finish|snapshot|compact|all] | p-trim p to=3 | p-seal p why=terminate | p-leave p
+    p-migrate p to=t [segments=2] [force]                      migrate the topic to the topic:// t
+    p-migrated t                         the layout of the successor t, by the numbers of its log
     p-logs                               all marker-based records of the store
 """
 
@@ -70,7 +74,7 @@ def _taken(cmd: Command, form: re.Pattern[str]) -> list[re.Match[str]]:
 
 
 def _parts(world: World, cmd: Command) -> dict[str, list[Part]]:
-    """One part for each word, with its file on the disk; each row is an entry of ten bytes."""
+    """Return one part for each word, and put its file on the disk. Each row is an entry of ten bytes."""
     parts: dict[str, list[Part]] = {}
     for match in _taken(cmd, _STAGED):
         world.written += 1
@@ -151,7 +155,7 @@ def migrate(world: World, cmd: Command) -> list[str]:
 
 
 def migrated(world: World, cmd: Command) -> list[str]:
-    """The layout of the successor, by the numbers of its log."""
+    """Show the layout of a successor, by the numbers of its log."""
     name, process = TopicName("public", "default", cmd.one()), world.process(cmd.who("r1"))
 
     def run() -> list[str]:
@@ -225,7 +229,7 @@ def commit(world: World, cmd: Command) -> list[str]:
     world.attempts += 1
     claim = Claim(int(cmd.need("version")), cmd.get("query"), cmd.get("attempt") or f"attempt{world.attempts}", replays=True)
     parts, acks, timeout = _parts(world, cmd), _acks(cmd), cmd.get("timeout")
-    parts |= {segment: [] for segment in cmd.words}  # names other than persistent topics
+    parts |= {segment: [] for segment in cmd.words}  # words that are not `topic:rows`, as segments without parts
     work = WriteSet(
         cmd.need("app"),
         "",

@@ -1,4 +1,6 @@
-"""The marker-based model as scripts show it: logs, topic records and subscriptions, decoded from their JSON alone."""
+"""The marker-based model in the answers of scripts: logs, topic records and subscriptions. Their JSON is decoded without the code
+under test, except for Avro snapshots.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,16 @@ COORDINATOR = "__transaction_log_0"
 
 
 def named(full: str) -> str:
-    """`p` for persistent://public/default/p; `tc` for the coordinator's log."""
+    """Return `p` for persistent://public/default/p, and `tc` for the coordinator's log."""
     name = full.rpartition("/")[2]
     return "tc" if name == COORDINATOR else name
 
 
 def entry(body: Any, ledger: int, topic: str) -> str:
-    """`DATA 1000000_1 p/3:0..2`; `COMMIT 1000000_1, low-water mark 0`; `NEW by q, version 1, of p q`; `STATUS 1 COMMITTING`."""
+    """Return an entry of a log as text.
+
+    Examples: `DATA 1000000_1 p/3:0..2`, `COMMIT 1000000_1 low-water mark 0`, `NEW q version 1, of p q`, `STATUS 1 COMMITTING`.
+    """
     kind, more = body["kind"], []
     txn = str(body.get("txn", "plain" if kind == "DATA" else ""))
     if kind == "DATA":
@@ -30,7 +35,7 @@ def entry(body: Any, ledger: int, topic: str) -> str:
     elif kind in ("COMMIT", "ABORT"):
         more += [f"low-water mark {body['lowWater']}"] if "lowWater" in body else []
     elif kind == "SEAL":
-        more += [body["why"]] if "why" in body else []  # the seal of a subscription has no other field
+        more += [body["why"]] if "why" in body else []  # the seal of a pending-ack log has no reason
     elif kind in ("ACK", "SEEK"):
         more.append((".." if body.get("cumulative") else "") + " ".join(body["rows"]))
     elif kind == "STATUS":
@@ -44,8 +49,8 @@ def entry(body: Any, ledger: int, topic: str) -> str:
 
 
 def topic(body: Any) -> str:
-    """The topic's record: the system property, the snapshot with its aborted transactions, the trimmed position, whether only a
-    tombstone is left.
+    """Return a topic's record as text: its properties, the snapshot with its aborted transactions, the trimmed position, and
+    whether only a tombstone is left.
     """
     if body.get("deleted"):
         return "a tombstone" + ("; nothing else is left" if body.get("bare") else "")
@@ -63,7 +68,7 @@ def topic(body: Any) -> str:
 
 
 def _kept(body: Any) -> str:
-    """The entries kept by a compaction of the coordinator's log."""
+    """Return as text what a compaction of the coordinator's log has kept."""
     kept = body.get("txnLog")
     if kept is None:
         return "nothing compacted"
@@ -73,7 +78,7 @@ def _kept(body: Any) -> str:
 
 
 def picture(world: World) -> dict[str, tuple[str, str]]:
-    """As `answers.picture`: path -> (kind, text)."""
+    """Return the records of the marker-based model as part of an `answers.Picture`."""
     found = {}
     for key, body in records(world.state, "/persistent/logs/"):
         full, number = decode(key.partition), int(key.path[-20:])

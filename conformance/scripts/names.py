@@ -1,4 +1,4 @@
-"""Short names in scripts: `a` is the one segment of topic a, `t.0` segment 0 of topic t; all topics lie in public/default."""
+"""Short names in scripts. `a` is the only segment of topic a, `t.0` is segment 0 of topic t. All topics are in public/default."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _FULL = re.compile(r"(segment|topic)://public/default/[^\s,;:'\"\]]+")
 
 
 def records(state: MemoryState, start: str) -> list[tuple[Key, Any]]:
-    """Key and decoded JSON of all records below a path. They are decoded here, without the code under test."""
+    """Return the key and the decoded JSON of all records below a path. They are decoded without the code under test."""
     return [(r.key, json.loads(r.value)) for r in state.scan(KeyRange(start, start + "~", ""))]
 
 
 def layouts(state: MemoryState) -> dict[str, Any]:
-    """The layout of each topic by its short name, including tombstones."""
+    """Return the layout of each topic, by its short name. A deleted topic has a tombstone as its layout."""
     return {paths.topic_at(key.path).name: layout for key, layout in records(state, "/topics/")}
 
 
 def segments(state: MemoryState, topic: str) -> list[str]:
-    """The full names of a topic's segments in its layout by id, including those of a deletion."""
+    """Return the full names of all segments in a topic's layout, by id, including segments of a deleted topic."""
     layout = layouts(state).get(topic)
     if layout is None:
         raise ScriptError(f"there is no topic {topic}")
@@ -38,7 +38,7 @@ def segments(state: MemoryState, topic: str) -> list[str]:
 
 
 def segment(state: MemoryState, short: str) -> str:
-    """The full name of `t.0`, or of `a`, which has one segment."""
+    """Return the full name of the segment `t.0`, or of the only segment of the topic `a`. Raises ScriptError if `a` has several."""
     topic, _, number = short.partition(".")
     found = [s for s in segments(state, topic) if not number or s.endswith(f"-{number}")]
     if len(found) != 1:
@@ -47,7 +47,7 @@ def segment(state: MemoryState, short: str) -> str:
 
 
 def short(state: MemoryState, full: str) -> str:
-    """The short name of a segment or topic."""
+    """Return the short name of a segment or topic."""
     if full.startswith("topic://"):
         return topic_name(full).name
     if full.startswith("persistent://"):  # a migrated topic
@@ -60,5 +60,5 @@ def short(state: MemoryState, full: str) -> str:
 
 
 def shortened(state: MemoryState, text: str) -> str:
-    """A message with its full names replaced by short names."""
+    """Return the text with all full names replaced by short names."""
     return _FULL.sub(lambda found: short(state, found[0].rstrip(".")) + ("." if found[0].endswith(".") else ""), text)

@@ -1,4 +1,4 @@
-"""The form of a golden script: commands, a line of dashes, the exact answer, an empty line.
+"""The form of a golden script. Each step is commands, a line of dashes, the exact answer, and an empty line.
 
     # What this protects.
 
@@ -9,7 +9,8 @@
     cut 1, a up to 1:2
     rows a/1:0..2
 
-Lines that begin with `#` are comments, kept where they stand. Several commands may share one answer; each adds its lines.
+Lines that begin with `#` are comments; `--rewrite` keeps them in their places. Several commands may share one answer, to which each
+command adds its lines.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ DASHES = "----"
 
 
 class ScriptError(Exception):
-    """The script cannot be run: an unknown command or word, or a fault that no call met. Never a wrong answer."""
+    """The script cannot be run: it has an unknown command or word, or no call met one of its faults. It is not a wrong answer."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Commands with their expected answer. `above`: the comments and empty lines before them, verbatim."""
+    """Commands and their expected answer. `above`: the comments and empty lines above the commands, verbatim."""
 
     above: tuple[str, ...]
     commands: tuple[str, ...]
@@ -43,7 +44,7 @@ class Script:
 
 
 def parse(name: str, text: str) -> Script:
-    """Raises ScriptError for commands without an answer."""
+    """Parse the text of a script. Raises ScriptError for commands without a line of dashes."""
     steps: list[Step] = []
     above: list[str] = []
     lines = iter(text.splitlines())
@@ -71,7 +72,7 @@ def parse(name: str, text: str) -> Script:
 
 
 def render(script: Script, answers: Sequence[Sequence[str]]) -> str:
-    """The text of the script with these answers, one answer for each step."""
+    """Return the text of the script with these answers, one answer for each step."""
     lines: list[str] = []
     for step, answer in zip(script.steps, answers, strict=True):
         lines += [*step.above, *step.commands, DASHES, *answer, ""]
@@ -80,8 +81,8 @@ def render(script: Script, answers: Sequence[Sequence[str]]) -> str:
 
 @dataclass
 class Command:
-    """One line: `[actor:] verb word .. option=value ..`. A command takes the words and options that it knows; any other is an
-    error.
+    """One command line: `[actor:] verb word .. option=value ..`. A command takes the words and options that it knows. Any other
+    word or option is an error.
     """
 
     line: str
@@ -115,7 +116,7 @@ class Command:
         return False
 
     def one(self) -> str:
-        """The only word of the command."""
+        """Return the only word of the command. Raises ScriptError if there are more words or none."""
         if len(self.words) != 1:
             raise ScriptError(f"{self.line!r} needs one word after {self.verb}")
         return self.words[0]
@@ -137,7 +138,7 @@ def command(line: str) -> Command:
 
 
 def duration_ms(text: str) -> int:
-    """`+30s`, `-5m`, `72h`, `7d`, `250ms`. Raises ScriptError."""
+    """Return the milliseconds of a duration such as `+30s`, `-5m`, `72h`, `7d` or `250ms`. Raises ScriptError."""
     units: Mapping[str, int] = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
     for unit in ("ms", "s", "m", "h", "d"):
         number = text.removesuffix(unit)

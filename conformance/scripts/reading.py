@@ -1,15 +1,15 @@
-"""Commands of readers (protocol.md section 6): the source's own classes plan the reads; only Spark itself is missing.
+"""Commands of readers (protocol.md section 6). The classes of the real source plan the reads. Spark itself does not run.
 
 read a b [from=2] [to=5] [from-time=+10s] [to-time=+20s] [uncommitted] [failOnDataLoss=false] [subscription=s]
-read pattern=.*/f.*                  a batch read: its view of each segment, then its rows
-r1: stream a b [rows=3] [bytes=20] [start=latest | subscription=s]   begin a streaming query (at earliest)
+read pattern=.*/f.*                  run a batch read; the answer is its view of each segment, then its rows
+r1: stream a b [rows=3] [bytes=20] [start=latest | subscription=s]   begin a streaming query (by default at the earliest offset)
 r1: next                             plan a micro-batch, read it, and advance
 r1: plan                             plan a micro-batch only
 r1: run                              read the planned micro-batch, and advance
 r1: replay                           read the last micro-batch again, as Spark does after a restart
-r1: restart [a b] [topicsChanged=continue]   a new process with the same checkpoint
-r1: move-cursor                      Spark has committed the last micro-batch: the cursors of its subscription follow
-r1: available-now                    Trigger.AvailableNow: up to the rows visible at this moment
+r1: restart [a b] [topicsChanged=continue]   start a new process with the same checkpoint
+r1: move-cursor                      tell the source that Spark has committed the last micro-batch; the source moves the cursors
+r1: available-now                    Trigger.AvailableNow: the query ends at the rows that are visible now
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from spark_txn_source.tasks import Piece, ReadTask
 from spark_txn_source.topics import METADATA_FIELDS, Columns
 
 _TYPES = StructType([StructField("value", StringType())])
-"""Topics of scripts have no schema of their own, since their parts contain no real rows."""
+"""The schema of all topics. Scripts do not define schemas, since their parts contain no real rows."""
 _SHOWN = StructType([*_TYPES.fields, *METADATA_FIELDS])
-"""Columns with the place of each row, for the answers."""
+"""The columns of a read: the schema and the metadata columns, which give the place of each row."""
 _OPTIONS = ("failOnDataLoss", "topicsChanged", "maxPartitionBytes", "minPartitions", "subscription")
 
 
@@ -94,7 +94,7 @@ def read(world: World, cmd: Command) -> list[str]:
 
 
 def seen(world: World, reading: Reading) -> str:
-    """`cut 976, a up to 970:4, b up to 976:0; undecided 977 (0_12)`."""
+    """Return a reading as text, such as `cut 976, a up to 970:4, b up to 976:0; undecided 977 (0_12)`."""
     tops = []
     for view in reading.segments:
         top = view.last(reading.cut)
@@ -104,13 +104,13 @@ def seen(world: World, reading: Reading) -> str:
 
 
 def planned_rows(world: World, planned: Iterable[Any]) -> str:
-    """The rows that the tasks read."""
+    """Return the rows that the tasks read as text."""
     return rows(world, (p for task in planned for p in task.pieces))
 
 
 def rows(world: World, pieces: Iterable[Piece]) -> str:
-    """The entries of the splits, in order: `rows a/970:0..4 b/976:0 b/976:1:2..3` (of b's entry 1 only rows 2 and 3). Also names
-    missing files, and rows of a compacted file that belonged to another entry.
+    """Return the entries of the pieces as text, in order, such as `rows a/970:0..4 b/976:0 b/976:1:2..3` (only rows 2 and 3 of b's
+    entry 1). The text also names missing files, and entries whose rows in a compacted file belong to another entry.
     """
     found: list[str] = []
     last: tuple[str, int, int, int] | None = None
@@ -136,15 +136,15 @@ def rows(world: World, pieces: Iterable[Piece]) -> str:
 
 
 def _entries(piece: Piece) -> Iterable[tuple[int, int, int]]:
-    """(ledger, first and last entry) of the entries that the split reads."""
+    """Return (ledger, first entry, last entry) for the entries of the piece."""
     if piece.marks is None:
         return [(piece.ledger, piece.base + piece.first, piece.base + piece.last)]
     return [(ledger, n, n) for ledger, n in zip(piece.marks.ledgers.tolist(), piece.marks.entries.tolist(), strict=True)]
 
 
 def _mistaken(world: World, piece: Piece) -> Iterator[tuple[str, str]]:
-    """Entries of compacted files whose rows came from another file than the one of their write: the name of each entry, and that
-    file.
+    """Yield the entries of a compacted file whose rows did not come from the file that the write of the entry left: the name of the
+    entry, and the file of the rows.
     """
     if piece.marks is None:
         for entry in range(piece.first, piece.last + 1):
@@ -164,7 +164,7 @@ def _mistaken(world: World, piece: Piece) -> Iterator[tuple[str, str]]:
 
 
 class ScriptedStream(StreamReader):
-    """The stream reader of Spark, on a script's process instead of a client from the URL."""
+    """The stream reader that Spark calls. It uses the client of a script's process, and opens none by the service URL."""
 
     def __init__(self, client: Client, options: dict[str, str]) -> None:
         self._scripted = client
@@ -176,7 +176,9 @@ class ScriptedStream(StreamReader):
 
 @dataclass
 class Query:
-    """A streaming query's checkpoint: the last micro-batch and the one that is planned, as offsets."""
+    """A streaming query. `at`: the end offset of the last micro-batch. `before`: the start offset of that micro-batch. `planned`:
+    the end offset of the planned micro-batch.
+    """
 
     options: dict[str, str]
     reader: ScriptedStream

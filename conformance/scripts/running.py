@@ -30,7 +30,7 @@ from conformance.scripts.world import World
 from metadata.common.errors import TxnSegmentError
 
 FOLDER = Path(__file__).parents[2] / "tests" / "scripts"
-"""The folder of this project's scripts; they are not part of the wheel."""
+"""The folder of this project's scripts. They are not part of the wheel."""
 
 COMMANDS = (
     writing.COMMANDS
@@ -52,14 +52,14 @@ _FILE = re.compile(r"file:///simulated/([^\s,;:]+)")
 
 @dataclass(frozen=True)
 class Failure:
-    """A script with unexpected answers. `difference`: the text for a person."""
+    """A script with unexpected answers, or an error. `difference`: the unexpected answers or the error as text."""
 
     name: str
     difference: str
 
 
 def answered(script: Script) -> list[list[str]]:
-    """The answers of a script's steps in a fresh world. Raises ScriptError for a script that cannot be run."""
+    """Run a script in a fresh world. Return the answer of each step. Raises ScriptError if the script cannot be run."""
     world = World()
     try:
         found: list[list[str]] = []
@@ -83,7 +83,7 @@ def _answer(world: World, line: str) -> list[str]:
         raise ScriptError(f"{line!r}: there is no command {cmd.verb}; there are {', '.join(sorted(COMMANDS))}")
     try:
         lines = COMMANDS[cmd.verb](world, cmd)
-    except TxnSegmentError as error:  # an option refused before any work begins
+    except TxnSegmentError as error:  # the product refused an option before any work began
         lines = [f"{type(error).__name__}: {error.message}"]
     cmd.check_taken()
     if cmd.verb == "dump":
@@ -92,7 +92,7 @@ def _answer(world: World, line: str) -> list[str]:
 
 
 def check(path: Path) -> Failure | None:
-    """Run one script; None: every answer was expected. An unexpected exception is a failure, too."""
+    """Run one script. Return None if every answer is the expected one. An exception is a failure, too."""
     text = path.read_text()
     try:
         script = parse(path.stem, text)
@@ -107,7 +107,7 @@ def check(path: Path) -> Failure | None:
 
 
 def rewrite(path: Path) -> bool:
-    """Write the current answers into a script; returns whether they differ from the previous ones."""
+    """Write the current answers into a script. Return whether they differ from the previous ones."""
     text = path.read_text()
     script = parse(path.stem, text)
     with quiet():
@@ -118,7 +118,7 @@ def rewrite(path: Path) -> bool:
 
 
 def scripts(folder: Path = FOLDER) -> list[Path]:
-    """All scripts of a folder. Raises ScriptError if there are none."""
+    """Return all scripts of a folder. Raises ScriptError if there are none."""
     found = sorted(folder.glob("*.txt"))
     if not found:
         raise ScriptError(f"there are no scripts in {folder}")
@@ -126,13 +126,13 @@ def scripts(folder: Path = FOLDER) -> list[Path]:
 
 
 def run_all(folder: Path = FOLDER) -> list[Failure]:
-    """Run all scripts of a folder in this process; the failures."""
+    """Run all scripts of a folder in this process. Return the failures."""
     return [failure for path in scripts(folder) if (failure := check(path)) is not None]
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the log lines of the product: the answers already show the events."""
+    """A context without the log lines of the product, since the answers already show the events."""
     logger = logging.getLogger("txnsegment")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -1,9 +1,9 @@
 """Commands about the schemas of topics.
 
-d1: register-schema a id:int name:string/x note:string?     an Avro schema: `/` gives a default, `?` null, by default
-d1: compatibility a full
-d1: grow a id:long more:string       a write of rows with these columns: the topic's schema grows if it must
-schemas a                            the versions of the topic: the valid ones, oldest first, then the unreferenced ones
+d1: register-schema a id:int name:string/x note:string?     register an Avro schema: `/x` gives the default x, `?` a nullable field
+d1: compatibility a full             set the compatibility mode of the topic
+d1: grow a id:long more:string       let the topic's schema grow for a write of rows with these columns
+schemas a                            the versions of the topic's schema: valid versions, oldest first, then versions not in use
 """
 
 from __future__ import annotations

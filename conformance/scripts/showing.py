@@ -1,9 +1,9 @@
 """Commands that show the content of the store and the disk.
 
-txns, log, ops, events, aborted, watermarks, apps, layouts, files, cursors      one line for each
-calls r1                             the calls made by its last command
-memory r1                            the cache of a process: entries of the log, verdicts
-dump /txn/id/                        the records under a path, byte for byte
+txns, log, ops, events, aborted, watermarks, apps, layouts, files, cursors      the records or files of this kind, one in a line
+calls r1                             the calls of the last command of this process
+memory r1                            the sizes of a process's caches: entries of the log, verdicts
+dump /txn/id/                        the records below a path, byte for byte
 index idx:txn-by-deadline            the entries of an index
 """
 

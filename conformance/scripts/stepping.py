@@ -1,4 +1,4 @@
-"""The acknowledgements of a command, and a transaction that runs step by step: for `writing` and `acking`."""
+"""Parses the acknowledgements of a command, and runs a transaction step by step. `writing` and `acking` use both."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ACK = re.compile(r"([a-z0-9-]+)@(\.\.)?([a-z0-9-]+(?:\.[0-9]+)?)/([0-9:.]+)")
 
 
 def acks_of(world: World, cmd: Command) -> list[Ack]:
-    """The words of a command that are acknowledgements; they are removed from it."""
+    """Remove the acknowledgements from the words of a command, and return them."""
     found = [(word, match) for word in cmd.words if (match := _ACK.fullmatch(word))]
     taken = {word for word, _ in found}
     cmd.words = [word for word in cmd.words if word not in taken]
@@ -28,7 +28,7 @@ def _ack(world: World, name: str, cumulative: str | None, short: str, where: str
 
 
 def step(world: World, cmd: Command, stop: Callable[[str], bool] | None, reached: Callable[[Work], list[str]]) -> list[str]:
-    """Run an open transaction until `stop`; `reached` then makes the lines."""
+    """Run an open transaction until `stop` returns true for a call (None: to its end). `reached` makes the lines at the stop."""
     name = cmd.who("d1")
     work = world.opened.get(name)
     if work is None or work.done:

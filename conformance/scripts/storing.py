@@ -1,12 +1,8 @@
-"""Commands of compaction and retention (protocol.md sections 1 and 7); the answer is the changes in store and disk.
+"""Commands of compaction and retention (protocol.md sections 1 and 7). The answer is the changes in store and disk.
 
 w1: compact a [t.0] [files=2] [target=1000]     join small files; a script's part has ten bytes for each row
 retain a time=+1h bytes=40 despite | retain namespace time=+1h     set the retention of a topic, or of its namespace
-w1: trim a
-subscribe a s [at=3]                            create a subscription with its cursor at that number
-acknowledge a s at=4                            acknowledge all rows up to that number
-seek a s at=2
-left a s                                        the unacknowledged rows: `rows ..`, or the error of their read
+w1: trim a                           trim the topic by its retention
 """
 
 from __future__ import annotations

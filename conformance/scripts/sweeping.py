@@ -1,7 +1,7 @@
-"""Commands of sweepers (protocol.md section 7); the answer is the changes in store and disk.
+"""Commands of sweepers (protocol.md section 7). The answer is the changes in store and disk.
 
-sweep [timeouts|seals|settle|fold|ops|aborted|forget|orphans|remains|all]     `all`, or nothing: everything but orphans
-d1: share                            a committer's bounded share
+sweep [timeouts|seals|settle|fold|ops|aborted|forget|orphans|remains|all]     `all` (the default): all parts except orphans
+d1: share                            the share of a sweep that a committer does
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from metadata.maintenance.sweeper import FORGET_LIMIT, SweepReport
 
 
 def _fold(process: Process) -> None:
-    """Raises the error that kept the first segment from being folded."""
+    """Fold all segments. Raises the error of the first segment that could not be folded."""
     for error in process.client.sweeper.fold(SweepReport()).values():
         raise error
 

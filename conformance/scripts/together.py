@@ -1,12 +1,12 @@
-"""Commands of transactions over several writes (protocol.md sections 2, 5, 7): `cluster.transaction()`.
+"""Commands of transactions over several writes, `cluster.transaction()` (protocol.md sections 2, 5, 7).
 
-d1: begin [app=q version=7] [timeout=5s]      begin a transaction, known to its driver only
-d1: write a:3 t.0:1                  one write of Spark: planned, staged, its manifest published
-d1: write w2 a:3 [only=begin|leave|withdraw]   the same under a name, or one step of it: `begin` stages, too; a second
-                                     `leave` is a second run of it, with parts of its own
-d1: take a subscription=s [to=5]     the rows of `txn.read`, acknowledged by the commit
-d1: end                              the block ends: the manifests are read, then all steps of a commit
-d1: break                            an exception in the block
+d1: begin [app=q version=7] [timeout=5s]      begin a transaction; nothing is written to the store yet
+d1: write a:3 t.0:1                  run one write of Spark: it is planned and staged, and its manifest is published
+d1: write w2 a:3 [only=begin|leave|withdraw]   run the write w2, or only one of its steps; `begin` also stages; a second
+                                     `leave` is a second run of the write, with new parts
+d1: take a subscription=s [to=5]     read rows by `txn.read`; the commit acknowledges them
+d1: end                              end the block: read the manifests, then do all steps of a commit
+d1: break                            raise an exception in the block
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def break_(world: World, cmd: Command) -> list[str]:
 
 
 class _Broken(Exception):
-    """The exception raised by the program's own code."""
+    """The exception that the user's code raises in the block."""
 
 
 COMMANDS: dict[str, Callable[[World, Command], list[str]]] = {

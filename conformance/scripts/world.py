@@ -1,4 +1,4 @@
-"""The world of a script: one store, one disk, one clock moved by hand, and processes whose work can be stopped at any call.
+"""The world of a script: one store, one disk, one clock that the script moves, and processes whose work can be stopped at any call.
 
 The real code of `metadata` runs here. Each piece of work is a greenlet that stops at the calls named in the script.
 """
@@ -26,7 +26,7 @@ BEGIN_MS = 1_700_000_000_000
 """The start time of a script, from which `+30s` counts."""
 
 SETTINGS = Settings(txn_id_block=10)
-"""The protocol's defaults, except for ids: with blocks of ten an id shows its process."""
+"""The protocol's default settings. But ids come in blocks of ten, so that an id shows which process began a transaction."""
 
 URL = "memory://script"
 
@@ -35,7 +35,7 @@ _DEADLY = (Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.SPLIT_CRASH)
 
 
 class HandClock:
-    """A clock moved by the script. A wait is a call like any other; after it the waiting time has passed."""
+    """A clock that the script moves. A wait is a call at which work can stop, like any other. After it, its time has passed."""
 
     def __init__(self) -> None:
         self.now = BEGIN_MS
@@ -54,7 +54,9 @@ class HandClock:
 
 @dataclass
 class Fault:
-    """The planned fate of a call: `fate`, or (None) a sleep before the call. `after`: the number of such calls to let pass."""
+    """A planned fault. `word`: the name of the call that it strikes. `fate`: the fate of the call; None: the process sleeps before
+    the call. `after`: how many such calls pass before the fault strikes.
+    """
 
     line: str
     word: str
@@ -63,7 +65,7 @@ class Fault:
 
 
 class Process:
-    """A process by its name in the script: a session, a cached log, its running work, and the faults planned for it."""
+    """A process, by its name in the script. It has a session, a cached log, its running work, and its planned faults."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name, self.alive = world, name, True
@@ -71,9 +73,9 @@ class Process:
         self.asleep: list[Work] = []
         self.calls: list[str] = []
         self.behind: list[Callable[[], object]] = []
-        """The post-commit work of its commits (`metadata.write.aftermath`), kept until the script says `tell`."""
+        """The post-commit work of the process's commits (`metadata.write.aftermath`). It is kept until the script says `tell`."""
         self.lags = False
-        """Whether a replica answers its reads, as stale as the contract allows."""
+        """Whether its reads are answered by a replica, which is as stale as the contract allows."""
         self.store = GatedStore(world.state, world.clock, self.gate, late=world.late.append, lags=lambda: self.lags)
         storage = GatedStorage(world.disk, self.gate)
         cluster = Cluster(URL, self.store, storage, world.settings, world.clock, world.unique, owner=name, restored=world.restored)
@@ -96,7 +98,7 @@ class Process:
                 continue
             self.faults.remove(fault)
             if fault.fate is not None:
-                self.alive = fault.fate not in _DEADLY  # its later calls, such as those of its cleanup, do not happen
+                self.alive = fault.fate not in _DEADLY  # a dead process does no later calls, such as those of its cleanup
                 return fault.fate
             self.asleep.append(work)
             self.world.hub.switch(called)
@@ -112,18 +114,20 @@ class Process:
 
 @dataclass
 class Work:
-    """One running command. `answer` makes its lines once it is done; `stop` names the call before which it stops."""
+    """One running command. `answer`: a function that makes the lines of the answer when the command is done. `stop`: a function
+    that returns whether the work stops before the call that it gets.
+    """
 
     process: Process
     run: Callable[[], Any]
     answer: Callable[[Any], list[str]]
     stop: Callable[[str], bool] | None = None
     reached: Callable[[], list[str]] = list
-    """Makes the lines at the stop."""
+    """A function that makes the lines of the answer when the work reaches its stop."""
     attempt: str = ""
     txn: str = ""
     begin: Callable[[], None] = lambda: None
-    """Called whenever the work starts or continues."""
+    """A function that is called whenever the work starts or continues."""
     greenlet: Any = None
     done: bool = False
 
@@ -149,28 +153,34 @@ class World:
         self.hub = greenlet.getcurrent()
         self._names = self.written = self.attempts = 0
         self.works: list[Work] = []
-        """All work ever started. Python would end a released greenlet, whose cleanup would then change the store."""
+        """All work that was started and did not crash. If a greenlet were released, Python would end it, and its cleanup would
+        change the store.
+        """
         self.limits: list[tuple[Any, str, int]] = []
-        """Module limits lowered by the script: module, name, original value."""
+        """The limits of product modules that the script lowered: module, name, original value."""
         self.opened: dict[str, Work] = {}
         self.streams: dict[str, Any] = {}
         self.written_in: dict[tuple[str, int, int], str] = {}
-        """(segment, ledger, entry) -> the file of its rows before compaction, as seen by a read."""
+        """The file of each entry before compaction, as seen by a read, by (segment, ledger, entry)."""
         self.staged: dict[str, tuple[dict[str, Any], int]] = {}
         self.together: dict[str, Any] = {}
-        """Process -> its transaction over several writes."""
+        """The transaction over several writes of each process, by the name of the process."""
         self.runs: dict[str, dict[str, tuple[int, int, dict[str, Any] | None]]] = {}
-        """(token, name) of each write begun -> its order, its beginning, and the content of its next manifest."""
+        """The writes that have begun, by token and then by name. Each has its order, its beginning, and the parts of its next
+        manifest (None: a run with new parts).
+        """
 
     def unique(self) -> str:
         self._names += 1
         return f"u{self._names}"
 
     def process(self, name: str) -> Process:
-        """The process of this name; a new one under the name of a crashed one."""
+        """Return the process of this name. If the process of this name has crashed, start a new one. Raises ScriptError if the
+        crashed process did not meet one of its faults.
+        """
         found = self.processes.get(name)
         if found is None or not found.alive:
-            if found is not None and found.faults:  # a fault that this process can no longer meet
+            if found is not None and found.faults:  # the crashed process can no longer meet this fault
                 raise ScriptError(f"{name} crashed before it met {found.faults[0].line!r}")
             found = self.processes[name] = Process(self, name)
             self.clock.pausing = self._pausing
@@ -180,7 +190,7 @@ class World:
         return Fate.GO if self.running is None else self.running.process.gate(kind, what)
 
     def drive(self, work: Work) -> list[str]:
-        """Run a piece of work until it is done, crashes, sleeps or reaches its stop (then it gives no lines)."""
+        """Run a piece of work until it is done, crashes, sleeps or reaches its stop. Return the lines of its answer."""
         process = work.process
         if work.greenlet is None:
             process.calls.clear()
@@ -207,7 +217,7 @@ class World:
         return work.answer(answer)
 
     def crash(self, process: Process) -> None:
-        """SIGKILL: the session of the process ends, and its work stops."""
+        """Kill the process as SIGKILL does. Its session ends and its work stops."""
         process.alive = False
         process.behind.clear()
         process.asleep.clear()
@@ -233,7 +243,9 @@ class World:
         self.state, self.restored = state, restored
 
     def end(self) -> None:
-        """Raises ScriptError for a fault that no call met and for work that never ended: the script tests less than it claims."""
+        """Check the end of a script. Raises ScriptError for a fault that no call met and for a delayed request that never arrived,
+        since the script then tests less than it claims.
+        """
         for process in self.processes.values():
             if process.alive and process.faults:
                 raise ScriptError(f"nobody met {process.faults[0].line!r}")

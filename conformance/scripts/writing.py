@@ -1,20 +1,20 @@
 """Commands of writers (protocol.md section 5).
 
-    topic a [segments=2]                 make a topic
+    topic a [segments=2]                 create a topic
     d1: stage a:3 t.0:1                  tasks write parts: three rows for a, one for segment 0 of t; each row is an entry
-    d1: stage a:2x4                      two entries of four rows
+    d1: stage a:2x4                      tasks write a part of two entries with four rows each
     d1: open app=q version=7 [a:3]       section 5 step by step: open, register, check, (claim,) record, decide, tell
     d1: commit app=q version=7 a:3       all steps but tell
     d1: tell                             the post-commit work: events, settling
-    d1: late-abort app=q version=7 attempt=x1        Spark's abort
-    d1: abort 0_3                        an operator's abort
-    plain a:2                            a registration without a transaction, as written by a later version
+    d1: late-abort app=q version=7 attempt=x1        Spark aborts the attempt
+    d1: abort 0_3                        an operator aborts the transaction
+    plain a:2                            append a registration without a transaction, as a later version would
     split-segment t.0 | merge-segments t.2 t.3
     delete-topic a
-    seal t.0 why=rebucket                a seal of a later version
+    seal t.0 why=rebucket                append a seal of a later version
 
-Kinds of writes: `app=` and `version=` give a batch write with a token; `query=` and `version=` a stream (with `app=` its txnAppId);
-`random` a batch write without either. `topic=` names the topic of an empty batch.
+Kinds of writes: `app=` and `version=` give a batch write with a token. `query=` and `version=` give a stream (with `app=` as its
+txnAppId). `random` gives a batch write without either. `topic=` names the topic of an empty batch.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def stage(world: World, cmd: Command) -> list[str]:
 
 
 def staged_words(cmd: Command) -> list[tuple[str, int, int]]:
-    """The segment and the row counts of the entries of each word."""
+    """Take the words for rows from a command. Return the segment, the number of entries and the rows of an entry of each word."""
     found = [m for w in cmd.words if (m := _STAGED.fullmatch(w))]
     words = {m[0] for m in found}
     cmd.words = [w for w in cmd.words if w not in words]
@@ -120,7 +120,7 @@ def staged_words(cmd: Command) -> list[tuple[str, int, int]]:
 
 
 def parts_of(world: World, wanted: list[tuple[str, int, int]]) -> dict[str, list[Part]]:
-    """One part for each word, with its file on the disk. A row has ten bytes."""
+    """Return one part for each word, and put its file on the disk. A row has ten bytes."""
     parts: dict[str, list[Part]] = {}
     for word, entries, size in wanted:
         full = segment(world.state, word)

@@ -1,6 +1,7 @@
-"""The cluster suite: real ZooKeeper servers, a real Spark cluster with the wheel installed, and faults from a seeded plan.
+"""The cluster suite: real ZooKeeper servers and a real Spark cluster, in which the wheel is installed, meet faults from a seeded
+plan.
 
-`python -m conformance --cluster --faults N --seed S`. A streaming query and a batch job write while another query and batch reads
-read. Processes are killed and stopped, connections are cut, sessions expire, the disk fills, clocks jump. In the end every row is
-counted, and `conformance.history` judges the recorded history.
+The command is `python -m conformance --cluster --faults N --seed S`. A streaming query and a batch job write, while another query
+and batch reads read. Processes are killed and stopped, connections are cut, sessions expire, the disk fills, clocks jump. In the
+end every row is counted, and `conformance.history` judges the recorded history.
 """

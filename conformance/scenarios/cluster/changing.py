@@ -7,8 +7,9 @@ and trims topics, and sweeps persistent topics.
 All changes use `txnsegment.connect`. A change that the store or a full disk refuses stays incomplete, and a later process completes
 it. Trims remove rows only from the topic `PASSING`, which this process writes and reads, so that all rows of the jobs are counted.
 With `--rounds yes` the first topic is split until it has MOST active segments, then merged until it has FEWEST, and so on.
-`NOTES/history.jsonl` is the history of its commits, reads and trims, for the checker. `NOTES/done` has a line for each change. The
-process ends when `--stop` exists and each kind of change was done (with `--rounds yes`, also a whole round of splits and merges).
+`NOTES/history.jsonl` is the history of this process's commits, reads and trims, for the checker. `NOTES/done` has a line for each
+change. The process ends after `--stop` exists and each kind of change was done. With `--rounds yes`, a whole round of splits and
+merges must also be done.
 """
 
 from __future__ import annotations
@@ -41,17 +42,17 @@ APP = "changing"
 ROWS = 20
 PAUSE_SECONDS = (0.5, 2.5)
 KEEP_BYTES = 1
-"""The retention of PASSING: every folded row is trimmed."""
+"""The retention limit of PASSING, in bytes. It is so low that every folded row is trimmed."""
 KINDS = ("split", "merge", "compact", "trim")
 """The changes of topic:// topics."""
 SWEEP = "sweep"
-"""The change of persistent:// topics, if there are any: a sweep writes snapshots, compacts the transaction log and ends stalled
-transactions.
-"""
+"""The change of persistent:// topics. A sweep writes snapshots, compacts the transaction log and ends late transactions."""
 
 
 class Bounds(NamedTuple):
-    """The limits of a topic's active segments. `rounds`: the first topic is split to the most, then merged to the fewest."""
+    """The limits of the number of a topic's active segments. `rounds`: the first topic is split until it has `most`, then merged
+    until it has `fewest`, and so on.
+    """
 
     fewest: int
     most: int
@@ -87,14 +88,16 @@ class Changes:
         return "split" if self._growing else "merge"
 
     def missing(self) -> str | None:
-        """Return a kind of change that was not done yet, or the next one of an incomplete round. None if nothing is missing."""
+        """Return a kind of change that was not done yet, or the next change of an incomplete round of splits and merges. Return
+        None if nothing is missing.
+        """
         if (kind := next((kind for kind in self.kinds if not self.counts[kind]), None)) is not None:
             return kind
         least = min(self.counts["split"], self.counts["merge"])
         return self._turn if self._bounds.rounds and least < self._bounds.most - self._bounds.fewest else None
 
     def once(self, kind: str) -> None:
-        """Do one change of this kind. Record a failure."""
+        """Do one change of this kind. Record the change, or its failure."""
         try:
             with connect(self._url) as cluster:
                 how: dict[str, Callable[[Cluster], str | None]] = {
@@ -143,7 +146,7 @@ class Changes:
         return f"{topic}: {done.files_before} files into {done.files_after}" if done.files_after else None
 
     def _trim(self, cluster: Cluster) -> str | None:
-        """Write to PASSING, read it, then trim it. A row that is trimmed unread would be missing from the history."""
+        """Write to PASSING, read it, then trim it. If a row were trimmed before it is read, the history would lack it."""
         self._write(cluster)
         self._read(cluster)
         cluster.retention.set(PASSING, keep_bytes=KEEP_BYTES)
@@ -155,7 +158,7 @@ class Changes:
 
     @staticmethod
     def _sweep(cluster: Cluster) -> str | None:
-        """Sweep the marker-based model only, so that no row of PASSING is trimmed before it was read."""
+        """Sweep the marker-based model only, so that no row of PASSING is trimmed before it is read."""
         done = cluster.client.instream.sweeper.sweep()
         done.complain()
         text = f"{done.snapshots} snapshots, {done.compacted} compacted, {done.timed_out} timed out, {done.finished} finished"
@@ -182,7 +185,9 @@ class Changes:
 
     @contextmanager
     def _trims(self, cluster: Cluster) -> Iterator[None]:
-        """Record the rows trimmed since the last look, including those of an earlier trim that ended in an error."""
+        """A context in which rows are trimmed. At its end, record the rows that were trimmed since the last such record, including
+        those of an earlier trim that ended in an error.
+        """
         try:
             yield
         finally:
@@ -196,7 +201,7 @@ class Changes:
             self._looked = looks
 
     def last(self) -> None:
-        """Sweep, then read for the last time."""
+        """Sweep the cluster, read PASSING for the last time, and close the history."""
         with connect(self._url) as cluster:
             with self._trims(cluster):
                 cluster.sweep()
@@ -209,8 +214,8 @@ class Changes:
 
 
 def _kinds(*, older: int, newer: int) -> tuple[str, ...]:
-    """Return the kinds of changes for the jobs' topics and PASSING. `older`: how many are persistent://; `newer`: how many are
-    topic://. PASSING alone is never compacted, since its trims leave too little.
+    """Return the kinds of changes for the jobs' topics and PASSING. `older`: the number of persistent:// topics. `newer`: the
+    number of topic:// topics. PASSING alone is never compacted, since its trims leave too few files.
     """
     found = KINDS if newer else tuple(kind for kind in KINDS if kind != "compact")
     return (*found, SWEEP) if older else found
@@ -221,7 +226,7 @@ def _lines(file: Path) -> list[str]:
 
 
 def _active(cluster: Cluster, topic: str) -> list[tuple[int, int, int]]:
-    """(start, end, id) of the active segments, in the order of their ranges."""
+    """Return (start, end, id) of the active segments, in the order of their ranges."""
     return sorted((s.start, s.end, s.id) for s in cluster.topics.describe(topic).segments if s.sealed_ms is None)
 
 

@@ -1,8 +1,9 @@
-"""One party's wrong clock: shifts Python's `time.time` and `time.time_ns` by what a file says, from one call to the next.
+"""The wrong clock of one party. Python's `time.time` and `time.time_ns` are shifted by the number of nanoseconds in a file, which
+is read at each call.
 
-The suite's environment imports this at every start of its Python (a line in a .pth file); nothing happens unless the environment
-variable names the file. The shift counts for one party's driver and executors, and can jump while they run. It is a stand-in for
-a machine with a wrong clock: the kernel's own times (of files, of the JVM) stay right.
+A line in a .pth file imports this module at every start of the suite's Python. The clock is shifted only if the environment
+variable names the file. The shift applies to the driver and the executors of one party, and can jump while they run. It stands for
+a machine with a wrong clock, but the times of files and of the JVM stay right.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from pathlib import Path
 
 VARIABLE = "TXNSEGMENT_CONFORMANCE_CLOCK"
 _SHIFT = struct.Struct("<q")
-"""Nanoseconds."""
+"""The content of the file: the shift in nanoseconds."""
 
 
 def set_shift(file: Path, seconds: float) -> None:
-    """Set how far the clocks that read this file are wrong. One write changes the file, so that no process reads half a value."""
+    """Write the shift, in seconds, of the clocks that read this file. It is one write, so that no process reads half a value."""
     with file.open("r+b" if file.exists() else "w+b") as opened:
         opened.write(_SHIFT.pack(round(seconds * 1e9)))
 

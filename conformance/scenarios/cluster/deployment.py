@@ -1,4 +1,6 @@
-"""All processes of a run: three ZooKeeper servers, a Spark cluster, the jobs of a scene with their input, and the supervisor."""
+"""All processes of a run: three ZooKeeper servers, a Spark cluster and the jobs of a scene. This module also writes the jobs' input
+and supervises the jobs.
+"""
 
 from __future__ import annotations
 
@@ -35,26 +37,28 @@ from metadata.records.names import is_persistent, persistent_name, topic_name
 
 CHROOT = "/suite"
 WORKERS = 2
-"""The workers of the Spark cluster."""
+"""The number of workers of the Spark cluster."""
 BACKLOG = 12
-"""How many batches of input are ready beyond the last batch that any writer has written. A query gets them one by one (`Singly`).
-"""
+"""How many batches of input are written beyond the last committed batch of any writer. A query gets them one by one (`Singly`)."""
 SESSION_MS = 4_000
 """The longest session timeout that the servers grant, so that a session can expire during a fault."""
 SETTINGS = Settings(txn_timeout_ms=10_000, header_retention_ms=30_000, fold_after_registrations=16, fold_after_ms=3_000)
-"""Deadlines, folding and expiring all happen within a run."""
+"""Settings with which transactions reach their deadlines, and registrations are folded and expired, within a run."""
 LOOK_SECONDS = 0.05
 DEATHS = 3
-"""The number of a party's drivers that may not die before the first fault because the machine is too slow (`Party.slow`). A single
-death for another reason is an error."""
+"""The limit of a party's drivers that die before the first fault because the machine is too slow (`Party.slow`). If so many die,
+the run fails. A single death for another reason also makes it fail.
+"""
 
 
 @dataclass
 class Progress:
-    """The batches of one party that are known to be committed. `at`: when each was seen, as `time.monotonic()` in ms, by number."""
+    """The batches of one party that are known to be committed. `at`: the time at which each batch was seen to be committed, by its
+    number (`time.monotonic()` in ms).
+    """
 
     folder: Path
-    """The folder with one file for each committed number."""
+    """The folder that has one file for each committed batch, named by its number."""
     at: list[float] = field(default_factory=list)
 
     def look(self) -> None:
@@ -63,15 +67,15 @@ class Progress:
 
 
 class Late(Failed):
-    """An expected event has not happened in time."""
+    """An expected event has not happened in time, or cannot happen any more."""
 
 
 class Deployment:
-    """A context manager. `folder` must be empty. Raises the errors of its servers and of the supervisor."""
+    """A scene's deployment, as a context manager. `folder` must be empty. Raises errors of its servers and of its supervisor."""
 
     def __init__(self, folder: Path, say: Callable[[str], None], wheel: Path | None = None, *, scene: Scene, seed: int = 0) -> None:
-        """`say`: gets the supervisor's messages. `wheel`: the wheel to install (default: one built from the source tree). `seed`:
-        the seed of the changes to the topics (`conformance.scenarios.cluster.changing`).
+        """`say`: a function that gets the supervisor's messages. `wheel`: the wheel to install (None: a wheel is built from the
+        source tree). `seed`: the seed of the changes to the topics (`conformance.scenarios.cluster.changing`).
         """
         self.scene = scene
         self.topics = scene.topics
@@ -137,8 +141,8 @@ class Deployment:
         self._stack.callback(self._end_supervisor)
 
     def _add_writer(self, job: Writes) -> None:
-        """Add a writer. A folder has its committed batches: Spark's own folder of a query's commits, or one that the batch job
-        keeps.
+        """Add a writer. The folder `done` names its committed batches. For a query, this is the `commits` folder of Spark's
+        checkpoint; for the batch job, a folder that the job itself keeps.
         """
         if job.streams:
             checkpoint, fed = self.checkpoint(job.name), self.folder / f"{job.name}-input"
@@ -193,9 +197,7 @@ class Deployment:
         return Session(command, self.changes / "changing.log", environment=ours, folder=self.folder)
 
     def _changed(self) -> bool:
-        """Return whether all changes were done. Replace the changing process if it was killed. Raises Late if it ended in another
-        way.
-        """
+        """Return whether all changes were done. Replace the changing process if it was killed. Raises Late if it failed."""
         with self._guard:
             code = self.changing.wait(0)
             if code == -signal.SIGKILL:
@@ -206,7 +208,7 @@ class Deployment:
             return code == 0
 
     def _make(self) -> None:
-        """Create the cluster and its topics, so that readers can begin before writers have."""
+        """Create the cluster and its topics, so that readers can begin before any writer has begun."""
         made = client(open_cluster(self.url, ledgers=(self.folder / "ledgers" / "root").as_uri(), settings=SETTINGS))
         for topic in self.topics:
             if is_persistent(topic):
@@ -264,7 +266,7 @@ class Deployment:
             raise self._failure
 
     def wait(self, what: str, true: Callable[[], bool], seconds: float) -> float:
-        """Wait until `true` returns true. Return how many seconds that took. Raises Late."""
+        """Wait until `true` returns true. Return how many seconds that took. Raises Late if it takes longer than `seconds`."""
         began = time.monotonic()
         while not true():
             self.check()
@@ -285,7 +287,7 @@ class Deployment:
         return sum(self.committed(name) for name in self.writers)
 
     def warm(self, seconds: float) -> None:
-        """Wait until each writer has committed and each reader has read something."""
+        """Wait until each writer has committed a batch and each reader has recorded a read. Raises Late after `seconds`."""
         self.wait("the first commits and reads", self._warm, seconds)
 
     def _warm(self) -> bool:
@@ -296,11 +298,11 @@ class Deployment:
         return all(p.at for p in self.progress.values()) and all(self._has_read(name, kind) for name, kind in kept)
 
     def _has_read(self, name: str, kind: str) -> bool:
-        """Whether a reader has recorded anything of this kind beyond the start of its history."""
+        """Return whether a reader has recorded more in its histories of this kind than their Start events."""
         return any(file.read_bytes().count(b"\n") > 1 for file in self.seen(name).glob(f"{kind}-*"))
 
     def drain(self, seconds: float) -> None:
-        """Add no more input. The writers write the rest and end; then the readers read the rest and end."""
+        """Add no more input. Let the writers write the remaining input and end. Then let the readers read the rest and end."""
         self._drained = True
         everything = f"that {' and '.join(self.writers)} write what is there"
         self.wait(everything, lambda: all(self.committed(name) >= len(self.fed) for name in self.writers), seconds)
@@ -315,7 +317,7 @@ class Deployment:
 
     @property
     def changing_restarts(self) -> int:
-        """How often the changing process had to be replaced."""
+        """How often the changing process was replaced."""
         return max(0, self._changings - 1)
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""A disk for the ledgers of the deployment under test, which can be made full.
+"""A disk for the ledgers of the deployment. It can be made full.
 
-With the right to mount, it is a tmpfs that is shrunk to its current content: every process gets ENOSPC. Without this right, the
+If this process may mount, the disk is a tmpfs that is shrunk to its current content, and every process gets ENOSPC. Otherwise the
 writing processes lose the right to write to files (RLIMIT_FSIZE) and get EFBIG.
 """
 
@@ -22,7 +22,7 @@ _UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
 class Disk:
-    """The folder of the ledgers. A context manager. `how`: the way in which the disk is made full, in words."""
+    """The disk of the ledgers. It is a context manager. `how`: the way in which the disk is made full, in words."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,6 +1,7 @@
-"""The faults of the plan, done with real signals to real processes and on real connections.
+"""The faults of the plan, carried out with real signals to real processes and on real connections.
 
-A strike returns when the fault is over, and says what it has hit. Raises Missed if there was nothing to hit.
+Each function below carries out one kind of fault. It returns after the fault is over, and its text says what was hit. It raises
+Missed if there was nothing to hit.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def strike(deployment: Deployment, fault: Planned) -> str:
 
 
 def _some(what: str, deployment: Deployment, look: Callable[[], Sequence[T]]) -> Sequence[T]:
-    """Return the possible targets, as soon as there are any."""
+    """Return the possible targets of a fault, as soon as there are any. Raises Missed if there are none for `TARGET_SECONDS`."""
     found: list[T] = []
 
     def any_there() -> bool:
@@ -62,7 +63,7 @@ def kill(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
     if target in SERVERS:
         server = SERVERS[target](deployment)
         return _away(server, fault.seconds, server.kill, server.start)
-    if target == "changing":  # strike a short while later, in the middle of some change
+    if target == "changing":  # wait a moment, so that the kill strikes in the middle of some change
         time.sleep(rng.uniform(0.0, 2.0))
     if target in ("driver", "changing"):
         session: Session = deployment.changing if target == "changing" else deployment.parties[fault.party].driver
@@ -94,7 +95,7 @@ def stop(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
 
 
 def _processes(deployment: Deployment, fault: Planned) -> list[list[int]]:
-    """Return the processes of a party that a fault can strike. Each comes with the processes that stop with it."""
+    """Return the processes of a party that a fault can strike. Each inner list is a process and those that stop with it."""
     party = deployment.parties[fault.party]
     match fault.kind.target:
         case "driver":
@@ -108,7 +109,7 @@ def _processes(deployment: Deployment, fault: Planned) -> list[list[int]]:
 
 
 def _zombie(deployment: Deployment, party: Party) -> str:
-    """Stop a driver until its successor has committed."""
+    """Stop the party's driver and start a successor. After two more commits, resume the driver, and kill it if it does not end."""
     with party.unattended():
         zombie = party.driver
         zombie.send(signal.SIGSTOP)
@@ -118,7 +119,7 @@ def _zombie(deployment: Deployment, party: Party) -> str:
 
         def committed() -> bool:
             nonlocal replaced, successor
-            if not successor.running():  # the supervisor does not replace drivers now
+            if not successor.running():  # the party is unattended, so the supervisor does not replace its drivers
                 replaced += 1
                 successor = party.start(deployment.chroot)
             return deployment.committed(party.name) > before + 1
@@ -203,7 +204,8 @@ def lose_reply(deployment: Deployment, fault: Planned, rng: random.Random) -> st
 
     while True:
         _some("a connection to ZooKeeper", deployment, party.ports)
-        with party.each_proxy("drop_replies"):  # new connections are refused here, so a new driver is awaited outside
+        # new connections are refused in this context, so a new driver is awaited outside of it
+        with party.each_proxy("drop_replies"):
             deployment.wait("a reply to lose", lambda: bool(lost() or not party.ports()), TARGET_SECONDS)
         if lost():
             return f"{lost()} connections lost one"

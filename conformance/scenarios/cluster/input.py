@@ -1,10 +1,10 @@
-"""The rows that the writers write, and their names in the history. Each row identifies its place.
+"""The rows that the writers write, and the names of these rows in the history.
 
-One batch is one transaction. `batch` counts from 0 in each topic; `seq` is a row's place in its topic, `of` the number of rows of
-its batch; rows of one key are written in the order of `seq`.
+One batch is one transaction. The columns of a row identify its place. `batch`: the number of the batch, from 0 in each topic.
+`seq`: the row's place in its topic. `of`: the number of rows of its batch. The rows of one key are written in the order of `seq`.
 
-All writers get the same input. Each puts its name in the column `writer` and before its keys, so that several can write to one
-topic.
+All writers get the same input. Each writer puts its name in the column `writer` and before its keys, so that several writers can
+write to one topic.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from conformance.history.format import Row
 from conformance.input_files import lay_down
 
 ROWS = 200
-"""Rows of one batch."""
+"""The number of rows of one batch."""
 KEYS = 29
-"""Not a divisor of ROWS, so that a key has different places in different batches."""
+"""The number of keys. It is not a divisor of ROWS, so that a key has different places in different batches."""
 SCHEMA = StructType(
     [
         StructField("key", StringType()),
@@ -34,17 +34,17 @@ SCHEMA = StructType(
 WRITTEN = StructType([*SCHEMA.fields, StructField("writer", StringType())])
 """The schema of the topics."""
 COLUMNS = ("key", "seq", "__topic", "__segment", "__messageId", "__txnId")
-"""The columns that the history needs of each row that was read."""
+"""The columns of a row that was read that the history needs."""
 _ARROW = pa.schema([("key", pa.string()), ("seq", pa.int64()), ("batch", pa.int64()), ("of", pa.int32())])
 
 
 def marked(rows: DataFrame, writer: str) -> DataFrame:
-    """The rows of the input as this writer's: `WRITTEN`."""
+    """Return the rows of the input as this writer writes them, with the schema `WRITTEN`."""
     return rows.withColumn("key", concat(lit(f"{writer}-"), "key")).withColumn("writer", lit(writer))
 
 
 def written(batch: int, writer: str) -> list[tuple[str, int]]:
-    """(key, seq) of the rows of one batch of a writer, in written order."""
+    """Return (key, seq) of the rows of one batch of a writer, in written order."""
     return [(f"{writer}-{key}", seq) for key, seq in _rows(batch)]
 
 
@@ -53,12 +53,12 @@ def _rows(batch: int) -> list[tuple[str, int]]:
 
 
 def identity(topic: str, key: str, seq: int) -> str:
-    """The name of a row in the history."""
+    """Return the name of a row in the history."""
     return f"{topic}#{key}#{seq}"
 
 
 def rows_of(found: pa.Table) -> tuple[Row, ...]:
-    """Return rows that were read, in the form of the history. `found`: the columns `COLUMNS`."""
+    """Return rows that were read as rows of a history. `found` has the columns `COLUMNS`."""
     rows = []
     for row in found.to_pylist():
         ledger, entry, index = map(int, row["__messageId"].split(":"))
@@ -68,12 +68,12 @@ def rows_of(found: pa.Table) -> tuple[Row, ...]:
 
 
 def table(batch: int) -> pa.Table:
-    """The rows of one batch."""
+    """Return the rows of one batch."""
     keys, numbers = zip(*_rows(batch), strict=True)
     columns = [pa.array(keys), pa.array(numbers), pa.array([batch] * ROWS), pa.array([ROWS] * ROWS, pa.int32())]
     return pa.Table.from_arrays(columns, schema=_ARROW)
 
 
 def add_file(folder: Path, batch: int) -> None:
-    """Write the file of a batch."""
+    """Write the input file of a batch."""
     lay_down(folder, batch, table(batch))

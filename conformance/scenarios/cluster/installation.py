@@ -1,4 +1,4 @@
-"""The wheel, and a fresh environment in which it is installed. The executors of a deployment run the wheel, not the source tree."""
+"""Builds the wheel and installs it in a fresh environment. The executors of a deployment run the wheel, not the source tree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info")
 
 
 def build_wheel(folder: Path) -> Path:
-    """Build the wheel of the source tree that this module lies in, from a copy, without a download. Raises ConfigurationError."""
+    """Build a wheel from a copy of the source tree of this module, without downloads. Raises ConfigurationError if there is no
+    source tree or the build fails.
+    """
     project = SOURCE / "pyproject.toml"
     if not project.exists():
         raise ConfigurationError(
@@ -40,10 +42,11 @@ def build_wheel(folder: Path) -> Path:
 
 
 def fresh_environment(folder: Path, wheel: Path, *, start: str = "") -> Path:
-    """Make a virtual environment with the wheel in it; its Python. The wheel's dependencies are those installed here.
+    """Make a virtual environment with the wheel in it. Return the path of its Python. The wheel's dependencies are those that are
+    installed in the environment of this process.
 
-    They come by a path entry, which does not follow this environment's own editable installs. `start`: a line of Python that every
-    start of that Python runs first.
+    A path entry (.pth) names these dependencies. Python does not process .pth files of the named folder, so editable installs there
+    have no effect. `start`: the name of a module that the new Python imports at every start.
     """
     venv.create(folder, with_pip=False)
     site = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
@@ -59,7 +62,7 @@ def fresh_environment(folder: Path, wheel: Path, *, start: str = "") -> Path:
 
 
 def _run(command: list[str], folder: Path | None = None) -> str:
-    """Run a command and return its standard output. Raises ConfigurationError with all of its output."""
+    """Run a command and return its standard output. If the command fails, raises ConfigurationError with all of its output."""
     ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=folder)
     if ran.returncode != 0:
         raise ConfigurationError(f"{' '.join(command)} ended with {ran.returncode}: {ran.stdout}{ran.stderr}")

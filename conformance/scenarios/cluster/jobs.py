@@ -1,4 +1,4 @@
-"""How the jobs of this suite run: from the wheel alone, with a record of Spark's application id."""
+"""The start of the suite's jobs. They run from the wheel alone, and record Spark's application id."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ module = sys.argv.pop(1)
 sys.argv[0] = module
 runpy.run_module(module, run_name="__main__")
 """
-"""What `spark-submit` gets: it runs a module of the wheel, so that no folder of ours is on the path of Python."""
+"""The script that `spark-submit` gets. It runs a module of the wheel, so that no folder of the source tree is on Python's path."""
 
 
 def announce(words: argparse.Namespace) -> SparkSession:
-    """Return the session of a job, whose environment must have the wheel. Write its application's id to `MARKS/application`."""
+    """Return the Spark session of a job. Write its application id to `MARKS/application`. Raises RuntimeError if txnsegment is not
+    imported from the wheel.
+    """
     if not txnsegment.__file__.startswith(sys.prefix):
         raise RuntimeError(f"txnsegment comes from {txnsegment.__file__} and not from the wheel in {sys.prefix}")
     spark: SparkSession = SparkSession.builder.getOrCreate()

@@ -1,10 +1,11 @@
-"""The batch job under faults: one batch write after the other, each one transaction with `txnAppId` and `txnVersion`.
+"""The batch job under faults. It runs one batch write after the other, each as one transaction with `txnAppId` and `txnVersion`.
 
     spark-submit run.py conformance.scenarios.cluster.loader --url URL --topic TOPIC --name NAME --input FOLDER --progress FOLDER
         --marks FOLDER --stop FILE
 
-Writes the same input as the streaming job, to another topic. `PROGRESS/<version>` says that a write has returned; a new driver goes
-on with the first version that has no such file, which may have been committed. Ends when `--stop` exists and all input is written.
+The job writes the same input as the streaming job, to another topic. The file `PROGRESS/<version>` says that the write of a version
+has returned. A new driver continues with the first version without such a file; this version may have been committed. The job ends
+after the file `--stop` exists and all input is written.
 """
 
 from __future__ import annotations

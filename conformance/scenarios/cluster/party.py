@@ -1,4 +1,5 @@
-"""One party of the deployment: a job that is submitted, watched, and submitted again after it has died, as by a supervisor.
+"""One party of the deployment: a job whose driver is submitted, watched, and submitted again after it has failed, as by a
+supervisor.
 
 Each party has its own connection to ZooKeeper (a proxy for each server) and its own clock file, so that a fault can strike one
 party alone.
@@ -29,12 +30,14 @@ SETTINGS = {
     "spark.port.maxRetries": "64",
     "spark.scheduler.mode": "FAIR",
 }
-"""Spark gives up an executor that does not answer for 20 s. Its tasks then run elsewhere, and it may come back as a zombie."""
+"""The Spark settings of all parties. With them, Spark gives up an executor that does not answer for 20 s. The executor's tasks then
+run elsewhere, and the executor may come back as a zombie.
+"""
 
 
 class Party:
-    """A job by name, and the drivers that were started for it. `restarts`: how often one had to be replaced. `slow`: how many of
-    these replacements were because the machine was too slow.
+    """A job and the drivers that were started for it. `restarts`: how often a driver was replaced. `slow`: how many of these
+    drivers had ended because the machine was too slow.
     """
 
     def __init__(
@@ -50,7 +53,7 @@ class Party:
         cores: int,
         say: Callable[[str], None],
     ) -> None:
-        """`arguments`: those of the module, without `url` and `marks`. `say`: gets the reason why a driver was replaced."""
+        """`arguments`: the arguments of the module, without `url` and `marks`. `say`: gets a text when a driver is replaced."""
         self._say = say
         self.name = name
         self.restarts = self.slow = 0
@@ -151,7 +154,7 @@ class Party:
 
     @contextmanager
     def each_proxy(self, way: str, *arguments: float) -> Iterator[None]:
-        """A context with `refuse`, `delay`, `silence` or `drop_replies` on all of the party's proxies."""
+        """A context in which `way` (`refuse`, `delay`, `silence` or `drop_replies`) is in force on all of the party's proxies."""
         with ExitStack() as stack:
             for proxy in self.proxies:
                 stack.enter_context(getattr(proxy, way)(*arguments))
@@ -168,7 +171,7 @@ class Party:
         return self.driver.tail(characters)
 
     def last_words(self, characters: int = 3000) -> str:
-        """Return the end of the output of the driver that was replaced last; empty if none was."""
+        """Return the end of the output of the driver that was replaced last. Return an empty text if no driver was replaced."""
         return "" if self._replaced is None else self._replaced.tail(characters)
 
     def close(self) -> None:

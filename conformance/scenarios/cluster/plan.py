@@ -10,16 +10,17 @@ from conformance.scenarios.faults import Fault
 from metadata.common.errors import ConfigurationError
 
 WRITERS = ("writer", "writer", "loader")
-"""The streaming job is struck twice as often as the batch job."""
+"""The parties that a fault of a writer may strike. The streaming job is struck twice as often as the batch job."""
 ANYBODY = ("writer", "writer", "loader", "reader")
 ON_TOP = 0.15
-"""The share of the faults that are followed by another one before the parties have recovered."""
+"""The share of the faults after which the next fault does not wait until the parties have recovered."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """`does`: the fault, in the terms of all scenarios. `parties`: the parties that it may strike; a repeated name has more weight.
-    `seconds`: the shortest and the longest duration (0: a moment).
+    """A kind of fault in the plan. `does`: the fault, by the name that all scenarios use. `says`: the fault in words. `parties`:
+    the parties that it may strike; a party that is named twice is struck twice as often. `seconds`: the shortest and the longest
+    duration (0: a moment).
     """
 
     name: str
@@ -35,7 +36,7 @@ class Kind:
 
     @property
     def makes_zombie(self) -> bool:
-        """Whether it stops a process until its successor has committed."""
+        """Whether the fault stops a driver until its successor has committed."""
         return self.does is Fault.STOP and self.seconds == (0.0, 0.0)
 
 
@@ -72,8 +73,9 @@ BY_NAME = {kind.name: kind for kind in KINDS}
 
 @dataclass(frozen=True)
 class Planned:
-    """`number` counts from 1. `quiet`: seconds of pause before the fault. `seconds`: its duration. `seed`: the seed of its own
-    random choices. `on_top`: the next fault does not wait until the parties have recovered.
+    """A fault of the plan. `number`: its place in the plan, from 1. `quiet`: the pause before the fault, in seconds. `seconds`: its
+    duration. `seed`: the seed of the fault's own random choices. `on_top`: the next fault does not wait until the parties have
+    recovered.
     """
 
     number: int
@@ -89,8 +91,8 @@ class Planned:
 
 
 def make_plan(count: int, seed: int, kinds: Sequence[str] = (), roles: Mapping[str, Sequence[str]] = {}) -> list[Planned]:
-    """Return `count` faults. Each kind comes once before any comes again. `kinds`: only these. `roles`: the parties that have a
-    role, if several do. Raises ConfigurationError.
+    """Return a plan of `count` faults. Each kind comes once before any kind comes again. `kinds`: the names of the kinds to use
+    (empty: all). `roles`: the jobs of each role, if the scene has several. Raises ConfigurationError if a kind does not exist.
     """
     unknown = [name for name in kinds if name not in BY_NAME]
     if unknown:

@@ -1,4 +1,5 @@
-"""A reader: a streaming query over all topics that records each micro-batch, and batch reads beside it, one after the other.
+"""A reader. It runs a streaming query over all topics that records each micro-batch, and batch reads beside it, one after the
+other.
 
     spark-submit run.py conformance.scenarios.cluster.reader --url URL --topics JSON --name NAME --checkpoint FOLDER --seen FOLDER
         --limit ROWS --batches yes|no --marks FOLDER --stop FILE
@@ -23,8 +24,8 @@ from conformance.scenarios.cluster.input import COLUMNS, rows_of
 from conformance.scenarios.cluster.jobs import announce
 
 PAUSE_SECONDS = 0.5
-"""The least pause between two batch reads. A pause is as long as the last read, if that took longer, to leave cores to other
-processes.
+"""The least pause between two batch reads. If the last read took longer, the pause is as long as that read, so that cores are left
+to other processes.
 """
 
 
@@ -62,7 +63,7 @@ def main() -> None:
 
 
 class Reads(threading.Thread):
-    """Batch reads until `finish`, and one more after it. An error ends the thread, and `finish` raises it."""
+    """A thread that runs batch reads until `finish` is called, and one more. An error ends the thread, and `finish` raises it."""
 
     def __init__(self, spark: SparkSession, options: dict[str, str], topics: tuple[str, ...], who: str, history: Writer) -> None:
         super().__init__(name="reads", daemon=True)

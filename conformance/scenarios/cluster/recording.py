@@ -1,8 +1,9 @@
-"""A run as a history of `conformance.history`: the input of the writers, the commits that were seen, the rows that readers got, and
-each fault.
+"""A run as a history of `conformance.history`. The history has the input of the writers, the commits that were seen, the rows that
+readers got, and each fault.
 
-All times are `time.monotonic()` of this machine in ms. A commit begins when its input is written, and is known to be committed when
-its number appears in the writer's progress. The real commit lies between these times. The readers keep their own histories.
+All times are `time.monotonic()` of this machine in ms. The commit of a batch begins when its input file is written. It counts as
+committed when its number appears in the writer's progress. The real commit lies between these times. The readers keep their own
+histories.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from metadata.records.names import is_persistent
 
 
 def kept(folder: Path) -> list[Event]:
-    """Return all events of the histories in a folder, without their starts. An incomplete line that a kill left is dropped."""
+    """Return all events of the histories in a folder, without Start events. Drop an incomplete last line, which a kill has left."""
     found: list[Event] = []
     for file in sorted(folder.glob("*.jsonl")):
         repair(file)
@@ -31,7 +32,9 @@ def kept(folder: Path) -> list[Event]:
 
 
 def events(deployment: Deployment, readers: Iterable[Event], final: Read, seed: int) -> Iterator[Event]:
-    """Yield the history of a drained run. `readers`: the readers' events; `final`: a read after the end and a sweep."""
+    """Yield the history of a run whose writers and readers have ended. `readers`: the events of the readers. `final`: the last
+    read, after a sweep.
+    """
     yield Start(deployment.fed[0], "conformance.cluster", seed=seed)
     for job in deployment.scene.writers:
         query = json.loads((deployment.checkpoint(job.name) / "metadata").read_text())["id"] if job.streams else None
@@ -49,7 +52,9 @@ def events(deployment: Deployment, readers: Iterable[Event], final: Read, seed: 
 
 
 def ends(polls: Iterable[Poll], began: float, at: float) -> Iterator[Plan]:
-    """Yield for each stream the event that nothing follows the rows that it got, as the answer to a question asked at `began`."""
+    """Yield, for each stream and each log that it reads, the event that says that no rows follow the last row that the stream got.
+    `began`: the time at which the stream was asked for more rows. `at`: the time of the answer.
+    """
     last: dict[tuple[str, tuple[str, ...]], dict[str, int]] = defaultdict(dict)
     for poll in polls:
         tops = last[poll.stream, poll.topics]

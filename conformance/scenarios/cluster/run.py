@@ -1,4 +1,4 @@
-"""One run of the cluster suite: warm up, measure without faults, strike by the plan, drain, judge the history."""
+"""One run of the cluster suite. The jobs run without faults first and then under the plan's faults. Then the history is judged."""
 
 from __future__ import annotations
 
@@ -33,17 +33,19 @@ from metadata.records.names import is_persistent
 SUITE = "cluster"
 START_SECONDS = 900.0
 RECOVER_SECONDS = 240.0
-"""The time after a fault within which the struck parties must commit again, restarts on a busy machine included."""
+"""The time after a fault within which the struck parties must commit again. It allows for restarts on a busy machine."""
 DRAIN_SECONDS = 600.0
 SHOWN = 20
 
 
 @dataclass
 class Struck:
-    """One fault that was done.
+    """A fault that was injected.
 
-    `lasted`: seconds from the strike to its end. `recovered`: seconds from the strike to the first commit after its end. `gap`: the
-    longest time without a commit since the last one before the strike. None: the next fault began before this one was over.
+    `lasted`: seconds from the beginning of the fault to its end. `recovered`: seconds from the beginning of the fault to the first
+    commit after its end. `gap`: the longest time between two commits, from the last commit before the fault to the first commit
+    after its end. `recovered` and `gap` are None if the run did not wait for a commit before the next fault, or if the wait timed
+    out.
     """
 
     fault: Planned
@@ -57,7 +59,9 @@ class Struck:
 
 @dataclass
 class Report:
-    """The result of a run. `wrong`: empty if all is well. The rates are rows per second of all writers together."""
+    """The result of a run. `wrong`: what is wrong, in words. `findings`: the findings of the history checker. Both are empty if all
+    is well. The rates are rows per second of all writers together.
+    """
 
     seed: int
     struck: list[Struck] = field(default_factory=list)
@@ -71,9 +75,10 @@ class Report:
 
 
 class Cluster(Scenario):
-    """`scene`: the jobs that run (default: `scene.usual`). `out`: an existing folder for the history and all logs.
+    """The cluster suite as a scenario. `scene`: the jobs that run (None: `scene.usual`). `out`: an existing folder for the history
+    and all logs.
 
-    Raises ConfigurationError: no such fault, no wheel to build.
+    Raises ConfigurationError if a kind of fault does not exist, or if there is no source tree to build a wheel from.
     """
 
     name = "cluster suite"
@@ -160,7 +165,7 @@ def _strike_all(deployment: Deployment, plan: Sequence[Planned], report: Report,
 
 
 def _recover(deployment: Deployment, done: Struck) -> None:
-    """Wait until the struck parties have committed again (`all`: all writers), and record the times. Raises Late."""
+    """Wait until the struck parties (`all`: all writers) have committed again, and record the times. Raises Late."""
     names = list(deployment.writers) if done.fault.party == "all" else [done.fault.party]
     before = {name: deployment.committed(name) for name in names}
     what = f"fault {done.fault}: that {' and '.join(names)} move on"
@@ -175,9 +180,10 @@ def _recover(deployment: Deployment, done: Struck) -> None:
 
 
 def _judge(deployment: Deployment, report: Report, out: Path | None, say: Say) -> None:
-    """Read once more after a sweep. The history checker then judges the recorded history."""
+    """Sweep the cluster and read all rows once more. Let the history checker judge the recorded history."""
     forks = Forks()
-    report.wrong += forks.call(wait_for_deadlines, deployment.url)  # mostly of the changing process, if it was killed last
+    # an OPEN transaction is mostly one of the changing process, if that was killed last
+    report.wrong += forks.call(wait_for_deadlines, deployment.url)
     for topic in ("", *(topic for topic in deployment.topics if is_persistent(topic))):
         report.wrong += forks.call(unfinished, Place(deployment.url, topic))
     final: Read = forks.call(read_all, deployment.url, deployment.topics)
@@ -209,7 +215,7 @@ def _judge(deployment: Deployment, report: Report, out: Path | None, say: Say) -
 
 
 def changed(notes: Iterable[str]) -> Iterator[str]:
-    """Yield the name under which each line of `conformance.scenarios.cluster.changing` is counted."""
+    """Yield, for each line that `conformance.scenarios.cluster.changing` wrote to `done`, the name under which it is counted."""
     names = {"split": "splits", "merge": "merges", "compact": "compactions", "trim": "trims", "sweep": "sweeps"}
     for note in notes:
         kind, how, *_ = note.split(maxsplit=2)
@@ -217,7 +223,7 @@ def changed(notes: Iterable[str]) -> Iterator[str]:
 
 
 def read_all(url: str, topics: Sequence[str]) -> Read:
-    """One batch read of all these topics without Spark, by the real source's classes. To be called in a process of its own."""
+    """Run one batch read of all these topics without Spark, by the real source's classes. It needs a process of its own."""
     options = {"serviceUrl": url, "topics": json.dumps(list(topics)), "includeMetadata": "true"}
     began = time.monotonic() * 1000
     rows = rows_of(pa.Table.from_batches(spark_driver.read_batch(options)).select(list(COLUMNS)))
@@ -233,7 +239,7 @@ def _keep_logs(folder: Path, out: Path) -> None:
 
 
 def results(report: Report, wrong: Sequence[str]) -> list[Result]:
-    """Return the report as plain values: one for each kind of fault, and one for all errors that the scenario found."""
+    """Return the report as results: one for each kind of fault, and one for all errors that the scenario found."""
     found = []
     by_kind: dict[str, list[Struck]] = defaultdict(list)
     for one in report.struck:

@@ -14,8 +14,8 @@ SCALING = "one topic, split 4 -> 16 and merged 16 -> 4 under three streaming wri
 
 @dataclass(frozen=True)
 class Writes:
-    """A job that writes every batch of the input into one topic. `streams`: by a streaming query; otherwise by one batch write
-    after the other. `cores`: the cores of its executors.
+    """A job that writes every batch of the input into one topic. `streams`: whether a streaming query writes them; otherwise the
+    job runs one batch write after the other. `cores`: the cores of its executors.
     """
 
     name: str
@@ -26,8 +26,8 @@ class Writes:
 
 @dataclass(frozen=True)
 class Reads:
-    """A job with a streaming query over all topics of the scene. `batches`: it also runs batch reads. `limit`: the soft limit of
-    rows in a micro-batch (0: no limit).
+    """A job with a streaming query over all topics of the scene. `batches`: whether it also runs batch reads. `limit`: the soft
+    limit of rows in a micro-batch (0: no limit).
     """
 
     name: str
@@ -38,10 +38,12 @@ class Reads:
 
 @dataclass(frozen=True)
 class Scene:
-    """`fewest`, `most`: the limits of a topic's active segments; it begins with `first`. `rounds`: it is split until it has `most`,
-    then merged until it has `fewest`, and so on; otherwise splits and merges are random.
+    """The topics and jobs of a deployment.
 
-    `roles`: the jobs that a fault of a writer, a loader (the batch writer) or a reader may strike.
+    `roles`: for each role (writer, loader, reader), the jobs that a fault of this role may strike. The loader is the batch writer.
+    `first`: the number of segments that a topic begins with. `fewest`, `most`: the limits of a topic's active segments. `rounds`:
+    the first topic is split until it has `most`, then merged until it has `fewest`, and so on; otherwise splits and merges are
+    random.
     """
 
     topics: tuple[str, ...]
@@ -59,13 +61,13 @@ class Scene:
 
     @property
     def cores(self) -> int:
-        """The cores of all jobs together."""
+        """The number of cores of all jobs together."""
         return sum(job.cores for job in self.jobs)
 
 
 def usual(domain: str = TOPIC) -> Scene:
-    """A streaming job and a batch job, each with a topic of its own, and a reader of both. There are few segments, because each
-    batch leaves a file for each task and segment, and batch reads read all of them.
+    """Return a scene with a streaming job and a batch job, each with a topic of its own, and a reader of both topics. The topics
+    have few segments, because each batch leaves a file for each task and segment, and batch reads read all files.
     """
     first, second = (PERSISTENT, TOPIC) if domain == MIXED else (domain, domain)
     streamed, loaded = named(first, "streamed"), named(second, "loaded")
@@ -78,7 +80,9 @@ def usual(domain: str = TOPIC) -> Scene:
 
 
 def scaling() -> Scene:
-    """One topic with three streaming writers and three readers, which is split from 4 to 16 segments and merged back meanwhile."""
+    """Return a scene with three streaming writers and three readers of one topic. It is split from 4 to 16 segments and merged back
+    to 4 meanwhile.
+    """
     topic = named(TOPIC, "scaled")
     writers = tuple(Writes(f"writer{i}", topic, streams=True, cores=1) for i in (1, 2, 3))
     readers = (Reads("reader1", 1), Reads("reader2", 1, batches=False), Reads("reader3", 1, batches=False, limit=500))
@@ -88,9 +92,7 @@ def scaling() -> Scene:
 
 
 def chosen(*, scale: bool, domain: str | None) -> Scene:
-    """Return the scene that the command line selects. Raises ConfigurationError: a persistent topic is one log and has no segments
-    to scale.
-    """
+    """Return the scene that the command line selects. Raises ConfigurationError for `--scaling` of a persistent topic."""
     if not scale:
         return usual(domain or TOPIC)
     if domain not in (None, TOPIC):

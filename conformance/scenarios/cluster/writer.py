@@ -1,9 +1,9 @@
-"""The streaming job under faults: each input file becomes one micro-batch, which is one transaction of the topic.
+"""The streaming job under faults. Each input file becomes one micro-batch, which is one transaction on the topic.
 
     spark-submit run.py conformance.scenarios.cluster.writer --url URL --topic TOPIC --name NAME --input FOLDER --checkpoint FOLDER
         --marks FOLDER --stop FILE
 
-Runs until `--stop` exists and all input is written. `MARKS/application` holds Spark's id of it while it runs.
+The job runs until `--stop` exists and all input is written. `MARKS/application` holds Spark's application id of the job.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def start(spark: SparkSession, words: argparse.Namespace) -> StreamingQuery:
-    # One file in one task, so that a key's rows keep their order through the shuffle; two tasks write.
+    # One task reads a file, so that the rows of each key keep their order through the shuffle. Two tasks write.
     rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(words.input)
     rows = marked(rows, words.name).repartition(2, "key")
     return (
