@@ -2,7 +2,8 @@
 
     python -m conformance.surface --steps 100000 --seed 0 --store sqlite
 
-A run is a short list of operations on a new cluster in a real store. An operation is data: its name and random numbers, which
-select among the objects that exist when it runs. So the others stay meaningful when some operations are dropped, and a failing list
-can be shrunk. No JVM: `spark.py` calls readers and writers in the order in which Spark calls them.
+A run is a short list of operations on a new cluster in a real store. An operation is data: its name and random numbers. The numbers
+select among the objects that exist when the operation runs. So an operation still has a meaning after others were dropped, and a
+failing list can be shrunk. A run needs no JVM: `conformance.harness.spark_driver` calls readers and writers in the order in which
+Spark calls them.
 """

@@ -1,4 +1,4 @@
-"""`python -m conformance.surface`: drive everything that a user calls at random, and compare it with the model."""
+"""`python -m conformance.surface`: make random calls of the whole public API, and compare the results with a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from conformance.surface.drive import Failure, draw, execute, shrink
 from conformance.surface.operations import CATALOGUE, Op, readable
 
 TOLD_EVERY = 5_000
-"""Steps between two lines of progress."""
+"""Number of steps between two lines of progress."""
 THEMES = sorted({one.theme for one in CATALOGUE.values()})
 
 
@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Without logs: the runs provoke errors on purpose."""
+    """Switch logging off within the block, because the runs provoke errors on purpose."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -107,7 +107,7 @@ def _show(given: argparse.Namespace, run: str, failure: Failure) -> None:
 
 
 def _batch(job: tuple[int, int, list[str], str | None, str | None]) -> tuple[int, Counter[str], list[tuple[str, Failure]]]:
-    """One run."""
+    """Do one run. Return its number of steps, the count of each operation, and its failure, if any, with the name of the run."""
     seed, number, themes, hosts, base = job
     with _silent():
         outcome = execute(draw(f"{seed}/{number}", themes), hosts, base)

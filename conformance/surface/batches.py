@@ -1,4 +1,4 @@
-"""Batch reads: everything, ranges by offsets, repeated ranges, and chains of adjoining ranges by offsets and by timestamps."""
+"""Batch reads: reads of a whole topic, of ranges, of the same range again, and of adjoining ranges (chains)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from metadata.common.errors import DataLoss, OffsetOutOfRange, SchemaError, Topi
 
 
 def undecided_from(world: World) -> float:
-    """The lowest number of the log that may be undecided."""
+    """Return the lowest number of the log whose transaction may be undecided."""
     numbers = [one.process.gate.number for one in world.holding if one.process.gate.number is not None]
     return min(numbers, default=float("inf"))
 
@@ -27,7 +27,7 @@ def number_of(world: World, n: int) -> int:
 
 @operation(6, t=PICK, p=PICK, earliest=2)
 def read_all(bench: Bench, a: Args) -> object:
-    """All retained rows, with no start or `earliest`."""
+    """Read all retained rows of a topic, without a start or from `earliest`."""
     world = bench.world(a["w"])
     name = topic_of(world, a["t"])
     if name is None:
@@ -50,7 +50,7 @@ def read_all(bench: Bench, a: Args) -> object:
 
 @dataclass
 class Range:
-    """A read with a given start and end, and its rows. `incarnation`: of the topic at that time."""
+    """A range that was read. `rows`: the rows that the read returned. `incarnation`: the incarnation of the topic at that time."""
 
     options: dict[str, str]
     topic: str
@@ -60,7 +60,7 @@ class Range:
 
 @operation(5, t=PICK, start=PICK, end=PICK, p=PICK)
 def read_range(bench: Bench, a: Args) -> object:
-    """Rows with start < number <= end."""
+    """Read the rows of a topic with start < number <= end."""
     world = bench.world(a["w"])
     name = topic_of(world, a["t"])
     model = world.model
@@ -93,7 +93,7 @@ def read_range(bench: Bench, a: Args) -> object:
 
 
 def may_miss(world: World, name: str) -> bool:
-    """Whether retention or a deletion can have removed rows of any incarnation of the topic."""
+    """Return whether retention or a deletion can have removed rows of any incarnation of the topic."""
     model = world.model
     return model.made[name] > 1 or name not in model.topics or any(row.n in model.gone for row in model.rows_of(model.topics[name]))
 
@@ -109,7 +109,10 @@ def read_range_again(bench: Bench, a: Args) -> object:
 
 
 def again(bench: Bench, world: World, one: Range, pick: int) -> None:
-    """The same options return the same rows, or an error with a permitted reason. Timestamps are looked up in the current topic."""
+    """Read a range again. The read must return the same rows, or fail for a permitted reason.
+
+    A range by timestamps is dropped if its topic was recreated, because timestamps are looked up in the current topic.
+    """
     now = world.model.topics.get(one.topic)
     if "startingTimestamp" in one.options and (now is None or now.incarnation != one.incarnation):
         world.ranges.remove(one)
@@ -128,8 +131,8 @@ def again(bench: Bench, world: World, one: Range, pick: int) -> None:
 
 @dataclass
 class Chain:
-    """Adjoining reads of a topic. `edge`: the number or timestamp up to which all rows were read; `since`: the step of the first
-    read.
+    """A chain: reads of adjoining ranges of a topic. `edge`: the number or timestamp at which the last read ended. `since`: the
+    step of the first read.
     """
 
     topic: str
@@ -160,7 +163,7 @@ def chain(bench: Bench, a: Args) -> object:
 
 @operation(8, i=PICK, end=PICK, p=PICK)
 def extend(bench: Bench, a: Args) -> object:
-    """The next read of a chain, up to a committed number or up to a past timestamp."""
+    """Do the next read of a chain. It ends at a committed number or at a past timestamp."""
     world = bench.world(a["w"])
     one: Chain | None = one_of(world.chains, a["i"])
     if one is None:
@@ -179,7 +182,7 @@ def extend(bench: Bench, a: Args) -> object:
 
 
 def read_on(bench: Bench, world: World, one: Chain, end: int | None, pick: int) -> bool:
-    """Returns whether the chain continues."""
+    """Read the next range of a chain, up to `end` (None: up to the cut). Return whether the chain continues."""
     model = world.model
     options = {"serviceUrl": world.url, "path": one.topic} | one.options(end)
     with world.inside(world.process(pick)), attempt(bench, SchemaError, DataLoss, OffsetOutOfRange, TopicNotFound) as tried:
@@ -187,7 +190,7 @@ def read_on(bench: Bench, world: World, one: Chain, end: int | None, pick: int) 
     if isinstance(tried.error, OffsetOutOfRange):
         if end is None or (not one.by_time and end < undecided_from(world)):
             raise Fault("out of range", f"a batch {options}: {tried.error}, though all of it is decided")
-        return True  # to be read later
+        return True  # the range is not decided yet and is read later
     if isinstance(tried.error, SchemaError):
         if one.topic in model.topics and any(row.n not in model.gone for row in model.rows_of(model.topics[one.topic])):
             raise Fault("batch: lost", f"a batch {options} says that nothing was written: {tried.error}")
@@ -205,7 +208,8 @@ def read_on(bench: Bench, world: World, one: Chain, end: int | None, pick: int) 
     one.rows += found
     model.check_once(one.rows, where)
     if one.by_time and end is not None and end > world.clock.true_ms():
-        bench.met["read ahead of time"] += 1  # the clock had leapt past the end: rows up to it are not predicted
+        # the clock had leapt past `end` when the read began, so rows up to `end` may still be written
+        bench.met["read ahead of time"] += 1
         world.chains.remove(one)
         return False
     if end is not None:
@@ -216,7 +220,7 @@ def read_on(bench: Bench, world: World, one: Chain, end: int | None, pick: int) 
 
 
 def close_chain(bench: Bench, world: World, one: Chain) -> None:
-    """The last read of the chain has no end; together its reads have every row."""
+    """Do the last read of a chain, without an end. The reads of the chain must have returned every row together."""
     model = world.model
     if one.topic not in model.topics or not read_on(bench, world, one, None, 0):
         return

@@ -1,4 +1,4 @@
-"""The surroundings of one run: a folder or a ZooKeeper server, the clusters in it, and the time."""
+"""What one run works with: a folder or a ZooKeeper server, the clusters, and the clock."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ from ledgers.disk import in_place_of_the_disk
 
 @dataclass
 class Bench:
-    """`hosts`: of a ZooKeeper server; None: each cluster is SQLite in a folder. `log`: called for each operation (None: not at
-    all).
-    """
+    """The clusters of one run, and their folder. `hosts`: the ZooKeeper server; None if each cluster is SQLite in a folder."""
 
     folder: Path
     hosts: str | None = None
     clock: ByHand = field(default_factory=ByHand)
     worlds: list[World] = field(default_factory=list)
     met: Counter[str] = field(default_factory=Counter)
-    """Name -> count of permitted product errors and of special paths."""
+    """The number of times that each permitted product error and each special path occurred, by name."""
     _closing: ExitStack = field(default_factory=ExitStack)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Helpers shared by the operations: permitted errors, tables of rows, paused commits."""
+"""Functions and types that the operations share: permitted errors, tables of rows, and transactions."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ NAMES = ("t0", "t1", "t2")
 OLDER_NAMES = tuple(f"persistent://public/default/p{i}" for i in range(3))
 OLDER_PATTERN = "persistent://public/default/p.*"
 SUBSCRIPTIONS = ("s0", "s0", "s0", "s1")
-"""Mostly one: a second one holds all rows back from retention."""
+"""Operations choose `s0` in most cases. A second subscription would keep all rows from retention until it acknowledges them too."""
 SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64())])
 DDL = "k string, n bigint"
 
 
 @dataclass
 class Attempt:
-    """The outcome of a call; `error` None for a success."""
+    """The outcome of a call. `error`: the permitted error; None if the call succeeded."""
 
     error: TxnSegmentError | None = None
 
@@ -38,7 +38,7 @@ class Attempt:
 
 @contextmanager
 def attempt(bench: Bench, *kinds: type[TxnSegmentError]) -> Iterator[Attempt]:
-    """Errors of the given kinds are permitted here; every other error is a fault, which the driver reports."""
+    """Within the block, errors of the given kinds are permitted and kept. Other errors pass through; the driver reports them."""
     found = Attempt()
     try:
         yield found
@@ -52,13 +52,13 @@ def table(rows: Sequence[Row]) -> pa.Table:
 
 
 def values(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Rows for `Producer.send`. (A column whose values are all None has no type there.)"""
+    """Return rows for `Producer.send`. A missing key becomes "none", because a column with only None values would have no type."""
     return [{"k": row.key or "none", "n": row.n} for row in rows]
 
 
 @dataclass
 class Open:
-    """A transaction begun by the program. `consumers`: the consumers whose acknowledgements are part of it."""
+    """A transaction that a program has begun. `consumers`: the consumers whose acknowledgements are part of it."""
 
     process: Process
     txn: Any
@@ -66,34 +66,34 @@ class Open:
     topics: set[str] = field(default_factory=set)
     consumers: list[Any] = field(default_factory=list)
     covered: list[tuple[str, str, frozenset[int]]] = field(default_factory=list)
-    """The rows covered by its cumulative acks, by segment: topic, subscription, rows, whether acked before."""
+    """The rows of its cumulative acks, also those acknowledged before. A tuple for each segment: topic, subscription, rows."""
     identity: tuple[str, int] | None = None
     began_ms: int | None = None
-    """The beginning of its commit, if that is paused: its publish time is no earlier."""
+    """The time at which its paused commit began. The publish time of its rows is this time or later."""
     older: bool = False
-    """Whether it writes to persistent topics."""
+    """Whether the transaction writes to persistent topics."""
     moved: bool = False
-    """One of its topics was migrated since it began."""
+    """Whether one of its topics was migrated after the transaction began."""
     before: frozenset[int] | None = None
-    """The rows committed before its commit was paused."""
+    """The rows that were committed before its commit was paused."""
     moves: str | None = None
-    """Set instead of a transaction: the persistent topic that its process migrates."""
+    """The persistent topic that its process migrates. The object then stands for the paused migration, not for a transaction."""
     opened_ms: int = 0
-    """The time of the clock when the commit was last seen running: its deadline is half a minute later."""
+    """The time on the clock when the call paused. The deadline of the transaction is half a minute later."""
 
 
 def claimed(world: World) -> set[tuple[str, str, int]]:
-    """The rows that may have pending acks of paused transactions, or of transactions whose process died during a commit."""
+    """Return the rows that may have pending acks: those of transactions whose commit is paused or whose process died in it."""
     return {(topic, sub, n) for one in world.holding for topic, sub, rows in one.written.acks for n in rows}
 
 
 def unfinished(world: World) -> bool:
-    """Whether a commit is paused (or its process died in it), so that rows above it may not be readable yet."""
+    """Return whether a commit is paused or its process died in it. Rows above its registration may then not be readable yet."""
     return bool(world.holding)
 
 
 def known_as(world: World, topic: object) -> str:
-    """The model's name for a topic with a full product name."""
+    """Return the name that the model has for a topic. `topic`: the full name that the product uses."""
     return world.model.older.named(str(topic).removeprefix("topic://public/default/"))
 
 

@@ -1,4 +1,4 @@
-"""Subscriptions and consumers: every way to leave and resume a consumer's generators, and every kind of acknowledgement."""
+"""Subscriptions and consumers: all ways to leave and continue a generator of a consumer, and all kinds of acknowledgements."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ LOST = (TopicNotFound, SubscriptionNotFound, DataLoss)
 
 @dataclass
 class Following:
-    """A consumer and the rows it delivered since its last reset. `acked`: the acked rows of the subscription at that time. `stale`:
-    one of its topics was deleted.
+    """A consumer, and the rows that it has delivered since its last reset (`handed`). `acked`: the rows that its subscription had
+    acknowledged at that reset. `stale`: one of its topics was deleted, so that the model predicts it no longer.
     """
 
     world: World
@@ -34,23 +34,23 @@ class Following:
     stale: bool = False
     several: bool = False
     joined: bool = False
-    """Whether it reads several topics, one of which was migrated meanwhile."""
+    """Whether the consumer reads several topics of which one was migrated meanwhile."""
     last: int | None = None
-    """The number in the log of the last delivered row with a number."""
+    """The log number of the last delivered row that has a number."""
     due: bool = False
-    """A transaction with its acknowledgements ended without a commit: the consumer resets at its next delivery."""
+    """Whether a transaction with its acknowledgements ended without a commit. The consumer is then reset at its next delivery."""
     skipped: bool = False
-    """The commit of such a transaction was skipped: until that delivery the consumer sends no cumulative ack."""
+    """Whether the commit of such a transaction was skipped. The consumer then refuses cumulative acks until its next delivery."""
     floors: list[tuple[Open | None, set[int]]] = field(default_factory=list)
-    """The rows of its cumulative acks since it last began, with the transaction that holds them (None: they count at once)."""
+    """The rows of its cumulative acks since its last reset, each with its transaction (None: the ack counts at once)."""
 
     owed: set[int] = field(default_factory=set)
-    """Undelivered rows of a deleted topic: the consumer must report them before it delivers rows of later commits."""
+    """Rows of a deleted topic that were not delivered. The consumer must report them before rows of later commits."""
     committed_before: set[int] = field(default_factory=set)
-    """The rows committed at that time."""
+    """The rows that were committed when that topic was deleted."""
 
     def deleted(self, name: str) -> None:
-        """One of the topics of the consumer was deleted."""
+        """Record that one of the topics of the consumer was deleted."""
         model = self.world.model
         if not (self.stale or self.several or self.joined or unfinished(self.world) or claimed(self.world)):
             rows = {row.n for row in model.rows_of(model.topics[name])} - model.gone.keys() - model.acked[name, self.subscription]
@@ -59,11 +59,11 @@ class Following:
         self.stale = True
 
     def counted(self) -> set[int]:
-        """The rows of its committed cumulative acks. The consumer does not repeat them in a later transaction."""
+        """Return the rows of its committed cumulative acks. The consumer does not repeat them in a later transaction."""
         return {n for one, rows in self.floors if one is None or one.written.state == "committed" for n in rows}
 
     def begun(self, *, by_itself: bool = False) -> None:
-        """The consumer was reset. `by_itself`: by the product, which must still report the rows of a deleted topic."""
+        """Record that the consumer was reset. `by_itself`: by the product, which must still report the rows of a deleted topic."""
         owed = self.owed if by_itself else set()
         self.due = self.skipped = False
         self.acked = set()
@@ -93,13 +93,14 @@ class Following:
     def _in_order(self, n: int, where: str) -> None:
         model = self.world.model
         number = model.committed[n].number
-        if number is not None and not self.stale and not self.joined:  # (rows read ahead come before those of a joined topic)
+        # After a migration, rows that the consumer had read ahead may come before lower numbers of the migrated topic.
+        if number is not None and not self.stale and not self.joined:
             if self.last is not None and number < self.last:
                 raise Fault("consumer: order", f"{where} delivers row {n} of {number} behind {self.last}")
             self.last = number
 
     def check_all(self) -> None:
-        """A generator ended: every committed row was delivered, except rows acknowledged meanwhile."""
+        """Check, after the end of a generator, that every committed row was delivered. Acknowledged and trimmed rows are exempt."""
         if self.stale or unfinished(self.world):
             return
         model = self.world.model
@@ -134,7 +135,7 @@ def subscribe(bench: Bench, a: Args) -> object:
 
 
 def place(world: World, name: str, how: int, pick: int) -> tuple[str | int | None, set[int]]:
-    """A place in the log for a start or a seek, and the rows before it."""
+    """Return a place in the log at which a subscription starts, and the rows before it. The place is None if none can be chosen."""
     rows = world.model.rows_of(world.model.topics[name])
     if how == 0:
         return "earliest", set()
@@ -209,7 +210,7 @@ def consumer_open(bench: Bench, a: Args) -> object:
 
 
 def justify_loss(world: World, names: tuple[str, ...], sub: str, error: object) -> None:
-    """DataLoss reports trimmed rows that the subscription had not acknowledged. Is that possible?"""
+    """Raise Fault unless `error`, a DataLoss, can be right: retention may have removed a row that `sub` had not acknowledged."""
     model = world.model
     for name in names:
         rows = {row.n for row in model.rows_of(model.topics[name])} if name in model.topics else set()
@@ -225,7 +226,7 @@ def consumer_of(world: World, pick: int) -> Following | None:
 
 @operation(18, c=PICK, count=6, kind=3, leave=4, g=PICK, old=3)
 def consume(bench: Bench, a: Args) -> object:
-    """Take some messages or batches from a new or a suspended generator, and leave it in one of several ways."""
+    """Take some messages or batches from a new or a suspended generator, and leave the generator in one of several ways."""
     world = bench.world(a["w"])
     following = consumer_of(world, a["c"])
     if following is None:
@@ -245,7 +246,11 @@ class _InBody(Exception):
 
 
 def take(bench: Bench, following: Following, made: Any, count: int, leave: int) -> bool:
-    """Returns whether the generator ended. `leave`: kept for later, left by break, by an exception in the body, or closed."""
+    """Take up to `count` messages or batches from a generator. Return whether the generator ended.
+
+    `leave`: how the loop leaves a generator that has not ended. 0 breaks, 1 and 3 break and close the generator, 2 raises an error
+    in the body of the loop.
+    """
     ended = True
     if following.due:
         following.begun(by_itself=True)
@@ -308,7 +313,7 @@ def rows_of(given: Message | Batch) -> frozenset[int]:
 
 @operation(10, c=PICK, what=4, i=PICK, x=PICK, txn=3)
 def ack(bench: Bench, a: Args) -> object:
-    """Acknowledge one row, several, or all of a segment, at once or in a transaction."""
+    """Acknowledge one message or batch, several, all of a segment, or all. Do it at once or in a transaction."""
     world = bench.world(a["w"])
     following = consumer_of(world, a["c"])
     if following is None or not following.handed:
@@ -341,7 +346,7 @@ def _name(world: World, given: Message | Batch) -> str:
 
 
 def fitting(world: World, following: Following) -> list[Open]:
-    """The transactions that may acknowledge the rows of this consumer: no transaction spans both transaction models."""
+    """Return the open transactions that may acknowledge rows of this consumer. No transaction spans both transaction models."""
     there = world.model.topics
     kinds = {there[name].persistent if name in there else name.startswith("persistent://") for name in following.topics}
     return [o for o in world.transactions if o.process.held is None and kinds <= {o.older} and not (o.older and o.moved)]
@@ -385,7 +390,7 @@ def ack_cumulative(bench: Bench, a: Args) -> object:
     _, given = following.handed[a["i"] % len(following.handed)]
     last = max(i for i, (n, _) in enumerate(following.handed) if n in rows_of(given))
     if any(world.model.topics[name].persistent for name in following.topics) and len(following.topics) > 1:
-        return False  # each persistent topic has an order of its own
+        return False  # each persistent topic has its own order, so a cumulative ack over two has no meaning
     if following.joined:
         return False
     upto = {n for n, _ in following.handed[: last + 1]}

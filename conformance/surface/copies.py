@@ -17,12 +17,12 @@ from metadata.backup.restore import restore as restore_backup
 from metadata.common.errors import BackupUnsettled, ConfigurationError, RestoreRefused, TxnSegmentError
 
 APART = 1_000_000
-"""The offset of the row numbers of a copy from those of the original."""
+"""Row numbers of a copied or restored cluster are higher by a multiple of this, so that no other cluster has them."""
 
 
 @operation(0.7, p=PICK)
 def copy_folder(bench: Bench, a: Args) -> object:
-    """`cp -r` of an embedded cluster. Both copies are used from then on."""
+    """Copy the folder of an embedded cluster, as `cp -r` does. Both copies are used from then on."""
     world = bench.world(a["w"])
     home = Path(world.url.removeprefix("file://"))
     if bench.hosts is not None or len(bench.worlds) >= 3 or world.holding or world.root != home / "ledgers":
@@ -42,7 +42,7 @@ def copy_folder(bench: Bench, a: Args) -> object:
 
 @dataclass
 class Taken:
-    """A backup, the content of the cluster at that time, and the time itself."""
+    """A backup. `model`, `at_ms`, `next_row`: the content of the cluster, the time, and the next row number at that moment."""
 
     file: Path
     model: Model
@@ -65,7 +65,7 @@ def backup(bench: Bench, a: Args) -> object:
 
 @operation(0.7, b=PICK)
 def restore(bench: Bench, a: Args) -> object:
-    """Restore into an empty store over the same ledgers: the old cluster can no longer be used."""
+    """Restore a backup into an empty store over the same ledger root. The old cluster can then no longer be used."""
     world = bench.world(a["w"])
     taken: Taken | None = one_of(world.backups, a["b"])
     if taken is None or world.holding or len(bench.worlds) >= 4 or bench.clock.leap_ms:
@@ -93,7 +93,7 @@ def restore(bench: Bench, a: Args) -> object:
 
 
 def check_retired(bench: Bench, world: World, pick: int) -> None:
-    """The old cluster refuses to be opened, and its sweepers delete nothing."""
+    """Check that the old cluster cannot be opened, and that its sweepers delete nothing."""
     before = files(world.root)
     try:
         world.open()

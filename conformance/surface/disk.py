@@ -1,4 +1,4 @@
-"""The disk of a run: file times follow the run's clock, which is ahead of the machine's, from the first byte on."""
+"""The disk of a run. The times of its files follow the clock of the run, which is ahead of the machine's clock."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Time(Protocol):
 
 
 class DiskByHand(LocalDisk):
-    """A file gets the clock's time at its creation and again under its final name. The time is stored in the file system, so that
-    copies of a folder keep it.
+    """A disk that gives a file the time of the run's clock: in memory when the file is created, and in the file system when it gets
+    its final name. Copies of a folder so keep the times.
     """
 
     def __init__(self, clock: Time) -> None:
         self._clock = clock
         self._open: dict[str, int] = {}
-        """Creation times of files without their final name: writing sets the time in the file system to the machine's."""
+        """The creation times of files without their final name. The file system has the time of the machine for them."""
 
     def create(self, path: Path, mode: int = 0o644) -> pa.NativeFile:
         self._open[str(path)] = self._clock.now_ms()
@@ -53,6 +53,6 @@ class DiskByHand(LocalDisk):
 
     def _stamp(self, path: Path) -> None:
         at = self._clock.now_ms() * 1_000_000
-        with suppress(FileNotFoundError):  # deleted by a sweep: the caller meets that itself
+        with suppress(FileNotFoundError):  # a sweep deleted the file; the next call of the caller then fails
             os.utime(path, ns=(at, at))
         self._open.pop(str(path), None)

@@ -1,4 +1,4 @@
-"""Runs: drawn from a seed or given as a list of operations; their final checks; shrinking."""
+"""Runs: their operations are drawn from a seed or given as a list. Also the final checks of a run, and shrinking."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from metadata.common.errors import TxnSegmentError
 
 MODULES = (writing, consuming, streaming, batches, upkeep, copies, sinks, migrations)
 STEPS = (20, 90)
-"""The least and the greatest number of operations of a run."""
+"""The bounds for the number of operations of a run: at least the first, less than the second."""
 PREPARED = 0.7
-"""The share of themes that begin with a prelude."""
+"""The share of the themes of runs that begin with a prelude."""
 APART = "migrations"
-"""The theme whose operations occur only in its own runs."""
+"""The theme whose operations occur only in runs that have this theme."""
 OF_IT = 0.15
-"""The share of runs with this theme."""
+"""The share of runs that have the theme APART."""
 ALWAYS = ("create_topic", "produce", "older_produce", "migrate")
 TICK_MS = 7
 """The milliseconds that pass between two operations."""
@@ -31,7 +31,7 @@ TICK_MS = 7
 
 @dataclass
 class Failure:
-    """`oracle`: the broken rule, or the kind of the error."""
+    """A failure. `oracle`: the rule that was broken, or the kind of the error. `ops`: the operations of the run."""
 
     oracle: str
     text: str
@@ -46,8 +46,8 @@ class Outcome:
 
 
 def draw(seed: str, given: Sequence[str] = ()) -> list[Op]:
-    """The operations of a run. Each run has one or two themes and a few kinds of operations, so that it goes deep. `given`: themes
-    for all runs.
+    """Return the operations of a run. `given`: themes that replace the drawn ones. A run has few themes and few kinds of
+    operations, so that operations often work on objects of others.
     """
     random = Random(seed)
     themes = sorted({one.theme for one in CATALOGUE.values()} - {"writing", "upkeep", APART})
@@ -56,7 +56,8 @@ def draw(seed: str, given: Sequence[str] = ()) -> list[Op]:
         chosen.add("upkeep")
     if given:
         chosen = {"writing", *given}
-    apart = Random(f"{APART}/{seed}")  # so that runs without this theme are drawn as before the theme existed
+    # a separate generator, so that the other draws do not depend on whether the run has this theme
+    apart = Random(f"{APART}/{seed}")
     if not given and apart.random() < OF_IT:
         chosen.add(APART)
     beside = random.choice((0, 0.1, 0.3))
@@ -74,7 +75,8 @@ def draw(seed: str, given: Sequence[str] = ()) -> list[Op]:
     ops = [CATALOGUE["create_topic"].draw(random), CATALOGUE["create_topic"].draw(random)][: random.choice((1, 1, 2))]
     if APART in chosen:
         ops.append(CATALOGUE["older_create"].draw(apart))
-    for theme in sorted(chosen, key=lambda one: (one == "upkeep", one)):  # retention comes after the work that it must spare
+    # retention comes last, after the work whose rows it must not remove
+    for theme in sorted(chosen, key=lambda one: (one == "upkeep", one)):
         if random.random() < PREPARED:
             ops += drawn(theme, random)
     ops += [CATALOGUE[random.choices(names, list(weights.values()))[0]].draw(random) for _ in range(count)]
@@ -82,7 +84,7 @@ def draw(seed: str, given: Sequence[str] = ()) -> list[Op]:
 
 
 def execute(ops: Sequence[Op], hosts: str | None, base: str | None, told: Callable[[str], None] | None = None) -> Outcome:
-    """Run the operations on a new cluster, then the final checks of every run."""
+    """Run the operations on a new cluster, and then the final checks."""
     outcome = Outcome()
     bench = Bench.begin(hosts, base)
     try:
@@ -129,7 +131,11 @@ def execute(ops: Sequence[Op], hosts: str | None, base: str | None, told: Callab
 
 
 def shrink(failure: Failure, run: Callable[[Sequence[Op]], Outcome], *, most: int = 400) -> Failure:
-    """The same fault with fewer operations and smaller numbers: delta debugging, then each argument towards 0."""
+    """Return a failure with the same oracle, with fewer operations and smaller arguments.
+
+    Delta debugging drops operations first. Then each argument is replaced by 0 or 1 if the failure stays. `most`: the limit for the
+    number of tries.
+    """
     tries = 0
 
     def fails(ops: Sequence[Op]) -> Failure | None:

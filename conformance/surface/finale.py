@@ -1,4 +1,4 @@
-"""The final checks of every run: all paused commits continue, everything is swept, and every reader reads to the end."""
+"""The final checks of every run: all paused commits continue, sweepers run, and every reader reads to the end."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def conclude(bench: Bench) -> None:
                 held.finish()
                 ended(bench, world, one, held)
             elif one.process.gate.dead:
-                deadlines = max(deadlines, one.opened_ms)  # possibly on a clock that had leapt
+                deadlines = max(deadlines, one.opened_ms)  # the clock may have been ahead when this transaction began
             world.holding.remove(one)
             migrations.note_moves(world)
         world.settle()
         migrations.note_moves(world)
-    bench.clock.passed_ms += 60_000 + max(0, deadlines - bench.clock.true_ms())  # all deadlines pass
+    bench.clock.passed_ms += 60_000 + max(0, deadlines - bench.clock.true_ms())  # the deadlines of all open transactions pass
     for world in bench.worlds:
         if world.usable:
             _conclude(bench, world)
@@ -69,7 +69,7 @@ def _conclude(bench: Bench, world: World) -> None:
 
 
 def _read_all(bench: Bench, world: World) -> None:
-    """A batch read of each topic from its first row returns all retained rows."""
+    """Check that a batch read of each topic from its first row returns all retained rows."""
     model = world.model
     for topic in list(model.topics.values()):
         rows = {row.n for row in model.rows_of(topic)}

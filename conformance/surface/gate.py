@@ -1,7 +1,8 @@
-"""A real metadata store under watch: registrations are recorded, and a commit can be paused between two of its steps.
+"""The policy that stands before the metadata store of a process. It records appends, and can pause a commit between two of its
+steps.
 
-A paused commit stands for a paused process (a long garbage collection, a suspended machine). It runs in a thread of its own and
-continues on command; a commit that never continues stands for a dead process.
+A paused commit stands for a paused process, such as one in a long garbage collection or on a suspended machine. The commit runs in
+its own thread and continues on command. A commit that never continues stands for a dead process.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ WRITE = "before a write"
 PATIENCE = 60.0
 OLDER_LOGS = "/persistent/logs/"
 Hear = Callable[[Append, int], None]
-"""Called with each append and its number."""
+"""A function that is called with each append and the number of its record."""
 
 
 class Held:
-    """A call in a thread of its own that pauses once at a point of its commit. `done`: the call has ended."""
+    """A call in its own thread, which pauses once at a point of its commit. `passed`: the call has come to that point."""
 
     def __init__(self, call: Callable[[], object], point: str, *, writes: int = 0) -> None:
-        """`writes`: the number of writes to let pass, if the point is before a write."""
+        """`writes`: the number of writes that pass before the call pauses. It matters only if the point is WRITE."""
         self.point, self.passed, self.writes = point, False, writes
         self.result: object = None
         self.error: BaseException | None = None
@@ -44,7 +45,7 @@ class Held:
             self._parked.set()
 
     def start(self) -> bool:
-        """Run to the point, or to the end; returns whether the call is paused."""
+        """Start the call, and wait until it pauses or ends. Return whether it is paused."""
         self.thread.start()
         return self._wait() and self.thread.is_alive() and self.passed
 
@@ -56,13 +57,13 @@ class Held:
         return True
 
     def park(self) -> None:
-        """Pauses the thread; called by the thread itself at its point."""
+        """Pause the current thread until `finish`. The thread of the call calls this at its point."""
         self.passed = True
         self._parked.set()
         self._go.wait()
 
     def finish(self) -> None:
-        """Let the call run to its end."""
+        """Let a paused call continue, and wait for its end."""
         self._go.set()
         self.thread.join(PATIENCE)
         if self.thread.is_alive():
@@ -70,7 +71,9 @@ class Held:
 
 
 class Gate:
-    """The policy of one process's store. `number`: of the last registration that it appended. `dead`: the process has ended."""
+    """The policy for the store of one process. `number`: the log number of the last registration that the process appended. `dead`:
+    the process has ended, so its calls fail.
+    """
 
     def __init__(self, ahead_ms: Callable[[], int], hear: Hear) -> None:
         self._ahead_ms, self._hear = ahead_ms, hear
@@ -115,5 +118,5 @@ class Gate:
 
 
 def older_data(one: Append) -> bool:
-    """Whether the call appends rows to the log of a persistent topic."""
+    """Return whether the append adds rows to the log of a persistent topic."""
     return one.prefix.path.startswith(OLDER_LOGS) and b'"kind":"DATA"' in one.value

@@ -1,8 +1,8 @@
-"""Persistent topics, and their migration to a topic:// while other processes write, read and acknowledge by the old and the new
-name.
+"""Persistent topics and their migration to a `topic://`. Meanwhile other processes write, read and acknowledge by the old and the
+new name.
 
-A persistent topic has its full name in the model. After its migration it has the short name of its successor; its consumers,
-subscriptions, streams and writers stay the same. (`note_moves` decides when.)
+The model has a persistent topic under its full name. After the migration it has the topic under the short name of the successor,
+with the same consumers, subscriptions, streams and writers. `note_moves` decides when that is.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 WAITS = (None, 5, 100, None)
-"""The seconds that a migration waits for open transactions; the last value aborts them."""
+"""The choices for `wait`, in seconds (None: do not wait). The last choice also aborts open transactions (`force`)."""
 FORCE = len(WAITS) - 1
 TENDING = (split, merge, compact, trim, read_range, read_range, delete_topic)
 
@@ -50,7 +50,7 @@ TENDING = (split, merge, compact, trim, read_range, read_range, delete_topic)
 
 
 def usable(model: Model) -> list[str]:
-    """Persistent names that resolve to an existing topic, migrated or not."""
+    """Return the persistent names that resolve to an existing topic, migrated or not."""
     return [name for name in OLDER_NAMES if model.older.named(name) in model.topics]
 
 
@@ -68,12 +68,12 @@ def new_rows(world: World, name: str, count: int, seed: int) -> list[Row]:
 
 
 def settled(model: Model, names: Iterable[str]) -> bool:
-    """Whether all of the topics are persistent and no migration of one has begun."""
+    """Return whether all of the topics are persistent and none of them has begun to migrate."""
     return all(name in model.topics and name not in model.older.moving for name in names)
 
 
 def note_moves(world: World) -> None:
-    """After its completing seal a migrated topic is the new topic for everything that uses it."""
+    """Record completed migrations in the model. Everything that used the old name then uses the successor."""
     model = world.model
     for name, onto in list(model.older.moving.items()):
         if name not in model.older.shifts:
@@ -112,7 +112,7 @@ def older_create(bench: Bench, a: Args) -> object:
 
 @operation(0.4, t=PICK, p=PICK)
 def older_delete(bench: Bench, a: Args) -> object:
-    """Deletes a persistent topic; its name cannot be used again. A migrated topic is deleted with its successor only."""
+    """Delete a persistent topic. Its name cannot be used again. For a migrated topic this must fail with NotAllowed."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None or name in world.model.older.moving:
@@ -131,7 +131,7 @@ def older_delete(bench: Bench, a: Args) -> object:
 
 @operation(2, i=PICK, p=PICK, segments=3)
 def remake(bench: Bench, a: Args) -> object:
-    """The deleted successor of a persistent topic is recreated: the old name resolves to it, without the earlier rows."""
+    """Recreate the deleted successor of a persistent topic. The old name then resolves to it, without the earlier rows."""
     world = bench.world(a["w"])
     found: str | None = one_of([onto for onto in world.model.older.onto.values() if onto not in world.model.topics], a["i"])
     if found is None:
@@ -142,20 +142,20 @@ def remake(bench: Bench, a: Args) -> object:
 
 
 def in_the_way(world: World, name: str) -> list[Open]:
-    """Transactions that are paused within their commit and may have registered the topic."""
+    """Return the transactions whose commit is paused and may have registered the topic."""
     return [one for one in world.holding if one.older and name in one.topics]
 
 
 def registered(world: World, one: Open, name: str) -> bool:
-    """Whether the transaction is certainly open in the log of the topic: its rows are there, its deadline has not passed on any
-    clock, and none of its topics was migrated, which would end it.
+    """Return whether the transaction is certainly open in the log of the topic. That is so if its rows are there, its deadline has
+    not passed on any clock, and none of its topics was migrated, which would end it.
     """
     return name in one.written.ledgers and not one.moved and world.clock.furthest_ms < one.opened_ms + 29_000
 
 
 @operation(5, t=PICK, p=PICK, segments=3, how=2 * len(WAITS))
 def migrate(bench: Bench, a: Args) -> object:
-    """A migration that names, waits for, or aborts open transactions."""
+    """Migrate a topic. If transactions are open in it, the call raises TxnConflict, waits for them, or aborts them."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None or held_move(world, name):
@@ -188,20 +188,20 @@ def move(bench: Bench, world: World, name: str, pick: int, segments: int, how: i
 
 
 def target(world: World, name: str) -> str:
-    """The target of the migration: the current one, or an unused name."""
+    """Return the target of a migration: the target of an earlier migration of this topic, or an unused name."""
     older = world.model.older
     said = older.onto.get(name) or older.moving.get(name)
     return said or next(f"m{i}" for i in range(99) if f"m{i}" not in world.model.made and f"m{i}" not in older.moving.values())
 
 
 def held_move(world: World, name: str) -> bool:
-    """Whether a living process is paused during a migration of the topic."""
+    """Return whether a living process is paused during a migration of the topic."""
     return any(one.moves == name and not one.process.gate.dead for one in world.holding)
 
 
 @operation(3, t=PICK, writes=14, how=2, segments=3)
 def migrate_hold(bench: Bench, a: Args) -> object:
-    """A process pauses between two writes of a migration; others continue; `resume` continues it, or `die` ends it."""
+    """Pause a process between two writes of a migration. Later `resume` continues it, or `die` ends it."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None or name in world.model.older.onto or held_move(world, name) or len(world.holding) >= 2:
@@ -230,7 +230,7 @@ def migrate_hold(bench: Bench, a: Args) -> object:
 
 @operation(10, t=PICK, t2=PICK, p=PICK, rows=5, seed=PICK, how=5)
 def older_produce(bench: Bench, a: Args) -> object:
-    """A whole transaction by the old name before and after the migration, or plain messages."""
+    """Write by the old name, before or after the migration: a whole transaction or plain messages."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None:
@@ -258,7 +258,7 @@ def older_produce(bench: Bench, a: Args) -> object:
 
 
 def both(bench: Bench, world: World, a: Args) -> object:
-    """One transaction over two persistent topics. A transaction over both transaction models is refused."""
+    """Write to two persistent names in one transaction. It must be refused if only one of the topics is migrated."""
     names, process = two_names(world, a), world.process(a["p"])
     if len(names) < 2:
         return False
@@ -278,7 +278,7 @@ def both(bench: Bench, world: World, a: Args) -> object:
 
 @operation(3, t=PICK, p=PICK, app=3, version=4)
 def older_begin(bench: Bench, a: Args) -> object:
-    """An application belongs to one topic: its versions move with the topic."""
+    """Begin a transaction. With an application, that application belongs to one topic, and its versions stay with the topic."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None or len(world.transactions) >= 3:
@@ -320,7 +320,7 @@ def fill(bench: Bench, world: World, one: Open, name: str, count: int, seed: int
 
 @operation(4, t=PICK, t2=PICK, rows=4, seed=PICK, point=2, x=PICK, fresh=2)
 def older_hold(bench: Bench, a: Args) -> object:
-    """A process pauses before its rows are in the logs of persistent topics, or after that and before the decision."""
+    """Pause a process before its rows are in the logs of persistent topics, or after that and before the decision."""
     world = bench.world(a["w"])
     if len(world.holding) >= 2:
         return False
@@ -351,7 +351,7 @@ def older_hold(bench: Bench, a: Args) -> object:
 
 @operation(1.5, t=PICK, p=PICK)
 def older_producer(bench: Bench, a: Args) -> object:
-    """A producer that stays open across a migration (`producer_send`, `producer_flush`)."""
+    """Open a producer by the old name. It may stay open across a migration (`producer_send`, `producer_flush`)."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None or len(world.producers) >= 2:
@@ -363,7 +363,7 @@ def older_producer(bench: Bench, a: Args) -> object:
 
 @operation(4, t=PICK, p=PICK, rows=6, seed=PICK, tasks=3, app=3)
 def older_write(bench: Bench, a: Args) -> object:
-    """`df.write...save()` with each commit run twice, as after a lost answer to Spark; or a version that was committed before."""
+    """Do `df.write...save()` and commit twice, as Spark does after a lost answer. Or repeat a version that was committed."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None:
@@ -389,7 +389,7 @@ def older_write(bench: Bench, a: Args) -> object:
 
 @operation(1, t=PICK, app=2)
 def older_sink(bench: Bench, a: Args) -> object:
-    """A streaming query that writes by the old name (`sink_batch`)."""
+    """Add a streaming query that writes by the old name (`sink_batch` runs it)."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None or len(world.sinks) >= 2:
@@ -424,7 +424,7 @@ def older_subscribe(bench: Bench, a: Args) -> object:
 
 @operation(3, t=PICK, t2=PICK, both=4, s=len(SUBSCRIPTIONS), p=PICK)
 def older_consumer(bench: Bench, a: Args) -> object:
-    """A consumer of one persistent topic, of two, or of one and a topic://."""
+    """Open a consumer of one persistent topic, of two, or of one and a `topic://`."""
     world, sub = bench.world(a["w"]), SUBSCRIPTIONS[a["s"]]
     names = two_names(world, a)[: 2 if a["both"] == 0 else 1]
     if not names or len(world.consumers) >= 3:
@@ -467,7 +467,7 @@ def older_ack_cumulative(bench: Bench, a: Args) -> object:
 
 @operation(7, t=PICK, t2=PICK, p=PICK, how=4)
 def older_read(bench: Bench, a: Args) -> object:
-    """A batch read of all rows by the old name, by both names, of two topics, or by a pattern."""
+    """Read all rows in a batch: by the old name, by both names, of two topics, or by a pattern."""
     world = bench.world(a["w"])
     model, older, name = world.model, world.model.older, old_name(world, a["t"])
     if name is None:
@@ -504,7 +504,7 @@ def read_whole(bench: Bench, world: World, options: dict[str, str], names: list[
 
 @operation(1, t=PICK)
 def older_chain(bench: Bench, a: Args) -> object:
-    """Adjoining reads by timestamps of a topic that is persistent so far (`extend`)."""
+    """Begin a chain of reads by timestamps on a topic that has not been migrated yet (`extend` continues it)."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None or name not in world.model.topics or len(world.chains) >= 3:
@@ -518,7 +518,7 @@ def older_chain(bench: Bench, a: Args) -> object:
 
 @operation(4, t=PICK, t2=PICK, what=5, start=4, number=PICK, limit=4)
 def older_stream(bench: Bench, a: Args) -> object:
-    """A stream of one persistent topic, of two, of one and a topic://, or of all topics of a pattern."""
+    """Add a stream of one persistent topic, of two, of one and a `topic://`, or of all topics of a pattern."""
     world = bench.world(a["w"])
     names = two_names(world, a)[: 2 if a["what"] == 2 else 1]
     if not names or len(world.queries) >= 3:
@@ -570,7 +570,7 @@ def older_stream_available_now(bench: Bench, a: Args) -> object:
 
 @operation(8, t=PICK, t2=PICK, p=PICK, s=PICK, size=3, what=len(TENDING) + 4, despite=6, bytes=6, start=PICK, end=PICK)
 def older_tend(bench: Bench, a: Args) -> object:
-    """The maintenance operations of a topic://, on a migrated topic."""
+    """Run a maintenance operation or a reader of a `topic://` on a migrated topic."""
     world = bench.world(a["w"])
     there = [topic for topic in world.model.topics.values() if not topic.persistent]
     pick = one_of([i for i, topic in enumerate(there) if topic.came_from], a["t"])
@@ -590,7 +590,7 @@ def older_tend(bench: Bench, a: Args) -> object:
 
 @operation(1, t=PICK, p=PICK, what=6, bytes=6)
 def older_retain(bench: Bench, a: Args) -> object:
-    """Set the retention by the old name."""
+    """Set the retention of a topic by its old name."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None:
@@ -620,7 +620,7 @@ def older_trim(bench: Bench, a: Args) -> object:
 
 
 def conclude(bench: Bench, world: World) -> None:
-    """Unfinished migrations are completed; then every old name shows all rows of its topic."""
+    """Complete the unfinished migrations. Then check that every old name shows all rows of its topic."""
     older = world.model.older
     for name in [name for name in older.moving if name in world.model.topics]:
         move(bench, world, name, 0, 1, FORCE)

@@ -1,6 +1,6 @@
-"""The expected content of a cluster, in plain Python: topics, committed rows, acknowledgements, rows that may be trimmed.
+"""The expected content of a cluster, in plain Python: topics, committed rows, acknowledgements, and rows that may be trimmed.
 
-It shares no code with the product. A row is known by its number `n`, which it carries as a column.
+The model shares no code with the product. A row is identified by its number `n`, which it has as a column.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 
 class Fault(AssertionError):
-    """The product broke a rule of the model. `oracle`: the rule; shrinking preserves it."""
+    """The product broke a rule of the model. `oracle`: the name of the rule. Shrinking keeps it."""
 
     def __init__(self, oracle: str, text: str) -> None:
         super().__init__(f"{oracle}: {text}")
@@ -19,7 +19,7 @@ class Fault(AssertionError):
 
 @dataclass
 class Row:
-    """A row given to the product. `topic`: the incarnation, so that a recreated topic is a different one."""
+    """A row that was given to the product. `topic`: the incarnation of its topic, since a recreated topic is another topic."""
 
     n: int
     topic: str
@@ -28,21 +28,21 @@ class Row:
 
 @dataclass
 class Written:
-    """One transaction. `number`: of its registration in the log; None before the registration, and in a persistent topic."""
+    """One transaction. `number`: the log number of its registration; None before it, and in persistent topics."""
 
     rows: list[Row] = field(default_factory=list)
     acks: list[tuple[str, str, frozenset[int]]] = field(default_factory=list)
-    """Topic, subscription, rows."""
+    """The acknowledgements of the transaction: topic, subscription and rows of each."""
     number: int | None = None
     state: str = "staged"
     ledgers: dict[str, int] = field(default_factory=dict)
-    """Persistent topic -> the number of the rows in the log of that topic."""
+    """The number of the rows in the log of each persistent topic, by the name of the topic."""
 
 
 @dataclass
 class Topic:
-    """`incarnation`: the name, and the number of times it was created. `taken`: the highest position that retention may have
-    reached.
+    """A topic. `incarnation`: its name, and the number of times that the name was created. `keep_ms`, `keep_bytes`: its retention.
+    `despite`: retention ignores subscriptions.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Topic:
     despite: bool = False
     persistent: bool = False
     came_from: str | None = None
-    """The incarnation of its persistent predecessor, whose rows belong to this topic."""
+    """The incarnation of the persistent topic that was migrated to this topic. Its rows belong to this topic."""
 
     @property
     def incarnations(self) -> set[str]:
@@ -62,9 +62,11 @@ class Topic:
 
 @dataclass
 class Older:
-    """The persistent topics by their full names. `data`: the number of the newest rows in each log. `seals`: the number of the
-    newest migration seal. `shifts`: the amount that a completed migration adds to the numbers of the log. `onto`: the successor
-    of a migrated topic. `moving`: the target of a migration in progress.
+    """The persistent topics, by their full names.
+
+    `data`: the number of the newest rows in the log of the topic. `seals`: the number of the newest migration seal there. `shifts`:
+    the amount that a completed migration adds to the numbers of the log. `onto`: the successor of a migrated topic. `moving`: the
+    target of a migration in progress.
     """
 
     data: dict[str, int] = field(default_factory=dict)
@@ -74,11 +76,11 @@ class Older:
     moving: dict[str, str] = field(default_factory=dict)
 
     def named(self, name: str) -> str:
-        """The topic to which a name resolves."""
+        """Return the name of the topic to which `name` resolves."""
         return self.onto.get(name, name)
 
     def all_names(self, names: Iterable[str]) -> set[str]:
-        """Topics by their names, including the old names of migrated topics."""
+        """Return the names, and the old names of those topics that were migrated."""
         known = set(names)
         return known | {name for name, onto in self.onto.items() if onto in known}
 
@@ -90,15 +92,15 @@ class Model:
     topics: dict[str, Topic] = field(default_factory=dict)
     made: dict[str, int] = field(default_factory=dict)
     committed: dict[int, Written] = field(default_factory=dict)
-    """By row."""
+    """The committed transactions, by the number of each row."""
     published: dict[int, int] = field(default_factory=dict)
-    """Committed row -> a store time (ms) at which it was certainly published."""
+    """A store time (ms) at which each committed row was certainly published, by row."""
     acked: dict[tuple[str, str], set[int]] = field(default_factory=dict)
-    """By topic's name and subscription."""
+    """The acknowledged rows, by topic name and subscription."""
     gone: dict[int, int] = field(default_factory=dict)
-    """Row that retention or a deletion may have removed -> the first step at which it may be missing."""
+    """The rows that retention or a deletion may have removed. The value is the first step at which the row may be missing."""
     deleted_ms: dict[str, int] = field(default_factory=dict)
-    """Topic name -> the earliest time shown by the clock at its deletion."""
+    """The earliest time on the clock at which a topic of each name was deleted."""
     versions: dict[str, int] = field(default_factory=dict)
     older: Older = field(default_factory=Older)
     step: int = 0
@@ -111,7 +113,7 @@ class Model:
         return topic
 
     def delete(self, name: str, shown_ms: int) -> None:
-        """`shown_ms`: the time on the clock."""
+        """Delete a topic with its rows and acknowledgements. `shown_ms`: the time on the clock."""
         topic = self.topics.pop(name)
         self.deleted_ms[name] = min(shown_ms, self.deleted_ms.get(name, shown_ms))
         for row in self.rows_of(topic):
@@ -120,7 +122,7 @@ class Model:
             del self.acked[key]
 
     def migrated(self, name: str, onto: str) -> Topic:
-        """The persistent topic becomes a new topic://. Its rows keep their order in the log, at the numbers given by the shift."""
+        """Turn a persistent topic into a new `topic://`. Its rows keep their order, and the shift is added to their numbers."""
         before = self.topics.pop(name)
         after = self.make(onto, None)
         after.came_from = before.incarnation
@@ -130,8 +132,10 @@ class Model:
         for written in self.transactions():
             mine = [row for row in written.rows if row.topic == before.incarnation]
             if not mine or written.number is not None:
-                continue  # (with a number: it met the seal and was written to the new topic)
-            if len(mine) < len(written.rows):  # visible topic by topic: the topics count as two from now on
+                continue  # a transaction with a number met the seal, and was written to the new topic
+            # A transaction over several persistent topics is visible topic by topic, so the rows of this topic count as their own
+            # transaction from now on.
+            if len(mine) < len(written.rows):
                 written.rows = [row for row in written.rows if row.topic != before.incarnation]
                 written = Written(mine, state="committed", ledgers=written.ledgers)
                 self.committed.update({row.n: written for row in mine})
@@ -141,7 +145,7 @@ class Model:
         return after
 
     def rows_of(self, topic: Topic) -> list[Row]:
-        """The committed rows of a topic, in the order of their commits."""
+        """Return the committed rows of a topic, in the order of their commits."""
         return [row for row in self._all() if row.topic in topic.incarnations]
 
     def _all(self) -> Iterator[Row]:
@@ -149,13 +153,13 @@ class Model:
             yield from written.rows
 
     def transactions(self) -> list[Written]:
-        """The committed transactions, in the order of their commits."""
+        """Return the committed transactions, in the order of their commits."""
         return list({id(written): written for written in self.committed.values()}.values())
 
     # --- transactions ----------------------------------------------------------------------------------------------------
 
     def commit(self, written: Written, number: int | None, now_ms: int) -> None:
-        """The rows and acks of the transaction count from now on."""
+        """Record the commit of a transaction: its rows and acks count from now on."""
         written.state, written.number = "committed", number
         for name in {row.topic.partition("#")[0] for row in written.rows} & self.older.data.keys():
             written.ledgers.setdefault(name, self.older.data[name])
@@ -165,7 +169,8 @@ class Model:
             self.committed[row.n] = written
             self.published[row.n] = now_ms
             if row.topic not in {inc for topic in self.topics.values() for inc in topic.incarnations}:
-                # The topic was deleted meanwhile. The rows go to the recreated topic, unless they registered before.
+                # The topic was deleted before the commit. If it was recreated, the row went to the new topic, unless it had
+                # registered before.
                 self.gone.setdefault(row.n, 0)
                 again = self.topics.get(self.older.named(row.topic.partition("#")[0]))
                 row.topic = row.topic if again is None else again.incarnation
@@ -174,7 +179,7 @@ class Model:
                 self.acked[topic, subscription] |= rows
 
     def between(self, topics: Iterable[Topic], start: int, end: int) -> set[int]:
-        """Rows of the log with start < number <= end, including those of deleted incarnations of these topics."""
+        """Return the rows with start < number <= end of these topics, also those of their deleted incarnations."""
         names = self.older.all_names(topic.name for topic in topics)
         found = set()
         for written in self.transactions():
@@ -185,7 +190,7 @@ class Model:
     # --- rules -----------------------------------------------------------------------------------------------------------
 
     def check_real(self, found: Iterable[int], where: str) -> None:
-        """A read returns committed rows only."""
+        """Raise Fault if a read returned a row that no transaction committed."""
         ghosts = sorted(n for n in found if n not in self.committed)
         if ghosts:
             raise Fault("ghost", f"{where} shows rows {ghosts} that no transaction committed")
@@ -196,7 +201,7 @@ class Model:
             raise Fault("twice", f"{where} shows rows {twice} twice")
 
     def check_whole(self, found: Iterable[int], where: str) -> None:
-        """A read returns all rows or none of each transaction in a topic."""
+        """Raise Fault if a read returned only a part of the rows that a transaction wrote to a topic."""
         seen = set(found)
         for written in {id(self.committed[n]): self.committed[n] for n in seen}.values():
             by_topic: dict[str, set[int]] = {}
@@ -210,8 +215,8 @@ class Model:
                     )
 
     def check_rows(self, found: list[int], expected: set[int], where: str, *, gone_by: int | None, what: str) -> None:
-        """A read returns exactly these rows. `gone_by`: rows that may have been trimmed up to this step may be missing (None: none
-        may). `what`: the name of the read.
+        """Raise Fault if a read did not return exactly the expected rows. Rows that may have been trimmed up to the step `gone_by`
+        may be missing (None: no row may). `what`: the name of the read.
         """
         self.check_real(found, where)
         self.check_once(found, where)
@@ -227,7 +232,7 @@ class Model:
     # --- retention -------------------------------------------------------------------------------------------------------
 
     def trimmed(self, now_ms: int) -> None:
-        """Record the rows that a trim may remove now: those beyond the policy that no subscription needs."""
+        """Record the rows that a trim may remove now: those beyond the retention of their topic that no subscription needs."""
         for topic in self.topics.values():
             if topic.keep_ms is None and topic.keep_bytes is None:
                 continue

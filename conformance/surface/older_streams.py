@@ -1,4 +1,4 @@
-"""Streams of persistent names, which continue as topic:// after a migration."""
+"""Streams of persistent names. They continue in the successors after a migration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from metadata.common.errors import AckConflict, OffsetOutOfRange, SchemaError, S
 
 
 def certain(world: World, topic: Topic) -> set[int]:
-    """The rows that every read must return: rows after an open transaction may be hidden."""
+    """Return the rows of a topic that every read must return. Rows after an open transaction may be hidden."""
     model = world.model
     rows = {row.n for row in model.rows_of(topic)}
     if not topic.persistent:
@@ -24,9 +24,10 @@ def certain(world: World, topic: Topic) -> set[int]:
 
 
 class OlderQuery(Query):
-    """A stream of persistent names, which continues as topic:// after a migration. Its offsets are positions and numbers, so the
-    model predicts all of its batches together. `shown`: rows that had certainly committed at its start; `perhaps`: all rows that
-    had.
+    """A stream of persistent names, which continues in the successors after a migration.
+
+    Its offsets are positions and numbers. So the model does not predict single batches, but all of them together. `shown`: the rows
+    that a reader certainly saw at the start of the stream. `perhaps`: all rows that were committed then.
     """
 
     older = True
@@ -57,7 +58,7 @@ class OlderQuery(Query):
         return done
 
     def sought(self, found: tuple[str, str]) -> None:
-        """(No further prediction: its later acknowledgements depend on the place of the cursor.)"""
+        """Stop the prediction after a seek, because later acknowledgements then depend on the place of the cursor."""
         if found[1] == self.subscription and found[0] in {self.world.model.older.named(name) for name in self.names}:
             self.over = True
 
@@ -119,7 +120,7 @@ class OlderQuery(Query):
         return any(row.topic.partition("#")[0] in names for n in model.gone for row in model.committed[n].rows if row.n == n)
 
     def _let_go(self, name: str) -> bool:
-        """Whether a migrated topic has no rows left: after the grace period it is unknown whether it ever had rows."""
+        """Return whether a migrated topic has no rows left. After the grace period nobody can tell whether it ever had rows."""
         model = self.world.model
         return name in model.older.onto and all(
             row.n in model.gone for written in model.transactions() for row in written.rows if row.topic.partition("#")[0] == name

@@ -1,4 +1,4 @@
-"""The type of an operation: a name, a weight, and its random arguments. Modules register theirs with `operation`."""
+"""The type of an operation: a name, a weight and random arguments. The modules register their operations with `operation`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from conformance.surface.bench import Bench
 
 PICK = 10_000
-"""Arguments below it select one of the objects that exist when the operation runs."""
+"""The number of values of an argument that selects one of the objects that exist when the operation runs."""
 
 Args = dict[str, int]
 Op = tuple[str, Args]
@@ -20,8 +20,8 @@ Run = Callable[["Bench", Args], object]
 
 @dataclass(frozen=True)
 class Operation:
-    """`takes`: the name of each argument and its number of values. `run` answers False if there was no object to work on. `theme`:
-    the module of the operation.
+    """An operation. `takes`: the number of values of each argument. `run`: returns False if there was nothing to work on. `theme`:
+    the name of the module that has the operation.
     """
 
     name: str
@@ -47,7 +47,7 @@ def operation(weight: float, **takes: int) -> Callable[[Run], Run]:
 
 
 def one_of(found: list[Any], pick: int) -> Any:
-    """A random element; None for an empty sequence."""
+    """Return the element that `pick` selects; None if the list is empty."""
     return found[pick % len(found)] if found else None
 
 

@@ -1,7 +1,7 @@
-"""The beginnings of runs: each theme has short lists of operations that create the state which its other operations need.
+"""Preludes, the beginnings of runs. Each theme has short lists of operations that create the state which its other operations need.
 
-Few random runs create, say, a trimmed topic with a lagging consumer; the operations that would show a fault there then have no
-object. Arguments missing in a list are drawn; `t` is one number for the whole list.
+Without them few random runs would create, say, a trimmed topic with a lagging consumer, and operations that need one would do
+nothing. Arguments that are missing in a list are drawn. `t` has one value for the whole list.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Prelude = tuple[tuple[str, Args], ...]
 
 _ROWS: Args = {"rows": 4}
 _ALL: Args = {"count": 0, "leave": 0, "old": 1}
-"""A consumer's loop that reads to its end."""
+"""The arguments with which `consume` reads to the end."""
 
 PRELUDES: dict[str, tuple[Prelude, ...]] = {
     "consuming": (
@@ -145,7 +145,7 @@ PRELUDES: dict[str, tuple[Prelude, ...]] = {
 
 
 def drawn(theme: str, random: Random) -> list[Op]:
-    """One of the lists of a theme. (`writing` needs none.)"""
+    """Return one of the lists of a theme. The list is empty for themes without preludes, such as `writing`."""
     found = PRELUDES.get(theme)
     if found is None:
         return []

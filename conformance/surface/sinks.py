@@ -1,4 +1,4 @@
-"""Writers as Spark calls them: batch writes, streaming sinks, and the writes of a `cluster.transaction()`."""
+"""Calls of writers, in the order of Spark: batch writes, streaming sinks, and writes in a `cluster.transaction()`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from metadata.common.errors import AckConflict, SubscriptionNotFound, TopicNotFo
 
 @operation(4, t=PICK, rows=6, seed=PICK, p=PICK, tasks=3, how=6, app=3)
 def write(bench: Bench, a: Args) -> object:
-    """`df.write...save()`: failed attempts, a commit repeated by Spark, an aborted write, a repeated version."""
+    """Do `df.write...save()`. Task attempts may fail, Spark may repeat the commit or abort, and a version may be repeated."""
     world = bench.world(a["w"])
     name = topic_of(world, a["t"])
     if name is None:
@@ -35,7 +35,7 @@ def write(bench: Bench, a: Args) -> object:
     with world.inside(process):
         one = SparkWrite(options, table(rows))
         if a["how"] == 1:
-            one.run(1)  # an attempt that fails
+            one.run(1)  # the files of this attempt are never committed
         messages = one.run(1 + a["tasks"])
         if a["how"] == 2:
             one.abort([None, *messages])
@@ -56,8 +56,8 @@ def write(bench: Bench, a: Args) -> object:
 
 @dataclass
 class Sink:
-    """A streaming query that writes to a topic. `batch`: its current micro-batch; `rows`: the rows of that batch, the same at each
-    try; `messages`: those of its earlier attempts.
+    """A streaming query that writes to a topic. `batch`: its current micro-batch. `rows`: the rows of that batch, which are the
+    same at each attempt. `attempts`: the messages of its earlier attempts.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Sink:
     attempts: list[list[Any]] = field(default_factory=list)
 
     def write(self) -> SparkStreamWrite:
-        """Write the current micro-batch."""
+        """Return a new attempt to write the current micro-batch."""
         return SparkStreamWrite(self.options, table(self.rows), self.query, self.batch)
 
 
@@ -89,7 +89,7 @@ def sink(bench: Bench, a: Args) -> object:
 
 @operation(7, i=PICK, p=PICK, rows=5, seed=PICK, tasks=3, how=8)
 def sink_batch(bench: Bench, a: Args) -> object:
-    """A micro-batch of a sink: tasks, commit, commit log; or it fails or dies between two of these steps and is run again."""
+    """Run a micro-batch of a sink: tasks, commit, commit log. If it fails or dies between two steps, it is run again later."""
     world = bench.world(a["w"])
     one: Sink | None = one_of(world.sinks, a["i"])
     if one is None:
@@ -103,16 +103,16 @@ def sink_batch(bench: Bench, a: Args) -> object:
     with world.inside(process):
         micro_batch = one.write()
         messages = micro_batch.run(1 + a["tasks"])
-        if a["how"] == 0:  # killed before the commit
+        if a["how"] == 0:  # the query is killed before the commit
             one.attempts.append(messages)
             return None
         if a["how"] == 1:
             micro_batch.abort(messages)
             return None
         sink_commit(world, process, one, messages)
-        if a["how"] == 2 and one.attempts:  # a zombie of an earlier attempt commits or aborts late
+        if a["how"] == 2 and one.attempts:  # an earlier attempt, which was thought dead, commits or aborts late
             (micro_batch.commit if a["seed"] % 2 else micro_batch.abort)(one.attempts[0])
-        if a["how"] == 3:  # killed before the entry in the commit log
+        if a["how"] == 3:  # the query is killed before its entry in the commit log
             one.attempts.append(messages)
             return None
     one.batch, one.rows, one.committed, one.attempts = one.batch + 1, [], False, []
@@ -133,7 +133,7 @@ class _InBlock(Exception):
 
 @operation(4, p=PICK, t=PICK, t2=PICK, rows=5, seed=PICK, c=PICK, acks=2, end=5, app=4, version=3)
 def transaction(bench: Bench, a: Args) -> object:
-    """`with cluster.transaction()`: two staged writes, rows of the driver, acknowledgements; then one of several ends."""
+    """Run `with cluster.transaction()` with staged writes, rows of the driver and acknowledgements, and end it somehow."""
     world = bench.world(a["w"])
     names = [n for pick in (a["t"], a["t2"]) if (n := topic_of(world, pick)) is not None]
     if not names:

@@ -1,4 +1,4 @@
-"""Streaming queries: planned, killed, planned again, restarted, with limits and `AvailableNow`, with lost commit-log entries."""
+"""Streaming queries. They are killed and started again, have limits or `AvailableNow`, and lose entries of their commit logs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from metadata.common.errors import (
 
 
 class Query:
-    """A streaming query and its output. `since`: the model's step at which its start was fixed; `begun`: the rows of its
-    subscription at that step.
+    """A streaming query and its output. `since`: the step of the model at which its start was fixed. `begun`: the rows that its
+    subscription had acknowledged at that step. `over`: the model no longer predicts its acknowledgements.
     """
 
     older = False
-    """Whether it reads persistent names."""
+    """Whether the query reads persistent names."""
 
     def __init__(self, world: World, options: dict[str, str], names: tuple[str, ...], subscription: str | None) -> None:
         self.world, self.options, self.names, self.subscription = world, options, names, subscription
@@ -51,7 +51,7 @@ class Query:
         return [model.topics.get(name) or Topic(name, f"{name}#", None) for name in self.names]
 
     def sought(self, found: tuple[str, str]) -> None:
-        """The subscription's cursor was moved by a seek: further acknowledgements of the query are not predicted."""
+        """Stop the prediction of acknowledgements if a seek moved the cursor of this query. `found`: topic and subscription."""
         if found[0] in self.names and found[1] == self.subscription:
             self.over = True
 
@@ -66,7 +66,7 @@ class Query:
                 self.engine.start(self.options, available_now=available_now)
 
     def stage(self) -> str | None:
-        """Run the next step of the engine and return its name; None: there is nothing to do."""
+        """Run the next step of the engine and return its name; None if there is nothing to do."""
         engine = self.engine
         assert self.process is not None
         with self.world.inside(self.process):
@@ -97,7 +97,7 @@ class Query:
         return {n for name in self.names for n in self.world.model.acked.get((name, self.subscription), ())}
 
     def _acknowledge(self, text: str) -> None:
-        """`commit(end)` moved the cursors."""
+        """Record in the model that `commit` moved the cursors. `text`: the offset up to which rows are acknowledged."""
         model = self.world.model
         if self.subscription is None:
             return
@@ -130,14 +130,14 @@ class Query:
         self.output[engine.batch] = found
 
     def check_ended(self, rows: set[int]) -> None:
-        """Overridden for queries of persistent names (`migrations.py`)."""
+        """Do nothing. Queries of persistent names override this (`older_streams.py`)."""
 
     def justified(self, error: object) -> bool:
-        """Whether an error about lost rows can be right."""
+        """Return whether an error of the query has a permitted reason."""
         model = self.world.model
         if isinstance(error, TopicNotFound | SubscriptionNotFound):
             return any(name not in model.topics or (name, self.subscription) not in model.acked for name in self.names)
-        if isinstance(error, OffsetOutOfRange):  # its start was a timestamp of a clock that had leapt
+        if isinstance(error, OffsetOutOfRange):  # the start was a timestamp that was taken while the clock was ahead
             return int(self.options.get("startingTimestamp", 0)) > self.world.clock.now_ms()
         if isinstance(error, SchemaError):
             return True
@@ -145,7 +145,7 @@ class Query:
             return self.subscription is not None
         names = model.older.all_names(topic.name for topic in self.topics())
         if any(self.world.forgotten(name) for name in names):
-            return True  # a topic deleted long ago may have had rows: the record has expired
+            return True  # the topic was deleted long ago, and the record that tells whether it had rows has expired
         return any(row.topic.partition("#")[0] in names for n in model.gone for row in model.committed[n].rows if row.n == n)
 
 
@@ -154,7 +154,7 @@ ERRORS = (DataLoss, TopicNotFound, SubscriptionNotFound, OffsetOutOfRange, Schem
 
 @operation(5, t=PICK, t2=PICK, what=4, start=6, number=PICK, limit=4, ago=PICK)
 def stream(bench: Bench, a: Args) -> object:
-    """A new streaming query with a new checkpoint. It is not started yet."""
+    """Add a streaming query with a new checkpoint. The query is not started yet."""
     world = bench.world(a["w"])
     if len(world.queries) >= 3:
         return False
@@ -199,7 +199,7 @@ def query_of(world: World, pick: int) -> Query | None:
 
 
 def drive(bench: Bench, query: Query, process: Process, steps: int, *, available_now: bool = False) -> bool:
-    """Run a number of steps of the engine; False: the query failed for a permitted reason, or had nothing more to do."""
+    """Run a number of steps of the engine. Return False if the query failed for a permitted reason or had nothing more to do."""
     with attempt(bench, *ERRORS) as tried:
         query.ensure(process, available_now=available_now)
         for _ in range(steps):
@@ -229,7 +229,7 @@ def stream_run(bench: Bench, a: Args) -> object:
 
 @operation(5, q=PICK)
 def stream_kill(bench: Bench, a: Args) -> object:
-    """The query's process dies; its checkpoint stays."""
+    """Kill the process of a query. The checkpoint stays."""
     world = bench.world(a["w"])
     running = [q for q in world.queries if q.engine.reader is not None]
     query: Query | None = one_of(running, a["q"])
@@ -241,7 +241,7 @@ def stream_kill(bench: Bench, a: Args) -> object:
 
 @operation(1, q=PICK, p=PICK)
 def stream_lose_commit(bench: Bench, a: Args) -> object:
-    """The query dies, and the last entry of its commit log is lost."""
+    """Kill a query and remove the last entry of its commit log."""
     world = bench.world(a["w"])
     query = query_of(world, a["q"])
     if query is None or not query.engine.commits:
@@ -253,7 +253,7 @@ def stream_lose_commit(bench: Bench, a: Args) -> object:
 
 @operation(3, q=PICK, p=PICK, most=6)
 def stream_available_now(bench: Bench, a: Args) -> object:
-    """The query is started with Trigger.AvailableNow and runs to its end, or is killed after some steps."""
+    """Start a query with Trigger.AvailableNow, and run it to its end or kill it after some steps."""
     world = bench.world(a["w"])
     query = query_of(world, a["q"])
     if query is None:
@@ -271,7 +271,7 @@ def stream_available_now(bench: Bench, a: Args) -> object:
 
 
 def check_caught_up(query: Query, rows: set[int]) -> None:
-    """The query read to the end: its batches contain all rows that existed at its start."""
+    """Check, after a query has read to the end, that its offsets lie beyond all rows that existed at its start."""
     if query.older:
         query.check_ended(rows)
         return

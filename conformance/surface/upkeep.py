@@ -1,4 +1,4 @@
-"""Time, retention, trims, compaction and sweeps."""
+"""Maintenance: the clock, retention, trims, compaction, sweeps, processes and the lag of subscriptions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def wait(bench: Bench, a: Args) -> object:
 
 @operation(1.5, by=len(LEAPS_MS))
 def leap(bench: Bench, a: Args) -> object:
-    """The adjustable clock leaps ahead, or becomes right again. Elapsed time is measured by another clock."""
+    """Let the wall clock leap ahead, or make it right again. The clock that measures elapsed time does not leap."""
     bench.clock.leap_ms = LEAPS_MS[a["by"]]
     return None
 
@@ -80,7 +80,7 @@ def sweep_all(world: World, pick: int) -> None:
     cluster = world.process(pick).cluster
     try:
         cluster.sweep()
-    except Unavailable:  # the session expired while the clock was moved by hand: not done, to be retried
+    except Unavailable:  # moving the clock made the session expire, and the sweep was not done
         cluster.sweep()
 
 
@@ -96,7 +96,7 @@ def compact(bench: Bench, a: Args) -> object:
 
 @operation(2, p=PICK)
 def reopen(bench: Bench, a: Args) -> object:
-    """An idle process ends, or another process opens the cluster."""
+    """End an idle process, or open the cluster in another process."""
     world = bench.world(a["w"])
     used = [one.process for group in (world.consumers, world.transactions, world.queries) for one in group]
     used += [found[0] for found in world.producers]
@@ -112,7 +112,7 @@ def reopen(bench: Bench, a: Args) -> object:
 
 @operation(3, p=PICK)
 def lag(bench: Bench, a: Args) -> object:
-    """Compare the lag of the subscriptions."""
+    """Compare the lag of all subscriptions with the model."""
     world = bench.world(a["w"])
     model = world.model
     if world.holding:

@@ -35,7 +35,7 @@ SETTINGS = Settings(
 
 
 class ByHand(SystemClock):
-    """The clock of all processes of a run. Time passes by operations and by waits. `leap_ms`: the wall clock's current error."""
+    """The clock of all processes of a run. Operations and waits move it. `leap_ms`: the current error of the wall clock."""
 
     def __init__(self) -> None:
         self._began_ms = super().now_ms()
@@ -57,13 +57,14 @@ class ByHand(SystemClock):
         return self._began + self.passed_ms / 1000
 
     def sleep(self, seconds: float) -> None:
-        self.passed_ms += max(1, round(seconds * 10_000))  # longer than requested, as on a busy machine: few polls in much time
+        # time passes ten times as fast as requested, as on a busy machine, so that a long wait needs few polls
+        self.passed_ms += max(1, round(seconds * 10_000))
         threading.Event().wait(0.0002)
 
 
 @dataclass
 class Process:
-    """A program with the cluster open. `held`: its commit is paused."""
+    """A process that has the cluster open. `held`: its paused call, if there is one."""
 
     cluster: Cluster
     gate: Gate
@@ -72,8 +73,8 @@ class Process:
 
 @dataclass
 class World:
-    """`url`: of the store; `root`: the folder of the ledgers; `usable` False: a restored cluster replaced it, or it is a copy that
-    the product refuses.
+    """One cluster. `url`: its service URL. `root`: its ledger root. `usable`: False if a restored cluster replaced it, or if it is
+    a copy that the product refuses.
     """
 
     name: str
@@ -112,7 +113,7 @@ class World:
         return self.clock.passed_ms + self.clock.leap_ms
 
     def _hear(self, one: Append, number: int) -> None:
-        """Record the places of rows in persistent topics, and the seals appended by migrations."""
+        """Record the numbers of rows in the logs of persistent topics, and the numbers of the seals that migrations append."""
         older = self.model.older
         if older_data(one):
             older.data[decode(one.prefix.partition)] = number
@@ -125,7 +126,7 @@ class World:
                 older.seals[decode(one.prefix.partition)] = number
 
     def process(self, pick: int) -> Process:
-        """A process that is not paused; a new one if there is none."""
+        """Return a process that is not paused. Open a new one if there is none."""
         free = [one for one in self.processes if one.held is None]
         return free[pick % len(free)] if free else self.open()
 
@@ -135,7 +136,7 @@ class World:
 
     @contextmanager
     def inside(self, process: Process) -> Iterator[None]:
-        """Within the block, readers and writers made by Spark use this process's client."""
+        """Within the block, the readers and writers that Spark makes use the client of this process."""
         key = (os.getpid(), resolve(self.url).text)
         place = clients._Place(client=process.cluster.client)
         clients._shared[key] = place
@@ -145,8 +146,8 @@ class World:
             clients._shared.pop(key, None)
 
     def forgotten(self, name: str) -> bool:
-        """Whether a topic of this name was deleted so long ago that its record of rows may have expired. (One minute is allowed for
-        real time, which ZooKeeper's clock shows.)
+        """Return whether a topic of this name was deleted so long ago that the record of its rows may have expired. One minute is
+        added, because the clock of ZooKeeper shows real time.
         """
         deleted = self.model.deleted_ms.get(name)
         return deleted is not None and deleted + SETTINGS.grace_period_ms <= self.clock.furthest_ms + 60_000
@@ -154,7 +155,7 @@ class World:
     # --- rows ------------------------------------------------------------------------------------------------------------
 
     def rows(self, topic: str, count: int, seed: int) -> list[Row]:
-        """New rows for a topic, some without a key."""
+        """Return new rows for a topic. Some have no key."""
         incarnation = self.model.topics[topic].incarnation
         found = []
         for i in range(count):
@@ -164,7 +165,7 @@ class World:
         return found
 
     def committing(self, process: Process, written: Written, call: Callable[[], object]) -> object:
-        """Run a commit; after a success its rows count."""
+        """Run a commit. If it succeeds, its rows count in the model."""
         process.gate.number = None
         done = call()
         self.model.commit(written, process.gate.number if written.rows else None, self.clock.true_ms())
@@ -173,14 +174,14 @@ class World:
     # --- after each operation ----------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Wait for the background work of commits."""
+        """Wait until the background work of all commits is done."""
         for process in self.processes:
             if process.held is None:
                 process.cluster.client.finish()
-        self.model.trimmed(self.clock.true_ms())  # sweepers trim, and committers do a share of sweeping
+        self.model.trimmed(self.clock.true_ms())  # sweepers trim, and committers do a share of the sweeping
 
     def end(self) -> None:
-        """Close everything; paused processes die."""
+        """Close everything. Paused processes die."""
         for consumer in self.consumers:
             consumer.close()
         for query in self.queries:

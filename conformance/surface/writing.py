@@ -1,4 +1,4 @@
-"""Topics, producers, and transactions of `cluster.begin()`."""
+"""Topics, producers, transactions of `cluster.begin()`, and commits that are paused."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from metadata.common.errors import (
 )
 
 CHANGED = (TopicNotFound, SegmentSealed, TxnConflict, SchemaError)
-"""Permitted errors of a commit whose topic was deleted or recreated after the staging of its rows."""
+"""The permitted errors of a commit whose topic was deleted or recreated after its rows were staged."""
 
 
 def topic_of(world: World, pick: int) -> str | None:
-    """An existing topic://."""
+    """Return the name of an existing `topic://`; None if there is none."""
     name: str | None = one_of([topic.name for topic in world.model.topics.values() if not topic.persistent], pick)
     return name
 
@@ -94,7 +94,7 @@ def merge(bench: Bench, a: Args) -> object:
 
 @operation(10, t=PICK, p=PICK, rows=5, seed=PICK, how=3)
 def produce(bench: Bench, a: Args) -> object:
-    """A whole transaction in one operation: `send` and `flush`, `write`, or `begin`."""
+    """Write a whole transaction: by `begin`, by `write` of a producer, or by its `send` and `flush`."""
     world = bench.world(a["w"])
     name = topic_of(world, a["t"])
     if name is None:
@@ -177,14 +177,14 @@ def world_commit(world: World, one: Open, call: object) -> object:
 
 
 def decided(world: World, one: Open, done: object) -> None:
-    """The commit succeeded: its rows and acks count, unless its version had committed before."""
+    """Record the result of a commit. Its rows and acks count, unless its version had been committed before."""
     if getattr(done, "skipped", False):
         one.written.state = "skipped"
         for consumer in one.consumers:
             consumer.due = consumer.skipped = True
         return
     for topic, sub, rows in one.written.acks:
-        # (A cumulative ack may cover acked rows: it is refused only if it covers no other row.)
+        # A cumulative ack may cover rows that were acknowledged before. It is refused only if it covers no other row.
         covered = {n for name, of, found in one.covered if (name, of) == (topic, sub) for n in found}
         twice = (rows & world.model.acked.get((topic, sub), set())) - covered
         if twice:
@@ -192,7 +192,7 @@ def decided(world: World, one: Open, done: object) -> None:
                 "ack", f"a transaction acknowledged rows {sorted(twice)} of {topic} for {sub}, which were acknowledged before"
             )
     world.model.commit(one.written, one.process.gate.number if one.written.rows else None, one.began_ms or world.clock.true_ms())
-    for topic, sub, rows in one.covered:  # also for a subscription that was moved or recreated before the commit
+    for topic, sub, rows in one.covered:  # this also holds if the subscription was moved or recreated before the commit
         if (topic, sub) in world.model.acked:
             world.model.acked[topic, sub] |= rows
 
@@ -209,7 +209,7 @@ def check_version(world: World, one: Open, done: object) -> None:
 
 
 def refused(world: World, one: Open, error: object) -> None:
-    """The commit failed: is there a permitted reason?"""
+    """Raise Fault unless the failure of a commit has a permitted reason."""
     if isinstance(error, AckConflict):
         rows = {(topic, sub, n) for topic, sub, found in one.written.acks for n in found}
         acked = {(topic, sub, n) for (topic, sub), found in world.model.acked.items() for n in found}
@@ -217,8 +217,10 @@ def refused(world: World, one: Open, error: object) -> None:
 
         nothing_left = any(found <= world.model.acked.get((topic, sub), set()) for topic, sub, found in one.covered)
         there = all((t, s) in world.model.acked for t, s, _ in one.written.acks)
-        trimmed = any(n in world.model.gone for _, _, n in rows)  # a subscription that was made since begins behind them
-        stale = any(consumer.stale for consumer in one.consumers)  # its subscription was deleted, and perhaps recreated
+        # A row of the ack may be trimmed. A subscription that was created since begins after that row.
+        trimmed = any(n in world.model.gone for _, _, n in rows)
+        # The subscription of the consumer was deleted, and perhaps recreated.
+        stale = any(consumer.stale for consumer in one.consumers)
         if not rows & (acked | claimed(world)) and not nothing_left and there and not trimmed and not stale:
             raise Fault("conflict", f"AckConflict, though nobody had acknowledged or claimed any of {sorted(rows)}: {error}")
     if isinstance(error, VersionConflict) and one.identity is not None:
@@ -237,7 +239,7 @@ def changed(world: World, one: Open) -> bool:
 
 @operation(2, x=PICK, how=3)
 def leave(bench: Bench, a: Args) -> object:
-    """End a transaction without a commit: `abort`, an exception in its block, or garbage collection of its object."""
+    """End a transaction without a commit: by `abort`, by an exception in its block, or by dropping the object."""
     world = bench.world(a["w"])
     one: Open | None = one_of(world.transactions, a["x"])
     if one is None or one.process.held is not None:
@@ -262,7 +264,7 @@ def leave(bench: Bench, a: Args) -> object:
 
 @operation(3, t=PICK, t2=PICK, rows=4, seed=PICK, point=2, x=PICK, fresh=2)
 def hold(bench: Bench, a: Args) -> object:
-    """A process pauses within its commit: of a new transaction, or of an existing one."""
+    """Pause a process within the commit of a new or an existing transaction."""
     world = bench.world(a["w"])
     if len(world.holding) >= 2:
         return False
@@ -301,11 +303,11 @@ def hold_commit(bench: Bench, world: World, one: Open, point: str) -> None:
 
 
 def ended(bench: Bench, world: World, one: Open, held: Held) -> None:
-    """A paused commit has ended."""
+    """Record the end of a paused commit."""
     one.process.held = one.process.gate.held = None
     if held.error is not None:
-        # (OutcomeUnknown: aborted at its deadline long ago; its header has expired.)
-        # (TransactionUnfinished: committed, and one of its persistent topics was deleted. OptionError: one was migrated.)
+        # OutcomeUnknown: the transaction was aborted at its deadline, and its header has expired. TransactionUnfinished: it
+        # committed, and one of its persistent topics was deleted. OptionError: one of its topics was migrated.
         moved = one.moved or one.topics & world.model.older.moving.keys()
         migrated = (OptionError,) if one.older and moved and len(one.topics) > 1 else ()
         with attempt(bench, *CHANGED, *migrated, AckConflict, SubscriptionNotFound, OutcomeUnknown, TransactionUnfinished) as tried:
@@ -318,7 +320,7 @@ def ended(bench: Bench, world: World, one: Open, held: Held) -> None:
 
 @operation(4, h=PICK)
 def resume(bench: Bench, a: Args) -> object:
-    """A paused process continues."""
+    """Let a paused process continue to the end of its call."""
     world = bench.world(a["w"])
     living = [one for one in world.holding if not one.process.gate.dead]
     one: Open | None = one_of(living, a["h"])
@@ -333,7 +335,7 @@ def resume(bench: Bench, a: Args) -> object:
 
 @operation(1, h=PICK)
 def die(bench: Bench, a: Args) -> object:
-    """A paused process never continues; its transaction is OPEN until its deadline."""
+    """Let a paused process die. Its transaction stays OPEN until its deadline."""
     world = bench.world(a["w"])
     one: Open | None = one_of([one for one in world.holding if not one.process.gate.dead], a["h"])
     if one is None or one.process.held is None:
@@ -343,7 +345,7 @@ def die(bench: Bench, a: Args) -> object:
 
 
 def bury(world: World, process: Process) -> None:
-    """A paused process dies, with all of its objects."""
+    """End a paused process and all of its objects."""
     held = process.held
     assert held is not None
     for query in world.queries:
