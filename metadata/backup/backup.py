@@ -1,4 +1,4 @@
-"""Reading a consistent backup of a cluster's metadata while writers run (operations.md, Backup). No lock, no write.
+"""Reading a consistent backup of a cluster's metadata while writers run (operations.md, Backup). Takes no lock, writes nothing.
 
 A backup has a log number N, at or below which everything is decided, as for a reader (protocol.md section 6). It holds the log up
 to N, and the content of every other record as of N. The order of reading makes the backup consistent:
@@ -11,8 +11,8 @@ to N, and the content of every other record as of N. The order of reading makes 
    The attempt starts over if a layout shows a seal above N, or if a registration was appended and left the log since step 1.
    A watermark above N is replaced by that of step 1, and the log has the registrations in between.
 
-The marker-based model has its own order (`metadata.backup.in_stream`). Its pending-ack logs are read at the end of step 1. The
-rest is read in step 4: after the layouts, which show migrations, and before the schemas.
+The marker-based model has its own order (`metadata.backup.in_stream`). Its pending-ack logs are read at the end of step 1. The rest
+is read in step 4: after the layouts, which show migrations, and before the schemas.
 
 Transactions that are undecided at N are not in the backup. Everything in it is settled, so it needs no headers, op records, pending
 acks or events; they count as expired. Random applications expire with their headers.
@@ -74,7 +74,7 @@ class BackupReader:
     _buffer: TransactionBuffer = field(init=False)
     _in_stream: InStreamReader = field(init=False)
     _early: set[str] = field(default_factory=set)
-    """Transactions whose header has no number and that had committed before this attempt began."""
+    """Transactions that had committed before this attempt began, but whose header does not name the number of a registration."""
     _forgotten: set[int] = field(default_factory=set)
     """Registrations whose header had expired before this attempt began. All of their changes were visible by then."""
 
@@ -249,7 +249,7 @@ class BackupReader:
 
 
 def _under_way(apps: Mapping[Key, Record], cursors: Mapping[Key, Record]) -> set[str]:
-    """Return the transactions that applications name as current and cursors as pending acks."""
+    """Return the transactions that are the current attempt of an application, or hold a pending ack in a cursor."""
     current = [Application.of(r).current for r in apps.values()]
     claims = [txn for r in cursors.values() for txn in Cursor.of(r).claims]
     return {*claims, *(c.txn_id for c in current if c is not None)}
@@ -279,8 +279,8 @@ def _cursors(number: int, before: Mapping[Key, Record], after: Mapping[Key, Reco
 
 
 def _aborted(number: int, registration: Registration, watermarks: Mapping[Key, Watermark]) -> Iterable[Kept]:
-    """Yield the aborted records of a void registration: one for each segment whose watermark lies below it. A sweeper keeps the
-    same records. If a transaction was registered twice, its last registration counts.
+    """Yield the aborted records of a void registration: one for each segment whose watermark lies below the registration. A sweeper
+    keeps the same records. If a transaction was registered twice, its last registration counts.
     """
     if registration.state is not Settled.VOID:
         return
@@ -300,7 +300,7 @@ _PARTITIONS: Mapping[KeyRange, Callable[[str], str]] = {
     paths.NAMESPACES: lambda path: "",
     paths.TC_SEQUENCES: lambda path: "",
 }
-"""The ranges of a backup besides the log, with the partition key of a path in each."""
+"""The key ranges that a backup reads besides the log. The function of a range returns the partition key of a path in it."""
 
 LEFT_OUT = (
     "/cluster",
@@ -312,7 +312,9 @@ LEFT_OUT = (
     "/txn/subscription-events/",
     "/txn/segment-state/aborted/",
 )
-"""Prefixes of records that no backup holds, because they are expired or created again. Aborted records are derived from the log."""
+"""Prefixes of records that no backup holds. After a restore these records count as expired or are created again. Aborted records
+are derived from the log.
+"""
 
 
 def is_known(path: str) -> bool:

@@ -44,13 +44,15 @@ FORMAT_IN_STREAM = 2
 these records without advancing their logs, so it must refuse the file.
 """
 ERA = 10**10
-"""Size of an era. A restore skips at most this many numbers of a log, and no log allocates so many numbers after its backup."""
+"""Size of an era. The logs of a restored cluster begin at the next multiple of this number. A restore so skips at most this many
+numbers of a log, and no log allocates as many numbers after its backup.
+"""
 MAX_NUMBER = 10**17
 """Upper limit of all numbers of logs and sequences. It leaves ten million eras."""
 LAST_MS = 253_402_300_799_999
 """The end of the year 9999."""
 SMALL, RATIO = 16 * 2**20, 64
-"""Limit of unpacked bytes: SMALL or RATIO times the file's size, whichever is more."""
+"""A backup file may unpack to at most SMALL bytes, or to RATIO times its size if that is more."""
 CHUNK = 2**20
 MAX_HEAD = 2**20
 """Maximum length of a line without its record."""

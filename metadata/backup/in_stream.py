@@ -1,17 +1,17 @@
 """Reading the marker-based model's part of a backup while writers run (docs/in_stream.md, Backups).
 
-The order of reading makes the backup consistent. No log is locked, nothing is written.
+The order of reading makes the backup consistent. The reader locks no log and writes nothing.
 
-1. Read the pending-ack logs. Plain acknowledgements count only up to this moment. An acknowledgement may result from a
-   write, of the acknowledged rows or of what was computed from them. So the logs of such writes are read later: the log of
+1. Read the pending-ack logs. Plain acknowledgements count only up to this moment. The acknowledged rows, and perhaps results that
+   were computed from them, are written before the acknowledgement. So the logs with these writes are read later: the log of
    topic://, the transaction log, the topics' logs.
 2. Read the transaction log. The backup contains exactly the transactions that have committed by the last entry read.
 3. Read the topics' logs, and the pending-ack logs again. A transaction writes its data and pending acks before it logs COMMITTING,
    so this step finds all of them. Data of a transaction that had not committed at step 2 is left out, whatever its later outcome.
 
-Everything in the backup is settled. It has no pending ack and no open transaction. Its only marker is one at the end of a log,
-for a transaction that never existed, if readers had read beyond the last data. Snapshots of topics and pending-ack logs state that
-all earlier transactions have ended, so late entries of these transactions do not count.
+Everything in the backup is settled. It has no pending ack and no open transaction. Its only marker is one at the end of a log, for
+a transaction that never existed, if readers had read beyond the last data. Snapshots of topics and pending-ack logs state that all
+earlier transactions have ended, so late entries of these transactions do not count.
 """
 
 from __future__ import annotations

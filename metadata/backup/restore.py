@@ -161,8 +161,8 @@ class Restoration:
             self.storage.replace(path, content)
 
     def _logs(self) -> list[Prefix]:
-        """Return the logs to advance. The transaction log of the marker-based model is always one of them: even if the backup has
-        no such log, ids may have been allocated after the backup.
+        """Return the logs whose numbers the restore advances. The transaction log of the marker-based model is always one of them,
+        because ids may have been allocated after the backup even if the backup has no such log.
         """
         return [paths.LOG, in_stream.TRANSACTIONS, *(p for kept in self.backup.records for p in in_stream.logs(kept))]
 
@@ -187,8 +187,8 @@ class Restoration:
     # --- checks before the first write -----------------------------------------------------------------------------
 
     def _complete(self, records: Sequence[Kept]) -> bool:
-        """Return whether this backup was completely restored into this store before, and the store has no other records since. The
-        process that restored it may have crashed before it could report success.
+        """Return whether this backup was completely restored into this store before, and the store has got no other records since.
+        The process that restored it may have crashed before it could report success.
         """
 
         def body(view: View) -> bool:

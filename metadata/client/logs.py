@@ -1,7 +1,8 @@
 """The logs that a selection is read from: the cluster's log, and the log of each persistent topic (docs/in_stream.md, Spark).
 
-The cluster's log is read first, then the topics' logs. Reason: a topic that is found not migrated AFTER the cluster's log was read
-has no successor with rows below the cut of that log. So a stream whose cut lies beyond rows of a successor has read these rows.
+The cluster's log is read first, then the topics' logs. If a topic is found not migrated AFTER the cluster's log was read, no
+successor of it has rows at or below the cut of that log. So the cut of a stream never passes rows of a successor that the stream
+has not read.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ class Logs:
     selection: Selection
 
     def read(self, how: How) -> tuple[Reading, ...]:
-        """Read each log by `how`: first the cluster's log, then the own log of each persistent topic that still has rows in it.
-        Raises TopicNotFound, and the errors of `how`.
+        """Call `how` for each log and return the readings: first of the cluster's log, then of each persistent topic that still has
+        rows in its own log. Raises TopicNotFound, and the errors of `how`.
         """
         shared = self.read_shared(how)
         return (*shared, *(() if self.own is None else self.own.read(how, *shared)))
 
     def to(self, starts: Mapping[str, int], ends: Mapping[str, int], *, fail: bool) -> tuple[Reading, ...]:
-        """Return readings that reach the GIVEN ends, one for the cluster's log and one for each other log whose range is not empty.
-        `starts` and `ends` are by the name of the log.
+        """Return readings that reach the given ends, one of the cluster's log and one of each other log whose range is not empty.
+        The keys of `starts` and `ends` are names of logs.
 
         Raises OffsetOutOfRange; DataLoss for a deleted topic if `fail` (failOnDataLoss) is set.
         """
@@ -114,7 +115,7 @@ class Logs:
         return TopicLogs(self.client.instream, self.selection)
 
     def read_shared(self, how: How) -> tuple[Reading, ...]:
-        """Read the cluster's log by `how`. Return an empty tuple if no topic of the selection is in that log.
+        """Call `how` for the cluster's log. Return its reading, or an empty tuple if no topic of the selection is in that log.
 
         A topic may be migrated during the read. So the successors are read again afterwards, and the log is read again if they have
         changed.
@@ -159,8 +160,8 @@ def logs_of_segments(client: Client, names: Sequence[str]) -> list[LogReader]:
 
 
 def where_now(client: Client, topic: Topic, number: int) -> tuple[TopicName, int]:
-    """Return the current name of a topic. Return also a number of its log, converted to the log that holds its rows now. Both
-    change only for a migrated topic.
+    """Return the current name of a topic, and a number of its log converted to the log that has its rows now. A topic that was not
+    migrated keeps its name and the number.
     """
     to = topic.layout.migrated_to if isinstance(topic.layout, PersistentLayout) else None
     if to is None:

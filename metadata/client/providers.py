@@ -167,7 +167,7 @@ class Providers:
 
     def models(self, names: Iterable[str | TopicName]) -> dict[str, Model]:
         """Return the model of each topic or segment by its full name. A migrated persistent topic is a segment of its successor, so
-        its model is METADATA. One round trip if there are persistent names.
+        its model is METADATA. The call takes one round trip if there are persistent names.
         """
         texts = list(dict.fromkeys(map(str, names)))
         older = {name: persistent_name(name) for name in texts if is_persistent(name)}
@@ -175,7 +175,7 @@ class Providers:
         return {name: found[older[name]].model if name in older else Model.METADATA for name in texts}
 
     def serving(self, name: TopicName) -> Provider:
-        """Return the services of the model that a topic's own name says, without a look at the store (see `named`)."""
+        """Return the services of the model that the domain of the topic's name selects. The store is not read (see `named`)."""
         return self.by_model(model_of(name))
 
     def by_model(self, model: Model) -> Provider:
@@ -184,7 +184,7 @@ class Providers:
         if model is Model.METADATA:
             return Provider(model, client.coordinator.acks, client.subscriptions, client.coordinator)
         from metadata.instream.acknowledging import RedirectedAcks
-        from metadata.instream.subscriptions import InStreamSubscriptions  # here: most processes never meet one
+        from metadata.instream.subscriptions import InStreamSubscriptions  # imported late: few processes need it
 
         mine = client.instream
         subscriptions = InStreamSubscriptions(mine.topics, mine.acks, lambda: mine.migrator, client.subscriptions)
@@ -198,7 +198,7 @@ class Providers:
         touched = {*work.parts, *(ack.segment for ack in work.acks)}
         model = self.model(sorted(touched) if touched or work.app_topic is None else [work.app_topic])
         if any(is_persistent(name) for name in work.parts):
-            return self.client.instream.coordinator  # also for a topic migrated since: it redirects the rows to the successor
+            return self.client.instream.coordinator  # it also redirects rows of a topic that was migrated since
         return self.client.instream.coordinator if model is Model.IN_STREAM else self.client.coordinator
 
     def acknowledge(self, wanted: Iterable[Ack]) -> None:

@@ -27,13 +27,13 @@ class TransactionDescription:
     """One transaction, from its header or, if it is marker-based, from the transaction log. Times are ms since 1970 by the store's
     clock.
 
-    - `state`: only marker-based transactions are ever COMMITTING or ABORTING: decided, but not all markers are written.
-    - `app`: None if another program opened it without an application.
+    - `state`: COMMITTING and ABORTING mean that a marker-based transaction is decided, but not all of its markers are written.
+    - `app`: None if another program opened the transaction without an application.
     - `topic`: empty if the application writes several topics.
-    - `deadline_ms`: after this time any process may abort it while it is OPEN.
-    - `commit`: the log number of its registration, if it committed.
-    - `segments`: the segments that its op records name, until it is settled and they are deleted. For a marker-based one, its
-      participants.
+    - `deadline_ms`: after this time any process may abort the transaction while it is OPEN.
+    - `commit`: the log number of the registration, if the transaction has committed; None for a marker-based transaction.
+    - `segments`: the segments that the transaction's op records name. Settling deletes the op records. For a marker-based
+      transaction: the topics that it has registered, also through their subscriptions.
     """
 
     id: str
@@ -50,7 +50,7 @@ class TransactionDescription:
 
     @property
     def has_participants(self) -> bool:
-        """Whether `segments` are the participants of a marker-based transaction. Otherwise they come from op records."""
+        """Return whether `segments` are the topics of a marker-based transaction. Otherwise they come from op records."""
         return isinstance(self.state, TxnState)
 
 
@@ -58,7 +58,7 @@ class TransactionsProvider(Protocol):
     """The transactions of one model."""
 
     def list(self, state: TxnState | None) -> Iterator[TransactionDescription]:
-        """List the transactions in one state; `state` None: in any state."""
+        """Yield the transactions in one state, or all transactions if `state` is None."""
 
     def get(self, txn_id: str) -> TransactionDescription:
         """Return one transaction by its id. Raises TransactionNotFound."""

@@ -1,5 +1,5 @@
-"""Maintenance of files by policy: retention trims topics, `compactFiles` compacts them. Sweepers run it; committers only trim, once
-a day.
+"""Maintenance of files by policy: retention trims topics, `compactFiles` compacts them. Sweepers do both; committers only trim,
+once a day.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ class Upkeep:
 def upkeep(client: Client) -> Upkeep:
     """Trim every topic by its retention, and compact the topics with the policy `compactFiles`.
 
-    Compaction joins runs of at least `compactFiles` small files. The new file has at least twice the rows of each file in it. It is
-    off by default: it reads and writes rows, and the replaced files take storage for the grace period.
+    Compaction joins runs of at least `compactFiles` small files. The new file has at least twice the rows of each file that it
+    replaces. Compaction is off by default, because it reads and writes rows, and the replaced files take storage for the grace
+    period.
     """
     done = Upkeep()
     done.failed |= trim_all(client.cluster, client.buffer, done.trimmed)

@@ -1,4 +1,4 @@
-"""One deployment: its metadata store, ledger storage and settings. The packages above get it passed in."""
+"""An open cluster: its metadata store, ledger storage and settings. Other packages get the `Cluster` as an argument."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Cluster:
 
     def check_root(self) -> None:
         """Check, before files are deleted, that this cluster still owns the ledger root. A restore elsewhere or a copy of the store
-        may have taken the root over. The store may also have become another cluster's. Raises ConfigurationError.
+        may have taken the root over. The store may also hold another cluster by now. Raises ConfigurationError.
         """
         if self.id is None:
             return
@@ -220,7 +220,7 @@ def _found(store: MetadataStore, service: ServiceUrl, ledgers: str, settings: Se
     storage = LedgerStorage(ledgers)
     storage.create()
     ledger_root.check_not_nested(storage, service.text)
-    # in this order, because a bootstrap writes the mark last
+    # the mark is read first, because a bootstrap writes its id into the store before the mark
     if (other := marked(storage)) is not None and look(store, paths.FOUNDING) is None:
         raise ConfigurationError(
             f"The ledger root {storage.uri} is not empty, and {service} is a new cluster: the mark in it names the cluster "
@@ -242,7 +242,7 @@ def _found(store: MetadataStore, service: ServiceUrl, ledgers: str, settings: Se
         return made  # a concurrent bootstrap finished, and the root was written to
     if found in (None, identity):
         _mark(storage, Mark(cluster=identity, place=place_of(service, storage).in_mark()))
-    if marked(storage) != identity:  # also on object stores, where files can be overwritten: check whose mark stayed
+    if marked(storage) != identity:  # a concurrent bootstrap may have overwritten the mark on an object store
         raise in_use
     where = ledger_root.recorded(storage, service)
     record = ClusterRecord(id=identity, ledgers=where, created_at_ms=time_ms(store), settings=settings)

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 MARK: Final = "cluster.json"
 """The mark's file in the ledger root."""
 UNFINISHED: Final = re.compile(rf"\.{re.escape(MARK)}(\.[^/]+)?\.tmp")
-"""Temporary files of a writer of a mark that crashed."""
+"""Temporary files of a process that crashed while it wrote a mark."""
 DELETING: Final = "sweep/deleting"
 """Files with this prefix exist while a sweep deletes."""
 OWNS: Final = "owns it"
@@ -133,10 +133,10 @@ def located(known: ClusterRecord, service: ServiceUrl) -> LedgerStorage:
 def own(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, store: MetadataStore) -> Place:
     """Check, when the store is opened, that it owns the root. Return the place of the store.
 
-    Two clusters on one root, or two copies of one cluster, would delete each other's parts. Rows that are written to the empty
-    mount point of a volume are hidden once the volume is mounted. A mark without a place (of an older version), or with the place
-    of the store before a move, gets the current place. Raises ConfigurationError (the root has no mark, or another owner),
-    StorageError (there is no root).
+    Two clusters on one root, or two copies of one cluster, would delete each other's parts. A root without a mark may be the empty
+    mount point of a volume: rows written there are hidden once the volume is mounted. A mark without a place (of an older version),
+    or with the place of the store before a move, gets the current place. Raises ConfigurationError (the root has no mark, or
+    another owner), StorageError (there is no root).
     """
     mark, ours = _checked(storage, known, service, store)
     if mark.place is None or (same_place(mark.place, ours) and not mark.place.equals(ours.in_mark())):
@@ -294,8 +294,8 @@ def take_over(store: MetadataStore, record: Record, storage: LedgerStorage, serv
 
 
 def wait_for_deletes(storage: LedgerStorage, clock: Clock) -> None:
-    """Wait until no earlier sweep is deleting. Call it after the mark was changed. A sweep publishes its note before it reads the
-    mark, so a sweep whose note is not listed here reads the new mark.
+    """Wait until no earlier sweep is deleting. Call it after the mark was changed. A sweep publishes its file `sweep/deleting-..`
+    before it reads the mark. So a sweep whose file is not listed here reads the new mark.
     """
     deadline = clock.monotonic() + HANDOVER_SECONDS
     while notes := [file.path for file in storage.list("sweep") if file.path.startswith(f"{DELETING}-")]:

@@ -21,9 +21,8 @@ _LOOPBACK = re.compile(r"(localhost|127\.[0-9.]+|\[::1\]):[0-9]+", re.IGNORECASE
 class Place(JsonRecord):
     """The place of a store.
 
-    within              relative path from the ledger root to the store's folder, if the root lies in that folder (`..`): both
-    are
-                        copied and moved together
+    within              relative path from the ledger root to the store's folder, if the root lies in that folder (`..`). Then
+                        the root and the store are copied and moved together
     path, inode, device SQLite: the real path of the database file, and the file itself
     hosts, chroot       ZooKeeper: `host:port` of each server, as in the service URL
     url                 any other store: its service URL
@@ -60,7 +59,7 @@ class Place(JsonRecord):
         return self.model_copy(update=hosts) == other.model_copy(update=others)
 
     def is_file(self, other: Place) -> bool:
-        """Whether two places of SQLite stores are the same file at the same path."""
+        """Return whether two places of SQLite stores are the same file at the same path."""
         return (self.path, self.inode, self.device) == (other.path, other.inode, other.device)
 
 

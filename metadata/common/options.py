@@ -357,8 +357,8 @@ _TIMESTAMP_ADVICE: Final = "Write epoch milliseconds (1735689600000) or ISO-8601
 
 
 def timestamp_ms(*, up: bool) -> Parse[int]:
-    """Return a parser for a time in ms since 1970: epoch milliseconds, or ISO-8601 with Z or an offset. Finer fractions round up or
-    down.
+    """Return a parser for a time in ms since 1970: epoch milliseconds, or ISO-8601 with Z or an offset. Fractions of a millisecond
+    are rounded up if `up` is set, and down otherwise.
 
     A timestamp without a zone is refused: Delta would use Spark's session time zone, which a Python data source does not know. Ten
     digits are refused too, because they look like epoch SECONDS (A12).

@@ -126,7 +126,7 @@ def _file(name: str, text: str, rest: str) -> ServiceUrl:
     path = "/" + posixpath.normpath(decoded).lstrip("/")
     if path == "/":
         raise _bad(name, text, "it names the root of the file system", "Name a folder: file:///data/txnsegment.")
-    # `&` and `;` stay encoded: text after a plain one counts as a parameter, and `&key=` as a credential.
+    # `&` and `;` stay encoded, because text after an unencoded `&` or `;` counts as a parameter, and `&key=` as a credential.
     return ServiceUrl("file://" + quote(path, safe="/:@!$'()*+,=~"), "file", path)
 
 

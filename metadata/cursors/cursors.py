@@ -13,7 +13,7 @@ from metadata.records.records import Cursor, Layout
 from metadata.store.contract import ABSENT, MetadataStore, Put, View, decide, in_groups, until
 
 Where = tuple[str, str]
-"""(segment by full name, subscription)"""
+"""The place of a cursor: the full name of a segment, and the name of a subscription."""
 
 
 def live(view: View, segment: str) -> dict[str, Cursor]:
@@ -25,8 +25,8 @@ def live(view: View, segment: str) -> dict[str, Cursor]:
 
 
 def make_children(store: MetadataStore, view: View, topic: TopicName, before: Layout, after: Layout) -> None:
-    """Create the cursors of each segment that `after` has and `before` lacks, one for each subscription of its parents. They begin
-    at the first row.
+    """Create the cursors of each segment that `after` has and `before` lacks, one for each subscription of its parents. The cursors
+    begin at the first row.
 
     A child has no row before the layout shows it. The creation of a subscription reads the layout again at its end, so it does not
     miss a child.
@@ -44,8 +44,8 @@ def make_children(store: MetadataStore, view: View, topic: TopicName, before: La
 
 
 def _bury(store: MetadataStore, child: str, parents: Sequence[str], made: Sequence[str], view: View) -> bool | None:
-    """Delete new cursors whose subscription was deleted meanwhile: that deletion may have listed the cursors before these existed.
-    Return None if such a cursor was found, so that the caller checks again.
+    """Delete new cursors whose subscription was deleted meanwhile. The deletion may have listed the cursors before the new ones
+    existed. Return None if such a cursor was found, so that the caller checks again.
     """
     # The child's cursors are read before the parents': a new subscription of the same name writes the parents' cursors first, so
     # its cursors are never deleted here.

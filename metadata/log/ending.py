@@ -1,6 +1,6 @@
-"""Ends a transaction: the one CAS of a header to a final state, with its metric (protocol.md sections 5 and 7).
+"""The end of a transaction: a CAS of its header to a final state, counted by a metric (protocol.md sections 5 and 7).
 
-Owners, successors, readers and sweepers all end transactions by `end`.
+Owners, later attempts, readers and sweepers all end transactions by `end`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The live log, cached in memory: registrations change only in their settled state (protocol.md sections 2 and 4).
+"""The live log, cached in memory. A registration changes only once, when it is settled (protocol.md sections 2 and 4).
 
 The log has no index. Each reader lists all of it and gets the bodies it has not seen; folding keeps the log short.
 """
@@ -54,10 +54,10 @@ class LiveLog:
     def list(self, view: View, *, again: Callable[[Entry], bool] | None = None, then: Sequence[Key] = ()) -> Listing:
         """List the log in ascending order. Only the bodies that are not cached are read.
 
-        `again` selects cached entries to get once more (unsettled ones). `then`: other records, read after the log in the same
-        flight (two round trips in all). An entry that vanishes between the list and its get was folded and is left out; the
-        snapshots, read later, have it. A listing holds only results of THIS call: another thread's older listing must not remove
-        entries from it.
+        `again` selects cached entries whose body is read again, such as unsettled ones. `then`: other records, which the request
+        for the bodies reads after them, so that a listing takes two round trips in all. An entry that vanishes after its key was
+        listed was folded. It is left out, and the snapshots, which are read later, have it. A listing holds only results of THIS
+        call: another thread's older listing must not remove entries from it.
         """
         numbers = [int(path[-20:]) for path in view.keys(paths.LOG.range())]
         known = self._known(numbers)
@@ -97,8 +97,8 @@ class LiveLog:
 
 
 class Listing(NamedTuple):
-    """`entries` in ascending order; `end`: the newest listed number (0: the log is empty); `also`: the records that `then`
-    named.
+    """A listing of the log. `entries`: in ascending order. `end`: the newest listed number; 0 if the log is empty. `also`: the
+    records that `then` named.
     """
 
     entries: list[Entry]

@@ -1,5 +1,5 @@
-"""Automatic splits and merges of segments by policy, for the leading sweeper (docs/scaling.md). The load is measured by
-registrations.
+"""Automatic splits and merges of segments by policy, for the leading sweeper (docs/scaling.md). The load of a segment is computed
+from its registrations.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Scaled:
 
 @dataclass
 class Autoscaler:
-    """One candidate for the leadership. `scale` does nothing unless it leads. A topic without a policy costs only its share of one
-    read.
+    """A process that may be the leading sweeper. `scale` does nothing unless this process leads. A topic without a policy costs
+    only its share of one read.
     """
 
     cluster: Cluster
@@ -72,8 +72,8 @@ class Autoscaler:
         epoch = now.layout.epoch
         for change in scaling.changes(rule, active, measured, reading.now_ms):
             act: Callable[..., Topic] = topics.split if len(change.segments) == 1 else topics.merge
-            # Each change needs the epoch of this layout: a leader that slept, or has lost the leadership unnoticed, decides on an
-            # outdated layout.
+            # Each change names the epoch of the layout on which it was decided. A leader that slept, or has lost the leadership
+            # unnoticed, may have an outdated layout, and its change is then refused.
             epoch = act(now.name, *change.segments, epoch=epoch).layout.epoch
             log.info("%s topic=%s segments=%s epoch=%s: %s", act.__name__, now.name, change.segments, epoch, change.why)
             if len(change.segments) == 1:

@@ -1,6 +1,6 @@
 """Compaction of a segment: many small files of its snapshot become few large ones (protocol.md sections 1 and 7).
 
-Any process may compact, several at once, beside writers, readers and sweepers. The new files count once a CAS of the watermark
+Any number of processes may compact at once, beside writers, readers and sweepers. The new files count once a CAS of the watermark
 record names a snapshot that lists them; the watermark itself does not move. A crash leaves unnamed files for the orphan sweep. The
 replaced files stay for the grace period (`metadata.maintenance.retired`).
 """
@@ -26,7 +26,7 @@ from metadata.store.contract import look, time_ms
 log = logging.getLogger("txnsegment.compaction")
 
 ATTEMPTS = 20
-"""Maximum number of CAS attempts; each one fails if the watermark moved meanwhile, which folding does every few seconds."""
+"""Maximum number of CAS attempts. An attempt fails if the watermark has moved meanwhile, and folding moves it every few seconds."""
 
 
 @dataclass
@@ -136,7 +136,7 @@ def change_snapshot(
             now = look(cluster.store, paths.watermark(segment))
             if now is not None and Watermark.of(now).snapshot == path:
                 return True
-            # The lost race or reply is resolved in the next round: after a CAS that took effect it finds nothing to change.
+            # The next attempt resolves a lost reply: if the CAS took effect, there is nothing to change.
     raise TxnConflict(
         f"The snapshot of {segment} was replaced by other processes in each of {ATTEMPTS} attempts to change it.",
         advice="Try again when fewer sweepers run; nothing was lost.",

@@ -1,4 +1,4 @@
-"""Abort of transactions past their deadline (protocol.md section 8.10). Any process may do it, several at once."""
+"""Abort of transactions past their deadline (protocol.md section 8.10). Any number of processes may do it at once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Folding: settled registrations move from the log into index snapshots (protocol.md section 7). Any process may fold, several at
-once: after a lost race the work was done by another process.
+"""Folding: settled registrations move from the log into index snapshots (protocol.md section 7). Any number of processes may fold
+at once. If a process loses a race, another process has done the work.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Folding:
                 found = view.scan_index(paths.TXN_ABORTED_BY_POSITION, "", "~")
             if not found:
                 return
-            # an aborted record lives as long as its segment's watermark
+            # an aborted record is needed until the watermark of its segment has passed it
             segments = sorted({paths.decode(r.key.partition) for r in found})
             layouts = _layouts(view, segments)
             marks = dict(zip(segments, view.get_many([paths.watermark(s) for s in segments]), strict=True))
@@ -172,7 +172,7 @@ class Folding:
 
 
 def _layouts(view: View, segments: Sequence[str], topics: Sequence[TopicName] = ()) -> dict[TopicName, Layout | None]:
-    """Return the layouts (tombstones too) of the topics of these segments, and of these topics."""
+    """Return the layouts of `topics` and of the topics of `segments`, tombstones included."""
     names = sorted({*topics, *(segment_name(s).topic for s in segments)})
     records = view.get_many([paths.topic(n) for n in names]) if names else []
     return {n: None if r is None else Layout.of(r) for n, r in zip(names, records, strict=True)}

@@ -41,7 +41,7 @@ class Leadership:
             mine = Leader(owner=self.cluster.owner, token=self.token, since_ms=view.now_ms())
             try:
                 self.cluster.store.put(key, mine.to_bytes(), expect=ABSENT, ephemeral=True)
-            except (BadVersion, UnknownOutcome):  # lost race; after a lost reply the next call finds the own record
+            except (BadVersion, UnknownOutcome):  # another process leads, or the reply was lost: the next call finds the record
                 return False
             return True
 
@@ -56,7 +56,7 @@ class Leadership:
             if record is not None and Leader.of(record).token == self.token:
                 try:
                     self.cluster.store.delete(key, expect=record)
-                except (BadVersion, UnknownOutcome):  # deleted with the session, or soon to be
+                except (BadVersion, UnknownOutcome):  # the end of the session deletes the record
                     return
 
         decide(self.cluster.store, body)

@@ -42,8 +42,8 @@ from metadata.write.staging_manifests import StagingArea
 log = logging.getLogger("txnsegment.orphans")
 
 SEEN = "sweep/unprotected"
-"""Files with this prefix record when each unprotected snapshot file or manifest was first seen (ms). Losing one only delays its
-deletion.
+"""Files with this prefix record when each unprotected snapshot file or manifest was first seen (ms). If such a file is lost,
+deletions are only delayed.
 """
 
 MANIFESTS = "manifests/"
@@ -86,7 +86,7 @@ def sweep_orphans(cluster: Cluster, markers: MarkerModel) -> Orphans:
     protected = set(staging_manifests.protected(storage, now_ms, settings.orphan_age_ms, over, files))
     protected |= decide(cluster.store, lambda view: set(named_files(cluster, markers, view)))
     gone: list[str] = []
-    # Notes are read after the watermarks, because a note is older than its change.
+    # Notes are read after the watermarks, because a note is published before its watermark changes.
     protected.update(spared(cluster, protected, files.values(), now_ms, gone))
     late = {
         path.rpartition("/")[0]
@@ -107,7 +107,7 @@ def sweep_orphans(cluster: Cluster, markers: MarkerModel) -> Orphans:
             continue
         if path.endswith(snapshots.SUFFIX) or path.startswith(MANIFESTS):
             if file.mtime_ms + settings.orphan_age_ms >= now_ms:
-                continue  # just published, perhaps not named yet: such a moment must not start the grace period
+                continue  # just published and perhaps not named yet: the grace period must not start now
             first = (seen or {}).get(path, now_ms)
             expired = first + settings.grace_period_ms < now_ms
             if not expired:
@@ -132,8 +132,8 @@ def sweep_orphans(cluster: Cluster, markers: MarkerModel) -> Orphans:
 
 def _fence(cluster: Cluster, folders: Collection[str]) -> None:
     """Rewrite the watermark records of the segments with these folders. The CAS of a compaction that read an earlier version of
-    such a record then fails. The compaction reads again and finds its files too old. The caller reads the named files again after
-    this call, to find those named before.
+    such a record then fails. The compaction reads again and finds its files too old. After this call the caller reads the named
+    files again, to find files that were named just before it.
     """
 
     def body(view: View) -> bool | None:

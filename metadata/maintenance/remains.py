@@ -1,6 +1,6 @@
 """Deletion of records of deleted topics after the grace period (protocol.md section 8.14).
 
-The segments of a deletion leave the layout after the grace period (`Topics.forget_deleted`). From then on no reader can have
+The segments of a deleted topic leave the layout after the grace period (`Topics.forget_deleted`). From then on no reader can have
 planned from them, and their remaining records are deleted: watermarks, cursors, and the schemas of earlier topics of the same name.
 """
 
@@ -21,7 +21,7 @@ from metadata.store.contract import Delete, MetadataStore, View, decide, in_grou
 
 def collect_remains(store: MetadataStore, grace_period_ms: int) -> int:
     """Delete watermarks and cursors that no layout names, schemas of earlier topics, and old tombstones. Return the number of
-    deleted records, without tombstones. Any process may do it, several at once.
+    deleted records, without tombstones. Any number of processes may do it at once.
     """
 
     def body(view: View) -> int:
@@ -72,8 +72,8 @@ def _delete_tombstones(store: MetadataStore, view: View, keys: list[Key], grace_
 
 
 def _left(layouts: dict[TopicName, Layout], segment: str) -> bool:
-    """Return whether the segment has left the layout of its topic. A child whose cursors exist before a layout shows it has not
-    left.
+    """Return whether the segment has left the layout of its topic. A child of a split or merge has cursors before a layout shows
+    the child. Such a child has not left.
     """
     name = segment_name(segment)
     layout = layouts.get(name.topic)
@@ -81,8 +81,9 @@ def _left(layouts: dict[TopicName, Layout], segment: str) -> bool:
 
 
 def _let_go(view: View, migrated: set[PersistentName]) -> set[PersistentName]:
-    """Return the persistent topics whose successor does not need their cursors any more (`let_go`). The cursors are written before
-    the successor's layout: if that name is taken, the migration may continue under another name with the same cursors.
+    """Return the persistent topics whose successor does not need their cursors any more (`let_go`). A missing layout of the
+    successor does not release the cursors, because a migration writes them before that layout. If the name of the successor is
+    taken, the migration may continue under another name with the same cursors.
     """
     names = sorted(migrated)
     records = view.get_many([paths.topic(name) for name in names]) if names else []

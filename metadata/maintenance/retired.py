@@ -1,8 +1,9 @@
 """Notes that protect the files of a replaced snapshot until no reader can have planned from it (protocol.md section 7, orphans).
 
-Before a snapshot is replaced by one that lists fewer files (compaction, trimming), a note is published that names the replaced
-head. While that head and its chain exist, the orphan sweep spares the files they list; as superseded snapshot files they are
-deleted after the grace period. A note without a change costs the sweep one read.
+Compaction and trimming replace a snapshot by one that lists fewer files. Before that they publish a note that names the head of the
+old snapshot. While this head and its chain of snapshot files exist, the orphan sweep spares the files that they list. The head and
+its chain are deleted after the grace period, like all superseded snapshot files. A note whose snapshot was not replaced costs the
+sweep one read.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ log = logging.getLogger("txnsegment.orphans")
 
 NOTES = "sweep/retired"
 _SNAPSHOT = re.compile(r"(?=.{1,1000}$)([!-.0-~]{1,200}/)*[!-.0-~]{1,200}" + re.escape(snapshots.SUFFIX))
-"""A path that every file system accepts."""
+"""The path of a snapshot file, with characters and lengths that every file system accepts."""
 
 
 def retire(cluster: Cluster, head: str) -> None:
@@ -33,9 +34,9 @@ def retire(cluster: Cluster, head: str) -> None:
 
 
 def spared(cluster: Cluster, protected: Collection[str], files: Collection[FileEntry], now_ms: int, gone: list[str]) -> list[str]:
-    """Return those of all `files` that the notes protect. `protected`: the files that are protected already, with the snapshot
-    files of watermarks that were read just before (a note is older than its change). Notes that protect nothing are appended to
-    `gone`.
+    """Return those of all `files` that the notes protect. `protected`: the files that are protected already. They include the
+    snapshot files of the watermarks, which must be read before this call, because a note is published before its watermark changes.
+    Notes that protect nothing are appended to `gone`.
 
     A damaged note protects all parts. It is deleted after the grace period, as an intact one is.
     """
@@ -72,7 +73,7 @@ def spared(cluster: Cluster, protected: Collection[str], files: Collection[FileE
         except CorruptSnapshot as error:
             if not isinstance(error.__cause__, MissingFile):
                 raise
-            # a file of the chain was deleted after the grace period, so the chain was superseded at least that long
+            # a file of the chain was deleted after the grace period, so the snapshot was replaced at least that long ago
             gone.append(note)
     return found
 

@@ -1,5 +1,6 @@
-"""The sweeper: time out, settle, fold, expire (protocol.md section 7). Any number of processes may sweep at once. Every step is a
-CAS or an idempotent delete by version. A process that loses a race continues, because another process has done the step.
+"""The sweeper. A sweep aborts timed-out transactions, settles, folds and expires (protocol.md section 7). Any number of processes
+may sweep at once. Every step is a CAS or an idempotent delete by version. A process that loses a race continues, because another
+process has done the step.
 
 `metadata.maintenance.folding` folds; `metadata.maintenance.orphans` is the orphan sweep, the only code that deletes files.
 """
@@ -36,7 +37,7 @@ log = logging.getLogger("txnsegment.sweeper")
 T = TypeVar("T")
 
 FORGET_EVERY_MS = 10_000
-"""Minimum time between two expiries in committers' shares: finding old headers costs as much as there are headers."""
+"""Minimum time (ms) between two shares of committers that expire headers. The search takes longer the more headers there are."""
 FORGET_LIMIT = 10_000
 
 
@@ -64,7 +65,7 @@ class Sweeper:
     cluster: Cluster
     buffer: TransactionBuffer
     last_fold: float = float("-inf")
-    """The monotonic time of the last fold of a share, in seconds."""
+    """The monotonic time, in seconds, at which a share last tried to fold."""
 
     def sweep(self, *, forget_limit: int = FORGET_LIMIT) -> SweepReport:
         """Run all steps except the orphan sweep, once. Raises SweepIncomplete, after all other steps, if a step failed or a segment
@@ -83,7 +84,7 @@ class Sweeper:
         """Run the steps that every sweep has. Return the segments that could not be folded. The steps are independent: after a
         failed step the remaining steps run.
         """
-        # committers do it, too, because publish times come from a clock that may be slow
+        # committers read the clocks, too, because publish times come from a clock that may be slow
         self._step("look at the clocks", self._look, failed)
         report.timed_out = self._step("time out", self.timeouts, failed) or 0
         report.seals_finished = self._step("finish seals", Topics(self.cluster, self.buffer.log).finish_seals, failed) or 0
@@ -107,8 +108,8 @@ class Sweeper:
         return collect_remains(self.cluster.store, self.cluster.settings.grace_period_ms)
 
     def share(self) -> SweepReport:
-        """Run a committer's bounded share of the sweep. Once enough registrations have gathered, one committer takes the turn: it
-        settles, folds, times out and expires.
+        """Run a committer's bounded share of the sweep. The share does nothing until the log has many registrations, or the last
+        attempt to fold was long ago. Then one committer takes the turn to sweep, and runs the steps.
         """
         report = SweepReport()
         settings = self.cluster.settings
@@ -137,8 +138,8 @@ class Sweeper:
         """Take the turn to sweep. Return None if another process has the turn. Turns only save work: concurrent sweeps are safe. A
         turn that is not given back expires.
 
-        Rarer steps are noted as done when the turn is taken, so that a process that crashes in one does not repeat it in every
-        turn. A cluster's first orphan pass waits until there can be orphans.
+        A rarer step is noted as done when the turn is taken. So a step in which the process crashes is not repeated in every turn.
+        The first orphan sweep of a cluster waits until there can be orphans.
         """
 
         def body(view: View) -> Record | None:
@@ -191,7 +192,8 @@ class Sweeper:
                 pending = [e for e in entries if unsettled(e)]
                 if not pending or any(verdicts[e.number] is Verdict.UNDECIDED for e in entries):
                     continue
-                # Registrations first and ops last: an unsettled op of a committed transaction is never deleted.
+                # Settle the registrations first and delete op records last: an unsettled op record of a committed transaction is
+                # never deleted.
                 settled = [self._settle_entry(entry, verdicts[entry.number], report) for entry in pending]
                 if all(settled):
                     self._delete_ops(view, txn)
@@ -215,7 +217,7 @@ class Sweeper:
             *_, made = self.cluster.store.write(*writes)
         except (BadVersion, UnknownOutcome):
             now = look(self.cluster.store, entry.record.key)
-            return now is None or Registration.of(now).state is not None  # a missing one was folded, so it was settled
+            return now is None or Registration.of(now).state is not None  # a missing record was folded, so it was settled
         assert made is not None
         self.buffer.log.update(Entry(entry.number, made, after))  # folding need not read the entry again
         report.settled += state is Settled.COMMITTED
@@ -224,8 +226,8 @@ class Sweeper:
 
     def _delete_ops(self, view: View, txn: str) -> None:
         """Delete the op records of a decided transaction whose registrations are all settled. Its acks are settled first, because
-        an unsettled op of a committed transaction is never deleted (A23). A transaction without a header never committed: the
-        header of a committed one stays until its op records are deleted.
+        an unsettled op of a committed transaction is never deleted (A23). A transaction without a header never committed, because
+        the header of a committed transaction stays until its op records are deleted.
         """
         records = view.scan(paths.ops(txn).range())
         ops = [Op.of(record) for record in records]

@@ -1,6 +1,6 @@
 """Trimming: rows past their retention leave the snapshots; the orphan sweep deletes their files (protocol.md section 7).
 
-Any process may trim, several at once. One CAS of the watermark record removes the rows and moves `trimmedTo`. So a reader finds
+Any number of processes may trim at once. One CAS of the watermark record removes the rows and moves `trimmedTo`. So a reader finds
 either the rows, or that they were trimmed.
 """
 
@@ -37,7 +37,9 @@ log = logging.getLogger("txnsegment.trimming")
 
 @dataclass
 class Trimmed:
-    """The result of a trim: segments that lost rows, rows, bytes as written, and segments that left their layouts (`left`)."""
+    """The result of a trim. `segments`: the number of segments that lost rows. `rows`, `bytes`: the trimmed rows, and their bytes
+    as written. `left`: the number of segments that left their layouts.
+    """
 
     segments: int = 0
     rows: int = 0
@@ -175,8 +177,8 @@ class Trimmer:
         done.left += until(lambda: decide(self.cluster.store, body))
 
     def _drained_migrated(self, layout: Layout, name: TopicName, now_ms: int) -> dict[int, Watermark]:
-        """Return the guard of a migrated segment that is drained, by segment id. A migrated segment never gets new rows, so the CAS
-        of the layout suffices.
+        """Return the guard (`MigratedSegment.guard`) of each drained migrated segment, by segment id. A migrated segment never gets
+        new rows, so the CAS of the layout suffices.
         """
         infos = [info for info in layout.kept() if info.sealed_at_log is not None and info.legacy_topic_name is not None]
         if not infos:
