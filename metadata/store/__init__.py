@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from metadata.store.contract import MetadataStore
 
 ENTRY_POINTS = "txnsegment.metadata_stores"
-"""Entry points of this group add schemes: name = scheme, object = a callable with the signature of `open_store`."""
+"""The entry-point group in which other packages add stores. The name of an entry point is the scheme of the service URLs. Its
+object is a callable with the signature of `open_store`.
+"""
 
 _ADVICE = "Write file:///folder, zk://host:port,host:port/chroot or memory://name."
 
@@ -23,13 +25,13 @@ _ADVICE = "Write file:///folder, zk://host:port,host:port/chroot or memory://nam
 def open_store(url: str, *, clock: Clock | None = None, create: bool = True) -> MetadataStore:
     """Open the metadata store of a service URL.
 
-    `file:///folder` (SQLite in that folder), `zk://host:port[,host:port]/chroot`, `memory://name` (this process only), or a
-    scheme that an installed package offers in the entry-point group `txnsegment.metadata_stores`.
-    `create`: with True a missing folder, database or chroot is created; with False it is a ConfigurationError.
-    Raises ConfigurationError (a URL, folder or server that cannot work), ClusterFormatError (not a txnsegment database, or one of a
-    newer version), Unavailable (the servers cannot be reached in time).
+    `url` is `file:///folder` (SQLite in that folder), `zk://host:port[,host:port]/chroot`, `memory://name` (a store in this
+    process), or has a scheme of an installed package (entry-point group `txnsegment.metadata_stores`). `create`: whether to create
+    a missing folder, database or chroot. With False a missing one raises ConfigurationError. Raises ConfigurationError (the URL,
+    folder or server cannot work), ClusterFormatError (not a txnsegment database, or one of a newer version), Unavailable (no server
+    answers in time).
     """
-    # Backends are imported late: records import the contract, and importing the contract must not load any backend.
+    # Backends are imported late, because an import of the contract also runs this module and must not load a backend.
     scheme, found, rest = url.partition("://")
     if not found:
         raise ConfigurationError(f"{shown(url)} is not a service URL.", advice=_ADVICE)
@@ -60,7 +62,7 @@ def open_store(url: str, *, clock: Clock | None = None, create: bool = True) -> 
 
 
 def folder_of(url: str) -> str:
-    """Return the folder that `file:///folder` names. Raises ConfigurationError."""
+    """Return the folder that the URL `file:///folder` names. Raises ConfigurationError."""
     try:
         parts = urlsplit(url)
     except ValueError as error:

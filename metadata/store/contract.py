@@ -1,4 +1,4 @@
-"""The MetadataStore contract (protocol.md section 3): what every backend gives and what callers may assume.
+"""The MetadataStore contract (protocol.md section 3). Every backend fulfils it, and callers may assume no more.
 
 Reading goes through a `View`, writing through the store itself:
 
@@ -6,7 +6,8 @@ Reading goes through a `View`, writing through the store itself:
     record = view.get(key)
     store.write(Put(key, value, expect=record))
 
-Deciding over more than one read is only sound within one view; `decide()` starts over when its session is lost.
+A decision from more than one read is only correct if all reads are of one view. `decide()` starts over with a new view when the
+session of the view is lost.
 """
 
 from __future__ import annotations
@@ -26,19 +27,23 @@ T = TypeVar("T")
 ANY: Final = None
 ABSENT: Final = -1
 MAX_VALUE: Final = 768 * 1024
-"""Longest value in bytes that every backend takes (one znode holds 1 MB with its index entries). Longer: ValueTooLarge."""
+"""Maximum length of a value in bytes. A longer value raises ValueTooLarge. The limit fits every backend: a znode has at most 1 MB,
+which includes the names of the index entries.
+"""
 
 BUSY_SECONDS: Final = 10.0
-"""How long in seconds a process waits for another one that holds the same database or ledger root, before it reports an error."""
+"""How long in seconds a process waits for another process that holds the database or the ledger root. Then it reports an error."""
 
 
 class Put(NamedTuple):
     """Write a record.
 
-    `expect`: ANY (None) = any version; ABSENT (-1) = the record must not exist; a Record or a version = the record must still have
-    that version. `indexes` replaces all index entries of the record. `ephemeral`: the record is deleted when this store's session
-    ends. `durable` (of every write): with False a power failure may undo the write, as long as it also undoes everything written
-    later. A group is as durable as its most durable write. A backend that gains nothing from False (ZooKeeper) ignores it.
+    `expect`: with ANY (None) the record may have any version or not exist. With ABSENT (-1) it must not exist. With a Record or a
+    version it must still have that version. `indexes` replaces all index entries of the record. `ephemeral`: the record is deleted
+    when this store's session ends.
+
+    `durable` has the same meaning in each kind of write. With False a power failure may undo the write, but then it also undoes
+    everything written later. A group is durable if one of its writes is. ZooKeeper ignores False, because it would gain nothing.
     """
 
     key: Key
@@ -50,8 +55,8 @@ class Put(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Delete a record with its index entries. `expect` as in Put: with ANY the record may be absent, with a version absence is
-    BadVersion.
+    """Delete a record with its index entries. `expect`: as in Put. With ANY the record need not exist. With a version, a missing
+    record raises BadVersion.
     """
 
     key: Key
@@ -60,8 +65,9 @@ class Delete(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Allocate the next number under `prefix` and create the record, in one atomic step. Numbers rise strictly, may have gaps, and
-    are never reused, also after deletes and restarts. A reader that sees number n+1 sees every number <= n.
+    """Allocate the next number of the sequence `prefix` and create the record of this number, in one atomic step. The numbers rise,
+    may have gaps, and are never allocated twice, even after deletes and restarts. A reader that sees number n+1 sees every number
+    <= n.
     """
 
     prefix: Prefix
@@ -74,41 +80,46 @@ Write = Put | Delete | Append
 
 
 class View(ABC):
-    """Reads that fit together: all within one session, and none older than the moment `store.view()` was called.
+    """A series of reads. All of them are in one session, and each sees everything that was acknowledged before `store.view()` was
+    called.
 
-    The sync may be sent with the first read, in the same round trip. Reads raise SessionLost when the session has changed
-    since the view was made, Unavailable when the store cannot be reached (reading is always safe to repeat, with a new view).
-    All lists are in ascending order of the key (or of (index key, key)), whole or an error, never half.
+    A backend may send the sync that ensures this with the first read, in the same round trip. Reads raise SessionLost if the
+    session has ended since the view was made, and Unavailable if the store cannot be reached. A read may always be repeated with a
+    new view. A list is in ascending order of the key (or of (index key, key)). It is complete, or the call raises.
     """
 
     def get(self, key: Key) -> Record | None:
-        """The record, or None if it does not exist. One round trip."""
+        """Return the record, or None if it does not exist. One round trip."""
         return self.get_many([key])[0]
 
     @abstractmethod
     def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
-        """The records in the order asked. One round trip (pipelined), read one after the other in that order."""
+        """Return the record of each key, or None. They are read one after the other in the order of `keys`. One round trip."""
 
     @abstractmethod
     def keys(self, within: KeyRange) -> list[str]:
-        """The paths from `first` to `last`, both inclusive. For a sequence: a consistent prefix of the append order."""
+        """Return the paths in the range. Of the records of a sequence, if one is in the list, so are all that were appended before
+        it.
+        """
 
     def scan(self, within: KeyRange) -> list[Record]:
-        """Return the records from `first` to `last`. A record that is deleted between list and get is left out."""
+        """Return the records in the range. A record that is deleted between the list and the get is left out."""
         found = self.get_many([Key(path, within.partition) for path in self.keys(within)])
         return [r for r in found if r is not None]
 
     @abstractmethod
     def scan_index(self, index: str, first: str, last: str) -> list[Record]:
-        """The records whose entry in `index` lies from `first` to `last`, both inclusive, exact: never a prefix match."""
+        """Return the records that have an entry in `index` with a key from `first` to `last`, both inclusive. The comparison is of
+        whole keys.
+        """
 
     @abstractmethod
     def now_ms(self) -> int:
-        """Return the store's clock in ms since 1970. All deadlines are judged by this clock."""
+        """Return the time of the store's clock in ms since 1970. All deadlines are judged by this clock."""
 
 
 class Watch(ABC):
-    """A wake-up that can be stopped."""
+    """A request for wake-ups, made by `MetadataStore.watch`. `close` ends it."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -119,16 +130,16 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def view(self) -> View:
-        """Begin a decision: a linearizable starting point within the session of now."""
+        """Return a new view in the current session. Its reads see everything that was acknowledged before this call."""
 
     @abstractmethod
     def write(self, *writes: Write) -> list[Record | None]:
-        """Do the writes in one round trip; the records as they are now (None for a Delete), in order.
+        """Do the writes in one round trip. Return the new record of each write (None for a Delete).
 
-        A group is a way to save round trips, not a transaction to rely on: a backend that has groups (memory, SQLite, ZooKeeper)
-        does all or nothing, another may stop between two. Callers must be right either way.
-        Raises BadVersion (a lost race), ValueTooLarge, Unavailable (all: not done) or UnknownOutcome (perhaps done).
-        A backend never repeats a write by itself.
+        A group of writes saves round trips. It need not be atomic: the stores of this package (memory, SQLite, ZooKeeper) do all
+        writes or none, but another backend may stop between two writes. Callers must be correct in both cases. Raises BadVersion (a
+        lost race), ValueTooLarge or Unavailable if nothing was done, and UnknownOutcome if the writes may have been done. A backend
+        never repeats a write by itself.
         """
 
     def put(
@@ -140,27 +151,27 @@ class MetadataStore(ABC):
         indexes: tuple[IndexEntry, ...] = (),
         ephemeral: bool = False,
     ) -> Record:
-        """One `Put` alone; the record as it is now. Raises as `write`."""
+        """Do one `Put`. Return the new record. Raises as `write` does."""
         (record,) = self.write(Put(key, value, expect, indexes, ephemeral))
         assert record is not None
         return record
 
     def delete(self, key: Key, *, expect: Record | int | None = ANY) -> None:
-        """One `Delete` alone. Raises as `write`."""
+        """Do one `Delete`. Raises as `write` does."""
         self.write(Delete(key, expect))
 
     def append(self, prefix: Prefix, value: bytes, *, indexes: tuple[IndexEntry, ...] = ()) -> Record:
-        """One `Append` alone; the record with its key, and so its number. Raises as `write`."""
+        """Do one `Append`. Return the new record, whose key has the allocated number. Raises as `write` does."""
         (record,) = self.write(Append(prefix, value, indexes))
         assert record is not None
         return record
 
     def skip(self, prefix: Prefix, to: int) -> None:
-        """Make later appends under `prefix` get numbers of at least `to`. A restore calls this, so that no number is given out
-        twice.
+        """Make all later appends to the sequence `prefix` get numbers of at least `to`. A restore calls this, so that no number is
+        allocated twice.
 
-        Numbers never move back, and a repeated call changes nothing. Raises Unavailable or UnknownOutcome (both may be repeated),
-        and ConfigurationError if the backend cannot do it.
+        A lower `to` than before changes nothing. Raises Unavailable or UnknownOutcome, after which the call may be repeated, and
+        ConfigurationError if the backend cannot advance a sequence.
         """
         raise ConfigurationError(
             f"A {type(self).__name__} cannot advance its sequences, so no backup can be restored into it.",
@@ -171,19 +182,18 @@ class MetadataStore(ABC):
     def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
         """Call `wake` (from any thread) soon after the key, or the records under the prefix, may have changed.
 
-        Wake-ups may be lost, repeated or coalesced and never carry the truth: look, then sleep until woken or a timeout.
+        Wake-ups may be lost or repeated, and one may stand for several changes. So a caller reads, waits for a wake-up or a
+        timeout, and reads again.
         """
 
     def is_served_by(self, hosts: Sequence[str]) -> bool:
-        """Return whether the given servers (`host:port`) hold this same store under other addresses, and not a copy. For stores
-        with servers.
+        """Return whether the servers `hosts` (`host:port` each) hold this very store, and not a copy. A store without servers
+        returns False.
         """
         return False
 
     def make_room(self) -> bool:
-        """Free some of the reserved disk space if the disk is full. Return whether any was freed. Sweeps call this before they
-        delete.
-        """
+        """Free some of the reserved disk space if the disk is full. Return whether space was freed. Sweeps call this first."""
         return False
 
     @abstractmethod
@@ -198,14 +208,14 @@ class MetadataStore(ABC):
 
 
 def in_groups(items: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
-    """Split writes into groups of a size that every backend takes (one ZooKeeper multi holds 1 MB)."""
+    """Split writes into groups that every backend accepts (a ZooKeeper multi has at most 1 MB)."""
     for i in range(0, len(items), size):
         yield items[i : i + size]
 
 
 def written(store: MetadataStore, *writes: Write) -> bool:
-    """Write the group and return whether this call did it. After a lost race or reply return False; the caller reads again. For
-    steps that any process may take.
+    """Write the group and return whether it succeeded. After a lost race or a lost reply return False, so that the caller reads
+    again. For steps that any process may do.
     """
     try:
         store.write(*writes)
@@ -215,12 +225,13 @@ def written(store: MetadataStore, *writes: Write) -> bool:
 
 
 def expected_version(expect: Record | int | None) -> int | None:
-    """Return the version that a write expects: None = any, -1 = must not exist."""
+    """Return the version that a write expects. None: any. -1: the record must not exist."""
     return expect.version if isinstance(expect, Record) else expect
 
 
 def decide(store: MetadataStore, body: Callable[[View], T], *, attempts: int = 10) -> T:
-    """Run `body` with a fresh view. If the session is lost between its reads, start over (so the writes of `body` must be CASes).
+    """Return the result of `body`, called with a new view. If the session is lost between two reads, start over with another view.
+    So a repeated write of `body` must do no harm: it must be a CAS.
 
     Raises SessionLost after `attempts` lost sessions in a row.
     """
@@ -234,10 +245,10 @@ def decide(store: MetadataStore, body: Callable[[View], T], *, attempts: int = 1
 
 
 def until(step: Callable[[], T | None], *, attempts: int = 100) -> T:
-    """Repeat `step` until it returns something other than None, and return that. A step returns None after a lost race or a lost
-    reply, when it must read again.
+    """Call `step` until it returns a value other than None, and return this value. A step returns None after a lost race or a lost
+    reply, because it must then read again.
 
-    Raises BadVersion after `attempts` steps: another writer wins each time, or the store does not answer.
+    Raises BadVersion after `attempts` calls. Then another writer won each race, or each reply was lost.
     """
     for _ in range(attempts):
         answer = step()
@@ -263,10 +274,10 @@ def skip(store: MetadataStore, prefix: Prefix, to: int) -> None:
 
 
 def look(store: MetadataStore, key: Key) -> Record | None:
-    """Read one record: `decide` with one read. Raises SessionLost as `decide` does."""
+    """Return one record, read in a view of its own. Raises SessionLost as `decide` does."""
     return decide(store, lambda view: view.get(key))
 
 
 def time_ms(store: MetadataStore) -> int:
-    """Read the store's clock (`View.now_ms`): `decide` with one read. Raises SessionLost as `decide` does."""
+    """Return the time of the store's clock (`View.now_ms`), read in a view of its own. Raises SessionLost as `decide` does."""
     return decide(store, lambda view: view.now_ms())

@@ -31,15 +31,15 @@ from metadata.store.limits import check_writes
 class MemoryState:
     """The state of an in-memory store as plain values. Each method is one atomic step without waits or locks.
 
-    The simulator's search over schedules uses `copy` and `fingerprint`: two states with equal fingerprints behave alike. The cost
-    of a get or put does not depend on the number of records. The cost of a range scan depends on the records in the range.
+    The simulator uses `copy` and `fingerprint` when it searches schedules. Two states with equal fingerprints behave alike. The
+    time of a get does not depend on the number of records. The time of a range scan depends on the records in the range.
     """
 
     def __init__(self) -> None:
         self.records: dict[Key, Record] = {}
         self.numbers: dict[Prefix, int] = {}
         self.sessions = 0
-        self._order: list[Key] = []  # all keys in ascending order
+        self._order: list[Key] = []  # all keys, ascending
         self._indexes: dict[str, list[tuple[str, Key]]] = {}  # (index key, key) of each index, in ascending order
         self._ephemeral: dict[Key, int] = {}  # the owning session of each ephemeral record
         self._snapshot: MemoryState | None = None  # cached copy of the current state, dropped on each change
@@ -85,7 +85,7 @@ class MemoryState:
         return [key for key in found if key.partition == partition] if partition else found
 
     def scan(self, within: KeyRange) -> list[Record]:
-        """Return the records in the range, ordered by path."""
+        """Return the records in the range, in the order of their paths."""
         return [self.records[key] for key in self.keys(within)]
 
     def scan_index(self, index: str, first: str, last: str) -> list[Record]:
@@ -97,7 +97,7 @@ class MemoryState:
         return [self.records[key] for _, key in entries[start : bisect_right(entries, last, start, key=_index_key)]]
 
     def skip(self, prefix: Prefix, to: int) -> None:
-        """Make the next number of the sequence at least `to`."""
+        """Make all later numbers of the sequence at least `to`."""
         self.numbers[prefix] = max(self.numbers.get(prefix, 0), to - 1)
 
     def apply(self, writes: Sequence[Write], session: int) -> list[Record | None]:
@@ -195,7 +195,7 @@ def lost_race(path: str, expected: int, found: int | None) -> BadVersion:
 
 
 class Shared:
-    """One state with its lock and its watches, shared by all stores that opened it."""
+    """The state of a memory store with its lock and its watches. All stores of one `memory://name` share it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -203,7 +203,7 @@ class Shared:
         self.watches: list[_MemoryWatch] = []
 
     def wake(self, changed: Sequence[Key]) -> None:
-        """Wake the watches that concern the changed keys. Call without the lock, because a woken caller may read at once."""
+        """Wake the watches on the changed keys. The caller must not hold the lock, because a woken process may read at once."""
         with self.lock:
             woken = [watch for watch in self.watches if any(watch.concerns(key) for key in changed)]
         for watch in woken:
@@ -215,7 +215,7 @@ _naming = threading.Lock()
 
 
 class MemoryStore(MetadataStore):
-    """A session on an in-memory state."""
+    """A store in memory, with a session of its own."""
 
     def __init__(self, name: str | None = None, *, clock: Clock | None = None) -> None:
         """Begin a session. All stores of the same `name` in the process share one state. With None the state is private."""

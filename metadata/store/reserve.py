@@ -1,8 +1,8 @@
 """Reserved disk space, used when the disk is full (docs/operations.md, Sweeping).
 
-SQLite needs free space to open a database (for its shared index and its log) and to write, and a sweep writes before it deletes. So
-each database has a few small reserve files beside it. On a full disk a failing open, or a sweep, deletes one reserve file and uses
-its space. The next open with enough free space creates the file again.
+SQLite needs free space to open a database (for its shared index and its log) and to write. A sweep also needs space, because it
+writes before it deletes. So each database has a few small reserve files beside it. On a full disk a failing open, or a sweep,
+deletes one reserve file and uses its space. The next open with enough free space creates the file again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from ledgers.local_files import unlink
 
 FILES: Final = 4
 BYTES: Final = 256 * 1024
-"""Size of one reserve file. SQLite's shared index takes 32 KiB, and a write of a sweep about four pages of 4 KiB in the log."""
+"""Size of one reserve file. SQLite's shared index takes 32 KiB, and one write of a sweep takes about four pages of 4 KiB in
+SQLite's log.
+"""
 SPARE: Final = 64 * 2**20
 """Reserve files are created only if this many bytes are free, so that the reserve itself does not fill the disk."""
 PROBED: Final = 64 * 1024
@@ -41,7 +43,7 @@ class Reserve:
         if not missing or _free(missing[0].parent) < SPARE:
             return
         for file in missing:
-            unlink(disk(), file)  # an incomplete file of a process or machine that crashed
+            unlink(disk(), file)  # a crash may have left an incomplete file
             try:
                 with disk().create(file, mode=0o600) as out:
                     out.write(os.urandom(BYTES))  # random bytes, because some file systems compress zeros
@@ -66,8 +68,8 @@ class Reserve:
 def trouble_at(database: Path) -> StorageError | None:
     """Write a probe file beside the database. Return the error of the operating system, or None if the write succeeds.
 
-    SQLite itself does not report why a write failed. The probe file is somewhat larger than SQLite's log, so that it needs as much
-    space.
+    SQLite itself does not report why a write failed. The probe file is somewhat larger than SQLite's log, so that it needs at least
+    as much space as SQLite's write.
     """
     log = database.with_name(f"{database.name}-wal")
     probe = database.with_name(f".{database.name}.{uuid.uuid4().hex}.probe").absolute()

@@ -1,8 +1,9 @@
-"""The embedded store: SQLite in WAL mode in one folder, safe for many threads and processes of one machine.
+"""The embedded store: a SQLite database in WAL mode. Any number of threads and processes of one machine may use it.
 
-Every write group is one SQLite transaction. The transaction begins IMMEDIATE, so a busy database means that nothing was written. It
-is durable when the call returns (synchronous FULL), unless all writes of the group have `durable=False`. The last number of each
-sequence has a table of its own, so no number is used again after a delete.
+Every write group is one SQLite transaction. The transaction begins with BEGIN IMMEDIATE, which takes the write lock. So a group
+that finds the database busy has written nothing. The transaction is durable when the call returns (synchronous FULL), unless all
+writes of the group have `durable=False`. A table of its own keeps the last number of each sequence, so that no number is allocated
+again after a delete.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ class SqliteStore(MetadataStore):
                         (self._expiry(), session, self.clock.now_ms()),
                     ).rowcount
             except StoreError as error:
-                # The lease may still hold at the next renewal. If it has lapsed, that renewal finds out.
+                # The lease may still be valid at the next renewal. If it has lapsed by then, that renewal notices it.
                 log.warning("the lease of session %d was not renewed: %s", session, error)
                 continue
             if not renewed:
@@ -185,8 +186,8 @@ class SqliteStore(MetadataStore):
 
 
 class SqliteView(View):
-    """A view of a SqliteStore. Each call reads a snapshot of the database that is taken at the call, so no read is older than the
-    view.
+    """A view of a SqliteStore. Each call reads a snapshot of the database that begins with the call. So it sees everything that was
+    written before the view was made.
     """
 
     def __init__(self, store: SqliteStore) -> None:
@@ -238,8 +239,8 @@ class _Watch(Watch):
 class _Poller:
     """One thread that polls `PRAGMA data_version` while there are watches. Every commit of another connection changes this version.
 
-    A watch on a key is woken when its record changed. A watch on a prefix is woken by any commit, because a check costs more than a
-    wake-up.
+    A watch on a key is woken when the key's record has changed. A watch on a prefix is woken by any commit, because a check would
+    cost more than a wake-up.
     """
 
     def __init__(self, database: Database) -> None:
@@ -289,7 +290,7 @@ class _Poller:
                     changed = [watch for watch in self._open() if _has_changed(connection, watch)] if now != version else []
                     version = now
             except StoreError:
-                changed, version = self._open(), None  # each woken caller reads, gets the same error and reports it
+                changed, version = self._open(), None  # each woken caller then reads, and its read raises the error
             for watch in changed:
                 if not watch.closed:
                     watch.wake()
@@ -304,8 +305,8 @@ def _has_changed(connection: sqlite3.Connection, watch: _Watch) -> bool:
 
 
 def _row_state(connection: sqlite3.Connection, key: Key) -> tuple[object, ...] | None:
-    """Return version, value and index entries of a record, as a read sees them. Version and rowid alone would hide a change: a
-    record that is deleted and created again may get the same version and rowid.
+    """Return version, value and index entries of a record. The version alone would hide some changes: a record that is deleted and
+    created again starts again at version 0.
     """
     row: tuple[object, ...] | None = connection.execute(
         "SELECT version, value, indexes FROM records WHERE path = ? AND partition = ?", key
@@ -314,7 +315,7 @@ def _row_state(connection: sqlite3.Connection, key: Key) -> tuple[object, ...] |
 
 
 def _apply(connection: sqlite3.Connection, write: Write, session: int | None) -> Record | None:
-    """Apply one write inside the transaction. Raises BadVersion; the transaction is rolled back then, with the whole group."""
+    """Apply one write inside the transaction of its group. Raises BadVersion, after which the caller rolls back the group."""
     if isinstance(write, Append):
         key = write.prefix.key(_next_number(connection, write.prefix))
         return _insert(connection, Record(key, write.value, 0, tuple(write.indexes)), None)
@@ -358,7 +359,7 @@ def _next_number(connection: sqlite3.Connection, prefix: Prefix) -> int:
             prefix,
         ).fetchone()
         taken = connection.execute("SELECT 1 FROM records WHERE path = ? AND partition = ?", prefix.key(number)).fetchone()
-        if not taken:  # if a record was put at this number directly, the next number is tried
+        if not taken:  # a Put may have created a record with this number
             return int(number)
 
 

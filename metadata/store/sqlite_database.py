@@ -1,4 +1,4 @@
-"""The SQLite file of the embedded store: the checks of its folder, its schema, and one connection for each thread."""
+"""The SQLite file of the embedded store. This module checks the folder, creates the schema, and keeps a connection for each thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE = "metadata.db"
 APPLICATION_ID = 0x54785367  # "TxSg"
 FORMAT = 1
 OF_THE_DISK = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
-"""SQLite's result codes for failures of the disk. They do not name the cause."""
+"""The result codes that SQLite gives for failures of the disk. They do not tell the cause."""
 TURN_SECONDS = 0.001
 """How long a write waits between two tries to take the lock."""
 
@@ -42,17 +42,18 @@ NETWORK = {"nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "ncpfs", "afs"
 """File systems whose locks and shared memory do not suffice for SQLite's WAL (sqlite.org/wal.html)."""
 FUSE_LOCAL = {"fuseblk", "fuse.overlayfs", "fuse.fuse-overlayfs", "fuse.ext2fs", "fuse.fuse-ext2", "fuse.ntfs", "fuse.ntfs-3g"}
 
-# Connections of the parent of a forked process. The child neither uses nor closes them: closing would drop the parent's locks.
+# The connections of the parent, in a forked child. The child neither uses nor closes them, because closing would drop the parent's
+# locks.
 _inherited: list[sqlite3.Connection] = []
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that can be referred to weakly."""
+    """A connection that a WeakSet can hold."""
 
 
 class Database:
     """The database file and its connections. An SQLite error in a read or write becomes Unavailable (nothing was changed) or
-    UnknownOutcome (the write may have been done).
+    UnknownOutcome (the write may have happened).
     """
 
     def __init__(self, folder: str, *, clock: Clock, create: bool, busy_seconds: float) -> None:
@@ -74,7 +75,8 @@ class Database:
         if not create and not self.path.is_file():
             raise ConfigurationError(f"There is no metadata store in {folder}.", advice=f"Run: txnsegment init file://{folder}")
         if not self.path.exists():
-            # This syncs an existing folder, too: a process that finds the file relies on the folder to survive a power failure.
+            # This also syncs a folder that exists already. A later process that finds the file does not sync the folder, so the
+            # folder must survive a power failure from now on.
             try:
                 make_folders(disk(), folder.absolute(), mode=0o700)
             except OSError as error:
@@ -104,8 +106,8 @@ class Database:
             )
 
     def _make_file(self) -> None:
-        """Create an empty file, which SQLite takes for an empty database. The mode is 0600 whatever the umask, because the file
-        will hold the names of topics and readers. SQLite gives the files beside it (-wal, -shm) the same mode.
+        """Create an empty file, which is an empty database for SQLite. Its mode is 0600, because the file will contain the names of
+        topics and readers. SQLite gives the files beside it (-wal, -shm) the same mode.
         """
         try:
             os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))
@@ -139,7 +141,7 @@ class Database:
                     if trouble is not None:
                         said, advice = f"{said} {trouble.message}", trouble.advice
                     raise ConfigurationError(said, advice=advice) from error
-                self._clock.sleep(0.01)  # switching to WAL fails with "busy" at once while another process does the same
+                self._clock.sleep(0.01)  # while another process switches to WAL, switching fails with "busy" at once
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         with self._snapshot(connection):
@@ -170,8 +172,8 @@ class Database:
                 connection.execute("ROLLBACK")
 
     def _is_ours(self, connection: sqlite3.Connection) -> bool:
-        """Return whether the database is a store; False if it is empty. Raises ClusterFormatError if it belongs to another program
-        or a newer version.
+        """Return whether the database is a store (True) or empty (False). Raises ClusterFormatError if it belongs to another
+        program or to another version.
         """
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -192,9 +194,7 @@ class Database:
     # --- connections ---
 
     def connection(self) -> sqlite3.Connection:
-        """Return this thread's connection. A forked child opens new ones, because SQLite forbids using a connection across
-        a fork.
-        """
+        """Return this thread's connection. A forked child opens a new one, because SQLite forbids using a connection across a fork."""
         if os.getpid() != self._pid:
             _inherited.extend(self._open)
             self._pid = os.getpid()
@@ -228,7 +228,7 @@ class Database:
         self._local = threading.local()
         self._listing = threading.Lock()
         self._open: weakref.WeakSet[sqlite3.Connection] = weakref.WeakSet()
-        # Threads of one process queue at this lock and not in SQLite's busy handler.
+        # Threads of one process wait for each other at this lock, and not by polling SQLite's lock.
         self._writing = threading.Lock()
 
     def close(self) -> None:
@@ -244,7 +244,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Run all statements of the block on one snapshot. Raises Unavailable; a read may always be repeated."""
+        """Run all statements of the block on one snapshot. Raises Unavailable, after which the read may be repeated."""
         connection = self._usable()
         try:
             try:
@@ -279,18 +279,17 @@ class Database:
                 except sqlite3.Error as error:
                     raise self._not_done(error, "write") from error
                 self._commit(connection)
-            except BaseException:  # also for an interrupt at any moment, so that the next write of this thread starts clean
+            except BaseException:  # also for an interrupt: the next write of this thread must find no open transaction
                 self._undo(connection)
                 raise
         finally:
             self._writing.release()
 
     def _make_sure(self, connection: sqlite3.Connection) -> None:
-        """Test the disk after a failed COMMIT by a write that changes no data.
+        """Test the disk after a failed COMMIT, by a write that changes no data.
 
-        If the test fails, this method raises Unavailable, because the caller's write was not tried. Without the test the caller
-        would get UnknownOutcome each time, which looks like a record that keeps changing. Callers find the outcome of the earlier
-        write by reading.
+        Raises Unavailable if the test fails: the caller's write was then not tried. Without the test each write to a broken disk
+        would raise UnknownOutcome. Callers would then repeat it, as they do when other writers keep changing a record.
         """
         try:
             self._begin(connection)
@@ -309,12 +308,13 @@ class Database:
             raise (self._busy() if _code(error) == sqlite3.SQLITE_BUSY else self._not_done(error, "write")) from error
 
     def _begin(self, connection: sqlite3.Connection) -> None:
-        """Take the write lock. Raises sqlite3.OperationalError (busy) after `busy_seconds`.
+        """Begin a transaction with the write lock. Raises sqlite3.OperationalError (busy) after `busy_seconds`.
 
-        This method polls by itself. SQLite's busy handler sleeps longer and longer, up to 100 ms, so the writer that has waited
-        longest polls least often. Polling costs some throughput. Measured with 8 writers on 2 busy cores (medians of 6 alternating
-        runs), SQLite's handler against this method: longest commit of a run 1,133 against 380 ms, 99th percentile 517 against 260
-        ms, median 20 against 35 ms, commits a second 100 against 70.
+        This method polls at a fixed interval. SQLite's busy handler sleeps longer and longer, up to 100 ms, so the writer that has
+        waited longest polls least often. The fixed interval shortens the longest waits and costs some throughput. It was measured
+        with 8 writers on 2 busy cores (medians of 6 alternating runs). With SQLite's handler the longest commit of a run took 1,133
+        ms, with this method 380 ms. The 99th percentile was 517 ms against 260 ms, the median 20 ms against 35 ms, and the commits
+        a second 100 against 70.
         """
         deadline = self._clock.monotonic() + self._busy_seconds
         connection.execute("PRAGMA busy_timeout=0")
@@ -336,8 +336,9 @@ class Database:
         except sqlite3.Error as error:
             still_open = connection.in_transaction
             self._undo(connection)
-            # After a failed write or fsync of the log the commit frame may be on the disk, and recovery would apply it. A full disk
-            # fails before the frame is complete, and a transaction that is still open was never committed.
+            # After a failed write or fsync of SQLite's log, the commit frame may be on the disk, and then recovery applies the
+            # transaction. On a full disk the COMMIT fails before the frame is complete. A transaction that is still open was not
+            # committed.
             if _code(error) != sqlite3.SQLITE_FULL and (_code(error) == sqlite3.SQLITE_IOERR or not still_open):
                 self._failed = True
                 trouble = trouble_at(self.path)
@@ -349,7 +350,7 @@ class Database:
             raise self._not_done(error, "write") from error
 
     def _undo(self, connection: sqlite3.Connection) -> None:
-        """Roll back. A connection that fails to roll back is closed, which has the same effect."""
+        """Roll back the open transaction, if any. A connection that fails to roll back is closed, which has the same effect."""
         try:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -384,12 +385,14 @@ class Database:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """Return the primary result code, the low byte of the extended one; 0 for errors of Python's own (a closed connection)."""
+    """Return SQLite's primary result code, which is the low byte of the extended code. Return 0 for an error that Python raised
+    itself, e.g. for a closed connection.
+    """
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def file_system(path: Path) -> str:
-    """Return the type of the file system that holds a path, e.g. `ext4` or `nfs4`; empty if unknown (systems other than Linux)."""
+    """Return the type of the file system that holds a path, e.g. `ext4` or `nfs4`, or an empty text if unknown (not on Linux)."""
     try:
         text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -398,8 +401,8 @@ def file_system(path: Path) -> str:
 
 
 def file_system_in(mountinfo: str, path: str) -> str:
-    """Return the file system type of a path by the text of /proc/self/mountinfo (proc(5)). The longest mount point above the path
-    decides; of several mounts on that point, the last one.
+    """Return the file system type of a path by the text of /proc/self/mountinfo (proc(5)). The path is on the mount with the
+    longest mount point above the path. If that point has several mounts, it is on the last of them.
     """
     best, kind = "", ""
     for line in mountinfo.splitlines():

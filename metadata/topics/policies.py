@@ -1,5 +1,5 @@
-"""The policies of a topic (in its layout) and of a namespace (a separate record): reading the effective ones, and setting them by
-CAS.
+"""The policies of a topic, which are in its layout, and of a namespace, which are in a record of their own. This module reads the
+effective policies, and changes policies by CAS.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Change = Mapping[str, int | bool | None]
 
 
 def holding(cluster: Cluster, topics: Iterable[Topic]) -> list[tuple[Topic, Policies]]:
-    """Return each topic with its effective policies. A policy that the topic does not set is that of its namespace. All records of
-    namespaces are read at once.
+    """Return each topic with its effective policies. For a policy that a topic does not set, the policy of its namespace applies.
+    The records of all namespaces are read in one round trip.
     """
     found = list(topics)
     spaces = sorted({(t.name.tenant, t.name.namespace) for t in found})
@@ -81,9 +81,7 @@ def set_for_topic(cluster: Cluster, name: TopicName, change: Change) -> Policies
 
 
 def set_for_namespace(cluster: Cluster, tenant: str, namespace: str, change: Change) -> Policies:
-    """Change some policies of a namespace. Return all of the namespace's policies. A policy of the namespace applies to each topic
-    that does not set it.
-    """
+    """Change some policies of a namespace. Return all policies of the namespace. A topic's own policies win over them."""
     check_new(TopicName(tenant, namespace, ""))
     key = paths.namespace(tenant, namespace)
 

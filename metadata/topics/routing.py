@@ -1,8 +1,8 @@
 """Routing of rows to segments (protocol.md section 4), shared by the sink and the Python API.
 
-A key routes by the HIGH 16 bits of Murmur3_32 of its bytes (text: UTF-8; binary: raw; integer: its decimal text). Rows with a null
-key or without a key are routed round robin by entry. They go to one segment until about an entry is full, then to the next segment.
-So a small write makes one part, and not one part for each segment.
+The segment of a key is decided by the HIGH 16 bits of Murmur3_32 of its bytes. (The bytes of a text are its UTF-8, those of an
+integer its decimal text.) Rows without a key, or with a null key, go to one segment until an entry is about full, then to the next
+segment, round robin. So a small write makes one part, and not one part for each segment.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from metadata.common.errors import OptionError, SegmentSealed
 from metadata.records.names import RING, HashRange, PersistentName
 
 if TYPE_CHECKING:
-    from metadata.topics.topic import Topic  # type checking only: write tasks route too, and must not import the metadata store
+    from metadata.topics.topic import Topic  # write tasks also import this module, and must not import the metadata store
 
 
 class Target(NamedTuple):
-    """An active segment that takes rows: its full name and its range of the ring. Sent to write tasks."""
+    """An active segment as a target of rows: its full name and its range of the ring. Write tasks get the targets."""
 
     segment: str
     hash_range: HashRange
 
 
 def targets(topic: Topic) -> tuple[Target, ...]:
-    """Return the active segments of a topic in the order of their ranges. A persistent topic is one target with the whole ring."""
+    """Return the active segments of a topic in the order of their ranges. A persistent topic is one target for the whole ring."""
     if isinstance(topic.name, PersistentName):
         return (Target(str(topic.name), HashRange(0, RING - 1)),)
     return tuple(Target(topic.segment(info), info.range) for info in topic.active())
@@ -43,11 +43,11 @@ class Router:
 
         to                      the active segments (`targets(topic)`); they tile the ring
         key                     the key column's name; None: rows have no key
-        schema                  of every batch (after `ledgers.arrow.conform`)
-        start                   first position of the round robin for rows without a key: any number, another one for each task
-        entry_bytes, entry_rows  limits of the part writers; about so many rows without a key go to one segment before the next
+        schema                  the schema of every batch (after `ledgers.arrow.conform`)
+        start                   a number, different in each task, that decides which segment first gets rows without a key
+        entry_bytes, entry_rows  limits of an entry, at which rows without a key go on to the next segment
 
-    Raises OptionError if the key column does not exist or has a type that cannot be a key; SegmentSealed without a segment.
+    Raises OptionError if the key column does not exist or has a type that cannot be a key. Raises SegmentSealed if `to` is empty.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class Router:
             self._place = _ring(to)
 
     def route(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield each segment that gets rows, by its full name, with these rows in order. No copy is made if all rows go to one
-        segment.
+        """Yield the full name of each segment that gets rows, with these rows in order. If all go to one segment, no copy is made
+        of them.
         """
         if not batch.num_rows:
             return
@@ -96,7 +96,7 @@ class Router:
         at = 0
         for index in np.flatnonzero(counts).tolist():
             rows = int(counts[index])
-            # One take for each segment: slices of one big take would keep the other segments' rows in memory.
+            # Each segment has its own `take`. Slices of one big `take` would keep the rows of the other segments in memory.
             part = batch if rows == batch.num_rows else batch.take(pa.array(order[at : at + rows]))
             yield self._segments[index], part
             at += rows
@@ -112,7 +112,7 @@ class Router:
 
 
 def places(keys: pa.Array, to: Sequence[Target]) -> npt.NDArray[np.uint16]:
-    """Return for each key the index of its segment in `to`; 0 for null keys."""
+    """Return for each key the index of its segment in `to`. The index of a null key is 0."""
     place = np.zeros(len(keys), np.uint16)
     if len(to) > 1 and keys.null_count < len(keys):
         place[keys.is_valid().to_numpy(zero_copy_only=False)] = _ring(to)[_hashes(keys.drop_null())]
@@ -149,7 +149,7 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def _hashes(keys: pa.Array) -> npt.NDArray[np.uint32]:
-    """Return the ring position of each key (no nulls), equal to `metadata.records.names.key_hash`. About 50 ns for each key."""
+    """Return the ring position of each key, as `metadata.records.names.key_hash` does. No key may be null. 50 ns for each key."""
     if pa.types.is_integer(keys.type):
         keys = keys.cast(pa.string())
     if _is_text(keys.type):

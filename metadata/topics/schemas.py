@@ -1,8 +1,8 @@
 """The schemas of topics: versions, evolution by writes, registered Avro schemas, compatibility modes.
 
-A version is a record `/schemas/<encoded topic>/<id>` that never changes, and that counts once a layout has named it. Each version
-names its predecessor; the loser of a race leaves a record that no version names. In every mode columns are only added, because
-parts of all versions are read by them; an Avro schema may leave columns out.
+A version is a record `/schemas/<encoded topic>/<id>`. It never changes, and counts as a version once a layout has named it. Each
+version names the previous one. The loser of a race leaves a record that nothing names. In every compatibility mode columns are only
+added, because the parts of all versions are read with the current columns. An Avro schema need not have all columns.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SchemaVersion:
-    """One version of a topic's schema. `columns`: all columns of the topic. `created_ms`: since 1970."""
+    """One version of a topic's schema. `columns`: all columns that the topic has in this version."""
 
     topic: TopicName
     version: int
@@ -80,7 +80,7 @@ class TopicSchemas:
     # --- reading --------------------------------------------------------------------------------------------------
 
     def latest(self, topic: Topic) -> SchemaVersion | None:
-        """Return the current schema version, or None if no write and no registration made one."""
+        """Return the current schema version, or None if the topic has no schema yet."""
         return None if topic.layout.schema_id is None else self.get(topic.name, topic.layout.schema_id)
 
     def get(self, name: TopicName, schema_id: int) -> SchemaVersion:
@@ -98,14 +98,14 @@ class TopicSchemas:
         return self._versions[name, schema_id]
 
     def history(self, topic: Topic) -> Iterator[SchemaVersion]:
-        """Yield the schema versions since the topic was (last) created, newest first."""
+        """Yield the schema versions since the topic was last created, newest first."""
         found = self.latest(topic)
         while found is not None:
             yield found
             found = None if found.record.follows is None else self.get(topic.name, found.record.follows)
 
     def version(self, topic: Topic, version: int) -> SchemaVersion:
-        """Return one version. Raises SchemaError that lists the existing versions."""
+        """Return the schema version `version`. Raises SchemaError, which lists the existing versions, if it does not exist."""
         known = list(self.history(topic))
         found = next((one for one in known if one.version == version), None)
         if found is None:
@@ -118,20 +118,20 @@ class TopicSchemas:
         last = self.latest(topic)
         if last is None or last.record.avro is None:
             return None
-        from ledgers.avro.rows import Codec  # imported late: every Spark process that plans a read would import it
+        from ledgers.avro.rows import Codec  # imported late, because every Spark process that plans a read imports this module
 
         return Codec(last.avro)
 
     # --- evolution by writes --------------------------------------------------------------------------------------
 
     def grown(self, topic: Topic, incoming: StructType) -> StructType:
-        """Return the columns after a write of `incoming`. Raises SchemaError if they do not fit, or if the compatibility mode
-        refuses them.
+        """Return the columns that the topic has after a write of rows with the columns `incoming`. Raises SchemaError if these
+        columns do not fit, or if the compatibility mode refuses them.
         """
         return self._grown(topic, incoming)[0]
 
     def _grown(self, topic: Topic, incoming: StructType) -> tuple[StructType, str | None]:
-        """Return the result of `grown`, and the Avro schema of the next version if one is registered."""
+        """Return the result of `grown`, and the Avro schema of the next version (None: it is derived from the columns)."""
         last = self.latest(topic)
         columns = evolve(None if last is None else last.columns, incoming)
         if last is None or columns is last.columns:
@@ -157,9 +157,10 @@ class TopicSchemas:
             raise SchemaError(f"{topic.name}: {error.message}", advice=error.advice) from error
 
     def evolve(self, name: TopicName, incoming: StructType, key: str | None = None) -> tuple[Topic, int]:
-        """Evolve the topic's schema, if needed, for rows of `incoming`. Return the topic after that, and its schema id.
+        """Evolve the topic's schema for rows with the columns `incoming`, and set the key column if `key` is given. Return the
+        topic after that, and its schema id.
 
-        Raises SchemaError (the rows do not fit) and TopicNotFound. The key column cannot change once it is set.
+        Raises SchemaError (the columns do not fit), TopicNotFound, and OptionError (it has another key column).
         """
 
         def body(view: View) -> tuple[Topic, int] | None:
@@ -190,11 +191,11 @@ class TopicSchemas:
     # --- registering ----------------------------------------------------------------------------------------------
 
     def register(self, name: TopicName, text: str) -> SchemaVersion:
-        """Register an Avro schema as the topic's next version, or return the last version if it is this schema. The topic keeps its
-        columns and gets those that the schema adds. Idempotent.
+        """Register an Avro schema as the topic's next version, or return the last version if it has this schema already. The topic
+        keeps its columns and gets those that the schema adds. Idempotent.
 
-        Raises TopicNotFound and SchemaError: the text is not an Avro schema or has no columns, a column does not fit the topic's,
-        or the compatibility mode (backward by default) refuses the schema.
+        Raises TopicNotFound. Raises SchemaError if the text is not an Avro schema or has no columns, if a column does not fit the
+        topic's, or if the compatibility mode (backward by default) refuses the schema.
         """
         given = parse(text)
         wanted = columns_of(given)
@@ -219,7 +220,7 @@ class TopicSchemas:
         return until(lambda: decide(self._cluster.store, body))
 
     def set_compatibility(self, name: TopicName, mode: Compatibility) -> Topic:
-        """Set the compatibility mode for all later versions, including those that writes create. Raises TopicNotFound."""
+        """Set the compatibility mode. It applies to all later versions, also to those that writes create. Raises TopicNotFound."""
 
         def body(view: View) -> Topic | None:
             topic = self._seen(view, name)
@@ -238,10 +239,10 @@ class TopicSchemas:
         return topic
 
     def _change(self, topic: Topic, layout: Layout) -> Topic | None:
-        """CAS the layout. Return None after a lost race or a lost reply: the caller then reads again. Raises TopicSealed if the
+        """CAS the layout. Return None after a lost race or a lost reply, so that the caller reads again. Raises TopicSealed if the
         topic was migrated.
         """
-        to = (topic.layout.model_extra or {}).get("migratedTo")  # of a persistent topic
+        to = (topic.layout.model_extra or {}).get("migratedTo")  # only the layout of a persistent topic has this field
         if to is not None:
             raise TopicSealed(
                 f"The topic {topic.name} was migrated to {to}: its schema changes there.",
@@ -260,7 +261,7 @@ class TopicSchemas:
         return topic.layout.model_copy(update={"schema_id": schema_id})
 
     def put(self, view: View, name: TopicName, record: TopicSchema, *, first: int = 0) -> int:
-        """Write a version record under the next free id and return the id. The version counts once a layout names it."""
+        """Write the record of a version under the next free id and return the id. It counts as a version once a layout names it."""
         taken = [int(path[-20:]) for path in view.keys(paths.schemas(str(name)))]
         ids = count(max([first, *(t + 1 for t in taken)]))
 

@@ -25,14 +25,14 @@ MAX_NAME = 256
 
 
 def checked(name: str) -> str:
-    """Return the stripped subscription name. Raises OptionError for an invalid one."""
+    """Return the subscription name without spaces around it. Raises OptionError for an invalid name."""
     if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME or not name.isprintable():
         raise OptionError(f"subscription={name!r:.200} must be 1 to {MAX_NAME} printable characters.", advice="Give a short name.")
     return name.strip()
 
 
 def legacy_shift(topic: Topic, segment: str) -> int:
-    """Return the offset from ledger ids of this topic's former persistent topic to numbers of the log."""
+    """Return the offset that, added to a ledger id of a migrated segment, gives its number in the cluster's log."""
     info = next(info for info in topic.layout.kept() if info.legacy_topic_name == segment)
     assert topic.layout.migration is not None
     assert info.sealed_at_log is not None
@@ -40,7 +40,7 @@ def legacy_shift(topic: Topic, segment: str) -> int:
 
 
 def behind(number: int) -> Rows:
-    """Return the set of all rows at or below a number of the log."""
+    """Return the set of all rows with a ledger id at or below `number`."""
     return before(end_of(number)) if number else NONE
 
 
@@ -52,15 +52,15 @@ class Subscriptions:
         self._topics = Topics(cluster)
 
     def create(self, topic: TopicName, name: str, *, at: int) -> None:
-        """Create a subscription at the number `at`: rows at or below it count as acknowledged (0: none). Completes a creation that
-        a crash interrupted. Raises TopicNotFound, SubscriptionExists.
+        """Create a subscription. Rows at or below the number `at` count as acknowledged (0: no existing row). If a crash
+        interrupted an earlier creation, this call completes it. Raises TopicNotFound, SubscriptionExists.
         """
         started = False
 
         def step() -> bool | None:
             nonlocal started
-            # An unfinished split or merge has children that are not in the layout yet, and they may have tombstones of this
-            # subscription. Finishing the seals adds the children to the layout, so that the writes below replace the tombstones.
+            # The children of an unfinished split or merge are not in the layout yet. They may have tombstones of this subscription.
+            # Finishing the seals adds the children to the layout, so that the writes below replace the tombstones.
             self._topics.finish_seals()
             records = self._cursors(topic, name)
             missing = [(w, r) for w, r in records.items() if not _live(r)]
@@ -79,8 +79,8 @@ class Subscriptions:
         until(step)
 
     def delete(self, topic: TopicName, name: str) -> None:
-        """Delete a subscription. Its cursors become tombstones until the grace period is over, so that record versions do not
-        restart while a process still holds an old version. Raises TopicNotFound, SubscriptionNotFound.
+        """Delete a subscription. Its cursors become tombstones until the grace period is over. So the versions of their records do
+        not restart while a process may still expect an old version. Raises TopicNotFound, SubscriptionNotFound.
         """
         started = False
 
@@ -99,8 +99,8 @@ class Subscriptions:
         until(step)
 
     def seek(self, topic: TopicName, name: str, *, to: int) -> None:
-        """Move a subscription: afterwards exactly the rows at or below the number `to` count as acknowledged. Pending acks of OPEN
-        transactions stay. Raises TopicNotFound, SubscriptionNotFound.
+        """Move a subscription. After the call exactly the rows at or below the number `to` count as acknowledged. Pending acks of
+        OPEN transactions stay. Raises TopicNotFound, SubscriptionNotFound.
         """
         self._pending.seek(self._behind(topic, self.where(self._topics.get(topic), name), to))
 
@@ -109,7 +109,7 @@ class Subscriptions:
         return {segment: cursor for (segment, _), cursor in self._pending.read(self.where(topic, name)).items()}
 
     def list(self, topic: TopicName | None = None) -> list[tuple[TopicName, str]]:
-        """Return (topic, subscription) pairs, sorted by name."""
+        """Return (topic, subscription) pairs of one topic (None: of all topics), sorted by name."""
 
         def body(view: View) -> list[tuple[TopicName, str]]:
             named = [paths.cursor_of(path) for path in view.keys(paths.CURSORS)]
@@ -120,7 +120,7 @@ class Subscriptions:
             names = sorted({owners[s] for s, _ in found})
             shown = view.get_many([paths.topic(t) for t in names]) if names else []
             topics = [of_record(t, r) for t, r in zip(names, shown, strict=True)]
-            # Segments of an earlier topic of the same name are left out.
+            # A deleted topic of the same name may have left cursors. They are left out.
             segments = {s for t in topics if t is not None for s in t.segments()}
             return sorted({(owners[s], name) for s, name in found if s in segments})
 
@@ -139,8 +139,9 @@ class Subscriptions:
         return found
 
     def _behind(self, topic: TopicName, where: Sequence[Where], number: int) -> dict[Where, Rows]:
-        """Return the acknowledged rows of a cursor at `number`, for each cursor. At 0 these are the rows at or below the highest
-        number that retention has trimmed in any segment of the topic. All transactions above that number are complete.
+        """Return, for each cursor, its acknowledged rows if the subscription is at `number`. For 0 these are the rows at or below
+        the highest number that retention has trimmed in any segment of the topic. So the subscription sees only whole transactions:
+        retention has removed no row above that number.
         """
         now = self._topics.get(topic)
         shifts = {s: legacy_shift(now, s) for s in now.segments() if is_persistent(s)}
@@ -160,7 +161,7 @@ class Subscriptions:
         return [(segment, name) for segment in topic.segments()]
 
     def _cursors(self, topic: TopicName, name: str) -> dict[Where, Record | None]:
-        """Return the cursor record, or None, for each segment of the layout."""
+        """Return the cursor record of the subscription for each segment of the layout, or None where it has none."""
 
         def body(view: View) -> dict[Where, Record | None]:
             now = of_record(topic, view.get(paths.topic(topic)))
@@ -172,7 +173,7 @@ class Subscriptions:
         return decide(self._cluster.store, body)
 
     def _everywhere(self, topic: TopicName, name: str) -> dict[Where, Record]:
-        """Return all existing cursor records, also those of children that are not in the layout yet."""
+        """Return all cursor records of the subscription, also for children that are not in the layout yet."""
 
         def body(view: View) -> dict[Where, Record]:
             now = of_record(topic, view.get(paths.topic(topic)))
@@ -188,7 +189,7 @@ class Subscriptions:
         return decide(self._cluster.store, body)
 
     def _write(self, puts: Sequence[Put]) -> None:
-        """Write in groups. A lost race or a lost reply raises no error: the caller reads again and writes what is missing."""
+        """Write in groups. A lost race or a lost reply raises no error, because the caller reads again and writes the rest."""
         for some in in_groups(puts):
             try:
                 self._cluster.store.write(*some)
@@ -197,7 +198,9 @@ class Subscriptions:
 
 
 def _trimmed(segment: str, record: Record | None) -> int:
-    """Return the ledger up to which retention has trimmed a segment, by its watermark (or persistent topic) record."""
+    """Return the id of the last ledger that retention has trimmed in a segment (0: none). `record`: the segment's watermark, or the
+    record of the persistent topic.
+    """
     if record is None:
         return 0
     if is_persistent(segment):

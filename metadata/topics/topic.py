@@ -12,7 +12,7 @@ from metadata.store.contract import Record
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as read by one view: name, layout, and its record for a CAS."""
+    """A topic as read by one view. `record`: the record of the layout, which a CAS expects."""
 
     name: TopicName
     layout: Layout
@@ -32,7 +32,7 @@ class Topic:
 
 
 def of_record(name: TopicName, record: Record | None) -> Topic | None:
-    """Return the topic of a record; None without a record or for a tombstone."""
+    """Return the topic of a record, or None if there is no record or it is a tombstone."""
     if record is None:
         return None
     layout = Layout.of(record)

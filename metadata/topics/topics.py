@@ -1,4 +1,4 @@
-"""Topics: create, describe, list, delete, split and merge; and the finishing of seals (protocol.md sections 4 and 5)."""
+"""Topics: create, describe, list, delete, split and merge them, and finish their seals (protocol.md sections 4 and 5)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ from metadata.topics.topic import of_record as of_record
 T = TypeVar("T")
 
 MAX_LAYOUT_SEGMENTS = 3_000
-"""Maximum number of segments in one layout record, sealed ones included: about 250 bytes each, of 768 KiB."""
+"""Maximum number of segments in a layout, including sealed segments. Each takes about 250 bytes of the layout's record, which has
+at most 768 KiB.
+"""
 
 
 class Topics:
     """The topics of a cluster."""
 
     def __init__(self, cluster: Cluster, log: LiveLog | None = None) -> None:
-        """`log`: the log that this process has cached already; None: start with an empty cache."""
+        """`log`: the part of the log that this process has already read. None: nothing of it."""
         self._cluster = cluster
         self._log = LiveLog() if log is None else log
         self.schemas = TopicSchemas(cluster)
@@ -49,7 +51,9 @@ class Topics:
         return topic
 
     def find(self, name: TopicName) -> Topic | None:
-        """Return a topic, or None. An unfinished migration is completed first, so that the topic has active segments."""
+        """Return a topic, or None if it does not exist. An unfinished migration to this topic is completed first, so that it has
+        active segments.
+        """
         topic = of_record(name, look(self._cluster.store, paths.topic(name)))
         if topic is not None and topic.layout.unsealed_legacy() is not None:
             self.complete(name)
@@ -63,9 +67,10 @@ class Topics:
         return decide(self._cluster.store, lambda view: matching(view, compiled(pattern)))
 
     def create(self, name: TopicName, *, segments: int = 1, key: str | None = None, schema: StructType | None = None) -> Topic:
-        """Create a topic. After a deletion, epoch and segment ids continue above the old ones.
+        """Create a topic. If a deleted topic had this name, the epoch and the segment ids continue above those of the deleted
+        topic.
 
-        Raises TopicExists (also for the losers of a race), OptionError for a name that a new topic cannot have.
+        Raises TopicExists (also if another process creates the topic at the same time), OptionError (the name is not allowed).
         """
         check_new(name)
         ranges = even_ranges(segments)
@@ -95,7 +100,8 @@ class Topics:
             layout = Layout(
                 epoch=epoch,
                 next_segment_id=first + segments,
-                # Segments of a deletion stay unchanged: for the grace period of their files, and as a guard against older readers.
+                # The layout keeps the segments of a deleted topic of this name until the grace period ends. By them a read that
+                # starts below the deletion notices that rows of the deleted topic are gone.
                 segments=({} if old is None else {str(i.segment_id): i for i in old.gone()}) | infos,
                 key=key,
                 schema_id=None if first_schema is None else self.schemas.put(view, name, first_schema),
@@ -116,7 +122,7 @@ class Topics:
         return decide(self._cluster.store, body)
 
     def ensure(self, name: TopicName, *, segments: int, key: str | None, schema: StructType, create: bool) -> Topic:
-        """Return the topic, created on first write if `create`. Idempotent. Raises TopicNotFound."""
+        """Return the topic. If it does not exist, create it, or raise TopicNotFound if `create` is False. Idempotent."""
         topic = self.find(name)
         if topic is None:
             if not create:
@@ -130,7 +136,7 @@ class Topics:
     # --- schemas ------------------------------------------------------------------------------------------------
 
     def schema(self, topic: Topic) -> StructType | None:
-        """Return the topic's current columns, or None if no write and no registration defined them."""
+        """Return the topic's current columns, or None if it has no schema yet."""
         latest = self.schemas.latest(topic)
         return None if latest is None else latest.columns
 
@@ -148,14 +154,14 @@ class Topics:
         """Split an active segment in two halves. The segment is sealed, and two children take its range. Return the topic with the
         new layout.
 
-        `epoch`: the epoch of the layout on which the caller decided; with another current epoch nothing is done and BadVersion is
-        raised. Raises TopicNotFound, OptionError (no such segment, a single hash, too many segments), SegmentSealed (the segment is
-        no longer active; the error names its children).
+        `epoch`: the epoch of the layout by which the caller decided to split (None: any). If the topic has another epoch now,
+        nothing is done. Raises BadVersion (another epoch), TopicNotFound, OptionError (no such segment, a segment of a single hash,
+        too many segments), SegmentSealed (the segment is no longer active; the error names its children).
         """
         return until(lambda: self._seal(name, (segment_id,), "split", epoch))
 
     def merge(self, name: TopicName, first: int, second: int, *, epoch: int | None = None) -> Topic:
-        """Join two active neighbours: they are sealed, and one child takes both ranges. Raises as `split` does."""
+        """Merge two active neighbours. They are sealed, and one child takes both ranges. Raises as `split` does."""
         return until(lambda: self._seal(name, (first, second), "merge", epoch))
 
     def delete(self, name: TopicName) -> None:
@@ -170,7 +176,7 @@ class Topics:
         until(step)
 
     def _seal(self, name: TopicName, segment_ids: tuple[int, ...], why: str, epoch: int | None) -> Topic | None:
-        self.finish_seals()  # An unfinished seal of a crashed process would make this seal, of the same layout, void (A35).
+        self.finish_seals()  # Otherwise this seal would be void after an unfinished seal from the same layout. Known failure A35.
         topic = self.get(name)
         if epoch is not None and topic.layout.epoch != epoch:
             raise BadVersion(
@@ -219,8 +225,8 @@ class Topics:
         )
 
     def _append_seal(self, topic: Topic, infos: Sequence[SegmentInfo], why: str, children: tuple[int, ...]) -> None:
-        """Append the seal, then update the layout. A lost reply is harmless. If the seal arrived, `finish_seals` finishes it like
-        any other seal. If not, the caller, which reads the layout, appends it again.
+        """Append the seal, then update the layout. A lost reply does no harm. If the seal was appended, `finish_seals` finishes it.
+        If not, the caller sees that in the layout and appends the seal again.
         """
         self._refuse_unfinishable(topic.name)
         seal = Registration(
@@ -236,8 +242,8 @@ class Topics:
         self.finish_seals()
 
     def _refuse_unfinishable(self, name: TopicName) -> None:
-        """Raise SegmentSealed if the topic has an unfinished seal of a kind that only a newer version can finish. A further seal
-        from the same layout would be void, and the caller would retry for ever.
+        """Raise SegmentSealed if the topic has an unfinished seal of a kind that only a newer version of txnsegment can finish. A
+        second seal from the same layout would be void, and the caller would retry for ever.
         """
 
         def body(view: View) -> list[int]:
@@ -263,12 +269,13 @@ class Topics:
         return now is not None and not set(now.segments()).isdisjoint(topic.segments())
 
     def complete(self, name: TopicName) -> None:
-        """Complete a migration: append the seal of the persistent topic that became this topic, and show its child segments in the
-        layout. Any number of processes may do it at once: of several seals from one layout the first counts (A35).
+        """Complete a migration. Append the seal of the persistent topic that became the first segment of this topic, and write the
+        layout with the child segments. Several processes may do this at once, because only the first of several seals from one
+        layout counts. Known failure A35 (protocol.md section 9).
 
-        The migrated ledgers are placed in the log just below the seal (`metadata.instream.legacy`). No reader may pass these
-        numbers before the layout names the ledgers. So the log first skips as many numbers, counted from an end that is listed
-        AFTER the layout was written.
+        The migrated ledgers get the numbers of the log just below the seal (`metadata.instream.legacy`). No reader may have passed
+        these numbers before the layout names the persistent topic. So the log first skips as many numbers as the log of the
+        persistent topic has. It skips them above an end that was listed AFTER the layout was written.
         """
 
         def step() -> bool | None:
@@ -289,8 +296,8 @@ class Topics:
         until(step)
 
     def forget_deleted(self) -> None:
-        """Remove deleted segments from the layouts when their grace period is over. A layout then keeps only the number of the seal
-        of the deletion (`deleted_to_log`).
+        """Remove the segments of deleted topics from the layouts when their grace period is over. A layout then keeps only the
+        number of the seal that deleted them (`deleted_to_log`).
         """
 
         def body(view: View) -> bool:
@@ -310,8 +317,8 @@ class Topics:
         until(lambda: decide(self._cluster.store, body) or None)
 
     def finish_seals(self) -> int:
-        """Write the layouts of all valid seals whose layout is not written yet. Return the number of these layouts. Any number of
-        processes may do it at once.
+        """Finish all seals: write the layout of each valid seal whose layout is not written yet. Return the number of layouts
+        written. Several processes may do this at once.
         """
         done = 0
 
@@ -327,7 +334,7 @@ class Topics:
                     continue
                 assert layout is not None
                 after = transitions.sealed_layout(layout, number, seals[number], now_ms=view.now_ms())
-                # the children's cursors exist before the layout shows the children
+                # The cursors of the children must exist before the layout shows the children.
                 make_children(self._cluster.store, view, name, layout, after)
                 try:
                     self._cluster.store.put(paths.topic(name), after.to_bytes(), expect=record)
@@ -341,23 +348,23 @@ class Topics:
 
 
 def _ended_by(topic: Topic, segment_id: int, why: str, epoch: int) -> bool:
-    """Return whether a split (two children) or a merge (one child) sealed the segment in this epoch."""
+    """Return whether a change of kind `why`, a split (two children) or a merge (one child), sealed the segment in this epoch."""
     info = topic.layout.segments.get(str(segment_id))
     return info is not None and info.sealed_at_epoch == epoch and len(info.child_ids) == (2 if why == "split" else 1)
 
 
 def compiled(pattern: str | None) -> re.Pattern[str] | None:
-    """Compile a pattern. Raises OptionError for a bad regular expression."""
+    """Compile a pattern of topic names; None stays None. Raises OptionError for a bad pattern."""
     return None if pattern is None else patterns.compiled(pattern)
 
 
 def matching(view: View, pattern: re.Pattern[str] | None) -> list[Topic]:
-    """Return the live topics whose full name matches, sorted by name."""
+    """Return the topics whose full name matches the pattern (None: all), sorted by name. Deleted topics are left out."""
     return [t for t in every(view, pattern) if not t.layout.deleted]
 
 
 def every(view: View, pattern: re.Pattern[str] | None = None) -> list[Topic]:
-    """Return the topics whose full name matches, with tombstones of deleted topics, sorted by name."""
+    """Return the topics whose full name matches the pattern (None: all), sorted by name, with tombstones of deleted topics."""
     found = [paths.topic_at(path) for path in view.keys(paths.TOPICS)]
     names = sorted(n for n in found if pattern is None or pattern.fullmatch(str(n)))
     records = view.get_many([paths.topic(n) for n in names]) if names else []
