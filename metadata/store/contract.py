@@ -66,8 +66,8 @@ class Delete(NamedTuple):
 
 class Append(NamedTuple):
     """Allocate the next number of the sequence `prefix` and create the record of this number, in one atomic step. The numbers rise,
-    may have gaps, and are never allocated twice, even after deletes and restarts. A reader that sees number n+1 sees every number
-    <= n.
+    may have gaps, and are never allocated twice, even after deletes and restarts. A reader that sees a number sees all that are
+    lower.
     """
 
     prefix: Prefix
@@ -109,8 +109,8 @@ class View(ABC):
 
     @abstractmethod
     def scan_index(self, index: str, first: str, last: str) -> list[Record]:
-        """Return the records that have an entry in `index` with a key from `first` to `last`, both inclusive. The comparison is of
-        whole keys.
+        """Return the records that have an entry in `index` with a key from `first` to `last`, both inclusive. Keys are compared as
+        a whole.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""The SQLite file of the embedded store. This module checks the folder, creates the schema, and keeps a connection for each thread."""
+"""The SQLite file of the embedded store: the checks of its folder, the creation of its schema, one connection for each thread."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ class Database:
     # --- connections ---
 
     def connection(self) -> sqlite3.Connection:
-        """Return this thread's connection. A forked child opens a new one, because SQLite forbids using a connection across a fork."""
+        """Return this thread's connection. A forked child opens a new one, as SQLite forbids using a connection across a fork."""
         if os.getpid() != self._pid:
             _inherited.extend(self._open)
             self._pid = os.getpid()

@@ -1,9 +1,9 @@
 """The store on ZooKeeper 3.6 or newer, for many machines: `zk://host:port,host:port/chroot`.
 
-A view is synced in the same round trip as its first reads, and ends with its session. A write group is one multi. `zookeeper_paths`
-maps keys and records to znodes; `zookeeper_write` handles failed multis.
+A view is synced in the same round trip as its first reads, and ends with its session. A write group is one multi, ZooKeeper's
+atomic group of operations. `zookeeper_paths` maps keys and records to znodes. `zookeeper_write` handles failed multis.
 
-Limitation: a put with `ephemeral=False` that expects a Record does not make an ephemeral record persistent.
+Limitation: if a put with `ephemeral=False` expects a Record that is ephemeral, the record stays ephemeral.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ from metadata.store.zookeeper_watch import Watches
 from metadata.store.zookeeper_write import Writer, to_record
 
 FLIGHT = 2_000
-"""Requests sent at once. A longer list is sent in several flights, so that no reply waits behind megabytes of requests."""
+"""Maximum number of requests in one flight, i.e. sent at once. A longer list is sent in several flights, so that no reply waits
+behind megabytes of requests.
+"""
 
 _URL = re.compile(r"zk://([^/?#\s]+)((?:/[^/?#\s]+)*)/?")
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:,\[\]]+):([0-9]{1,5})")
@@ -66,7 +68,7 @@ class ZooKeeperStore(MetadataStore):
 
         `hosts`: `host:port,host:port`. `root`: the chroot, e.g. `/txnsegment` (empty: none), created if `create`.
         `connect_seconds`: how long a call waits for a server. `session_seconds`: how long ephemeral records outlive a killed
-        process. `era_full`: creations under one folder after which a sequence opens its next era (tests lower it). Raises
+        process. `era_full`: the number of creations in an era's folder after which the next era opens (tests lower it). Raises
         Unavailable, ConfigurationError.
         """
         self._session = Session(
@@ -108,8 +110,8 @@ class ZooKeeperStore(MetadataStore):
         return self._writer.write(writes) if writes else []
 
     def skip(self, prefix: Prefix, to: int) -> None:
-        """Advance all sequences of the prefix's folder. If `to` is near, numbers of the open era are used up. Otherwise an era
-        opens whose first number is at least `to`.
+        """Advance all sequences of the prefix's folder. If `to` is near, the numbers of the open era below it are used up.
+        Otherwise an era is opened whose first number is at least `to`.
         """
         self._eras.reach(prefix.path.rpartition("/")[0], to)
 
@@ -124,9 +126,7 @@ class ZooKeeperStore(MetadataStore):
 
 
 class ZooKeeperView(View):
-    """A view of a ZooKeeperStore. `listed` caches the eras of each sequence folder as this process last listed them, which saves a
-    request.
-    """
+    """A view of a ZooKeeperStore. `listed`: the eras of each sequence folder, as this process last listed them."""
 
     def __init__(self, session: Session, listed: dict[str, list[int]]) -> None:
         self._session = session
@@ -169,9 +169,7 @@ class ZooKeeperView(View):
         ]
 
     def now_ms(self) -> int:
-        """Return the servers' time. The whole view uses one measurement, so a change of a server's clock does not show within a
-        decision.
-        """
+        """Return the servers' time. The whole view uses one measurement, so a change of a server's clock has no effect within it."""
         if self._time is None:
             self._time = self._session.time(self._id)
         elif self._session.id != self._id:
@@ -183,9 +181,9 @@ class ZooKeeperView(View):
     def _sequence(self, parent: str, first_era: int, last_era: int) -> list[str]:
         """Return the keys of all sequences under a parent, in these eras.
 
-        The highest era is listed first. An era is closed before the next one opens. So if the list of a later era has a record, the
-        list of an earlier era, taken afterwards, is complete. The call takes one round trip, or two if an era was opened since this
-        process last listed the folder.
+        The eras are listed from the highest to the lowest. An era is closed before the next era opens. So if the list of an era has
+        a record, the lists of the lower eras, which are made afterwards, are complete. The call takes one round trip, or two if an
+        era was opened since this process last listed the folder.
         """
         root = self._session.root
         eras = [era for era in self._listed.get(parent, [0]) if first_era <= era <= last_era]
@@ -210,7 +208,7 @@ class ZooKeeperView(View):
         while level:
             lists = self._fly([children(root + folder(path)) for path in level])
             eras = [(path, int(name)) for path, names in zip(level, lists, strict=True) for name in _names(names) if is_era(name)]
-            eras.sort(key=lambda era: -era[1])  # later ones first, as in `_sequence`
+            eras.sort(key=lambda era: -era[1])  # the highest era first, as in `_sequence`
             for (path, era), names in zip(
                 eras, self._fly([children(root + era_folder(path, era)) for path, era in eras]), strict=True
             ):
@@ -256,7 +254,7 @@ def _found(key: Key, outcome: Outcome) -> Record | None:
 
 
 def _names(outcome: Outcome) -> list[str]:
-    """Return the names in a listed folder; a folder that was deleted between two flights has none."""
+    """Return the names in a listed folder. If the folder was deleted since it was found, there are none."""
     return [] if isinstance(outcome, NoNodeError) else outcome
 
 
@@ -268,7 +266,7 @@ def _common(first: str, last: str) -> str:
 
 
 def _may_hold(path: str, within: KeyRange) -> bool:
-    """Return whether the key itself, or any key below it, can lie in the range (`0` is the character after `/`)."""
+    """Return whether the key itself, or a key below it, can lie in the range. (`0` is the next character after `/`.)"""
     return within.first <= path <= within.last or (path + "/" <= within.last and within.first < path + "0")
 
 

@@ -1,8 +1,8 @@
 """Connections to ZooKeeper's servers: TLS, and the diagnosis of failed connections.
 
 kazoo makes its connections through a handler. It retries without end and does not report why a connection failed. Most causes are
-temporary (a server restarts, a quorum elects a leader). An untrusted certificate is a permanent cause, so waiting callers get that
-error at once.
+temporary: a server restarts, or the servers elect a leader. Some are permanent, such as a certificate that is not trusted. Waiting
+callers get the error of a permanent cause at once.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Connections(SequentialThreadingHandler):
 
     A refusal is permanent if the same server has refused twice. After one refusal another server of the ensemble may still accept.
 
-    A stopped machine answers nothing, and a starting server may accept a connection without an answer. kazoo would wait for the
-    session timeout. So the first connection is given up after `answer_seconds` without an answer. Each further connection gets
-    twice the time, up to kazoo's own limit, so that slow servers are reached, too.
+    A stopped machine does not answer, and a starting server may accept a connection and not answer. kazoo would wait for the
+    session timeout. So the first connection is given up after `answer_seconds` without an answer. After each such failure the next
+    connection gets twice the time, up to kazoo's own limit, so that slow servers are reached, too.
     """
 
     def __init__(self, tls: ssl.SSLContext | None, refused: Callable[[], None], answer_seconds: float) -> None:
@@ -59,8 +59,8 @@ class Connections(SequentialThreadingHandler):
         self.refusal, self.last = None, ""
 
     def create_connection(self, address: Address, hostname: str, timeout: float, **_: Any) -> socket.socket:
-        """Connect; called by kazoo. kazoo's own TLS arguments are ignored: with them kazoo would not check host names, and would
-        trust the system's authorities.
+        """Connect to a server. kazoo calls this method. Its own TLS arguments are ignored, because with them host names would not
+        be checked and the system's authorities would be trusted.
         """
         server = f"{hostname}:{address[1]}"
         self._answered, self._server = False, server
@@ -96,13 +96,13 @@ class Connections(SequentialThreadingHandler):
         return secured
 
     def create_socket_pair(self) -> tuple[WakeUps, WakeUps]:
-        """Return the two ends of kazoo's wake-up channel; called by kazoo."""
+        """Return the two ends of the channel that wakes kazoo's thread. kazoo calls this method."""
         wake_ups = WakeUps()
         return wake_ups, wake_ups
 
     def select(self, rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None) -> Any:
-        """Wait for sockets; called by kazoo. A plain select misses data that TLS has already read, so replies would wait for a
-        ping.
+        """Wait until a socket is ready. kazoo calls this method. A plain select does not see data that the TLS layer has read
+        already, so replies would be noticed only at the next ping.
         """
         if not self._answered and timeout is not None:
             timeout = min(timeout, self._patience)
@@ -128,11 +128,11 @@ class Connections(SequentialThreadingHandler):
         self._once.add(address)
 
     def _probe(self, address: Address, server: str) -> None:
-        """Find out whether a server that drops connections has the other TLS setting. Such a server only drops connections, as a
-        starting server does.
+        """Find out whether a server that drops connections expects TLS if this client does not use it, or the reverse. Such a
+        server drops each connection without a reason, as a starting server does.
 
-        The first connection to an address is not probed. Later connections are probed until the server answers a probe, at most
-        `PROBES` times.
+        The first connection to an address is not probed. Later connections are probed, at most `PROBES` times, until the server
+        answers a probe.
         """
         if address not in self._once:
             self._once.add(address)
@@ -155,8 +155,8 @@ class Connections(SequentialThreadingHandler):
 
 
 class _TlsSocket(ssl.SSLSocket):
-    """A TLS socket that reports a refused client certificate to `failed`. Since TLS 1.3 the refusal comes after the handshake, in
-    place of the server's first answer.
+    """A TLS socket that calls `failed` if the server refuses the client certificate. Since TLS 1.3 the refusal comes after the
+    handshake, in place of the server's first answer.
     """
 
     failed: Callable[[ssl.SSLError], None] | None = None
@@ -173,7 +173,7 @@ class _TlsSocket(ssl.SSLSocket):
 
 
 def _meaning(error: ssl.SSLError) -> tuple[str, str]:
-    """Return the problem of a failed handshake, and the advice."""
+    """Return the problem and the advice for the error of a failed handshake."""
     reason = error.reason or type(error).__name__
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in (62, 64):  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
@@ -227,7 +227,7 @@ def _speaks_plain(address: Address) -> bool:
 
 
 class _Silent(logging.Filter):
-    """Removes credentials from kazoo's log: kazoo logs requests with passwords at DEBUG, and session passwords below that."""
+    """A filter that drops log messages with credentials. kazoo logs requests with passwords at DEBUG, and session passwords below."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         arguments = record.args if isinstance(record.args, tuple) else ()
@@ -235,5 +235,5 @@ class _Silent(logging.Filter):
 
 
 log = logging.getLogger("kazoo.client.txnsegment")
-"""kazoo's logger for txnsegment, without credentials; it propagates to `kazoo.client`."""
+"""The logger that kazoo uses for txnsegment. It logs no credentials and propagates to `kazoo.client`."""
 log.addFilter(_Silent())

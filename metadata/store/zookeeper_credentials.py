@@ -29,17 +29,16 @@ VARIABLES: Final = (
 
 MECHANISMS: Final = ("DIGEST-MD5", "GSSAPI")
 SYSTEM: Final = "system"
-"""The value of TLS_CA for the authorities that the operating system trusts."""
+"""The value of TLS_CA with which the authorities of the operating system are trusted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """The credentials of a session.
 
-    digest  `user:password`, or None
-    sasl    mechanism, username, password, as far as they are set; empty without SASL
-    tls     None: no TLS
-    given   the variables that form an identity, for errors; empty: anonymous
+    digest  `user:password`, or None sasl    mechanism, username and password, as far as they are set; empty if SASL is not
+    configured tls     the TLS settings; None: no TLS given   the names of the variables that give an identity, for errors; empty:
+    anonymous
     """
 
     digest: str | None
@@ -55,7 +54,7 @@ class Credentials:
 
 
 def credentials(environment: Mapping[str, str] = os.environ) -> Credentials:
-    """Read the credentials from the variables `VARIABLES`. Values in the environment win over the NAME=value lines of the file.
+    """Return the credentials from the variables `VARIABLES`. A value in the environment wins over a NAME=value line of the file.
 
     Raises ConfigurationError, which names the variable and never shows a password.
     """
@@ -74,7 +73,7 @@ def credentials(environment: Mapping[str, str] = os.environ) -> Credentials:
 
 
 def anonymous() -> Credentials:
-    """Return credentials without an identity but with the TLS settings of `credentials()`. Raises ConfigurationError."""
+    """Return credentials with the TLS settings of `credentials()` and without an identity. Raises ConfigurationError."""
     return replace(credentials(), digest=None, sasl={}, given=())
 
 
@@ -163,7 +162,7 @@ def _tls(settings: Mapping[str, str]) -> ssl.SSLContext | None:
             f"There is no {TLS_CA}, so no server would be trusted.",
             advice=f"Name a PEM file of the certificates to trust, or set it to {SYSTEM}: those that this machine trusts.",
         )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks certificates and host names
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # this protocol checks certificates and host names
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if ca == SYSTEM:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)

@@ -1,11 +1,12 @@
 """The eras of sequences on ZooKeeper (protocol.md section 3).
 
-ZooKeeper numbers sequential znodes by a 32-bit counter of their parent, which is too small for a log. So each parent has numbered
-folders, one for each era, and an era record that names the open era. An append checks the era record in the same multi, so a paused
-process cannot append to an older era. The next era opens long before the counter is full.
+ZooKeeper numbers the sequential znodes of a folder by a 32-bit counter, which is too small for a log. So the numbers of a sequence
+are divided into eras. Each era has a folder of its own, and an era record names the open era. An append checks the era record in
+the same multi, so a process that was suspended cannot append to an older era. The next era opens long before the counter of the
+open one is full.
 
-`Eras.reach` advances a sequence to a number. If the number is near, it uses up numbers of the open era. It does not open another
-era then, because eras are permanent and each one adds a folder to every list of the sequence.
+`Eras.reach` advances a sequence to a number. If the number is near, it uses up numbers of the open era. It opens no other era then,
+because an era is never removed and adds a folder to every list of the sequence.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ from metadata.store.zookeeper_paths import ERA_SIZE, era_folder, era_record
 from metadata.store.zookeeper_session import Session, change, get, stat
 
 ERA_FULL = 1_000_000_000
-"""Creations after which an era closes. Below 2^30 creations the `cversion` of the folder, from which they are counted, is still
-positive in its 32 bits.
+"""Number of creations after which an era closes. They are counted by the `cversion` of the folder, which has 32 bits. It stays
+positive up to 2^30 creations.
 """
 NEAR = 10_000
-"""`reach` uses up at most this many numbers of an era, by ten multis and five round trips of reads."""
+"""Maximum number of numbers that `reach` uses up. That takes ten multis and five round trips of reads."""
 STEP = 1_000
-"""Numbers used up by one multi. Each takes a create and a delete, some 250 bytes, so the multi stays well below its size limit."""
+"""Number of numbers that one multi uses up. Each takes a create and a delete of some 250 bytes, which is well below the limit of a
+multi.
+"""
 
 
 @dataclass(slots=True)
@@ -40,7 +43,9 @@ class _Open:
 
 
 class Eras:
-    """The open era of each parent, as last seen by this process. A stale entry costs a failed multi and another read."""
+    """The open era of each parent folder of sequences, as this process last read it. An outdated entry costs a failed multi and a
+    read.
+    """
 
     def __init__(self, session: Session, *, full: int = ERA_FULL) -> None:
         self._session = session
@@ -49,7 +54,7 @@ class Eras:
         self._open: dict[str, _Open] = {}
 
     def open(self, parent: str) -> tuple[int, int]:
-        """Return the open era and the version of its era record. Opens the next era first if this one is full."""
+        """Return the open era of `parent` and the version of the era record. If the open era is full, open the next one first."""
         while True:
             known = self._open.get(parent)
             if known is None:
@@ -59,7 +64,7 @@ class Eras:
             self.move_on(parent)
 
     def saw(self, parent: str, era: int, number: int) -> None:
-        """Note that an append got this number within the era."""
+        """Note that an append got the number `number` within this era."""
         with self._guard:
             known = self._open.get(parent)
             if known is not None and known.era == era:
@@ -87,8 +92,8 @@ class Eras:
                 self._move(parent, known, max(known.era + 1, -(-to // ERA_SIZE)))
 
     def _count_on(self, parent: str, known: _Open, to: int) -> None:
-        """Use up the numbers of the open era below `to`, by creating and deleting znodes that no reader sees. Stop if another era
-        opens.
+        """Use up the numbers of the open era below `to`. To do so, create and delete znodes, each pair in one multi, so that no
+        reader sees them. Stop if another era opens.
         """
         place = era_folder(parent, known.era)
         guard, house = self._session.root + era_record(parent), self._session.root + place
@@ -99,7 +104,7 @@ class Eras:
             for _ in range(numbers):
                 transaction.create(house + "/0", b"", self._session.acl)
                 transaction.delete(house + "/0")
-            transaction.set_data(house, b"")  # the reply holds the folder's counter, which other processes advance, too
+            transaction.set_data(house, b"")  # the reply has the folder's counter, which other processes may also have advanced
 
         created = known.created
         while created < to:
@@ -138,7 +143,7 @@ class Eras:
         return known
 
     def _begin(self, parent: str, folder_version: int | None) -> None:
-        """Create the era record of a parent. Its znode may exist before, as an empty folder."""
+        """Create the era record of a parent. The record's znode may exist already as an empty folder."""
         place = era_record(parent)
         path = self._session.root + place
         self._session.make_folders(place)
@@ -148,6 +153,6 @@ class Eras:
 
 
 def _created(folder: ZnodeStat) -> int:
-    """Return how many znodes were ever created in a folder: the server reports creations * 2 - children."""
+    """Return how many znodes were ever created in a folder. The server's `cversion` is creations * 2 - children."""
     made: int = ((folder.cversion + folder.numChildren) & 0xFFFFFFFF) // 2
     return made

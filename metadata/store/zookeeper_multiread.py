@@ -1,6 +1,6 @@
-"""Many gets in one request: ZooKeeper's multiRead (since 3.6), which kazoo does not offer.
+"""Many gets in one request. This is ZooKeeper's multiRead (since 3.6), which kazoo does not offer.
 
-A thousand gets of kazoo cost some 200 ms of Python, one multiRead a few ms. The server does the gets in order.
+A thousand gets by kazoo take some 200 ms in Python, one multiRead takes a few ms. The server does the gets in order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kazoo.exceptions import EXCEPTIONS
 from kazoo.protocol.states import ZnodeStat
 
 GETS = 100
-"""Gets in one request: a reply stays below some 75 MB even if every record has the maximum size."""
+"""Maximum number of gets in one request. So a reply stays below some 75 MB, even if every record has the maximum size."""
 
 _GET: Final = 4
 _ERROR: Final = -1
@@ -24,7 +24,7 @@ _STAT = struct.Struct("!qqqqiiiqiiq")
 
 
 class MultiGet:
-    """A request in the form of kazoo's connection: `type`, `serialize`, `deserialize`."""
+    """A multiRead request with the attributes that kazoo's connection uses: `type`, `serialize`, `deserialize`."""
 
     type = 22
 
@@ -40,7 +40,7 @@ class MultiGet:
 
     @staticmethod
     def deserialize(reply: bytes, offset: int) -> list[Any]:
-        """Return (data, stat) or the exception for each path."""
+        """Return (data, stat), or an exception, for each path."""
         results: list[Any] = []
         while True:
             kind, end, _ = _HEADER.unpack_from(reply, offset)
@@ -52,14 +52,14 @@ class MultiGet:
             if kind == _ERROR:
                 results.append(EXCEPTIONS[number]())
                 continue
-            data = reply[offset : offset + max(number, 0)]  # -1: null, as other clients write an empty znode
+            data = reply[offset : offset + max(number, 0)]  # -1 means null: other clients may create an empty znode so
             offset += max(number, 0)
             results.append((data, ZnodeStat._make(_STAT.unpack_from(reply, offset))))
             offset += _STAT.size
 
 
 def get_all(paths: Sequence[str]) -> Any:
-    """Return the gets as one request of a flight."""
+    """Return one request, for a flight, that gets all paths."""
 
     def send(client: KazooClient) -> Any:
         answer = client.handler.async_result()

@@ -1,12 +1,13 @@
-r"""Mapping of records to znodes. Pure; every mapping has an inverse.
+r"""The mapping of records to znodes. Pure: no I/O, no clock. Every mapping has an inverse.
 
-- The znode path is the record's key, but a key that ends in `-<20 digits>` lies in a folder for its era (the first ten digits):
-  `/log/log-00000000010000000005` is `/log/0000000001/log-0000000005` (protocol.md section 3: a sequential znode has ten digits).
-- A part of a key that ZooKeeper would refuse, or that looks like one of the store's own folders, is written as `!` +
-  percent-encoding.
-- The znode's data is the record's value; index entries and a partition key follow in a trailer `\n#{json}`, which readers of JSON
-  ignore. An empty znode is a folder and no record.
-- An index entry is an empty znode `/idx/<index>/<index key>,<record key>`, both percent-encoded.
+- The path of a znode is the key of the record. But a key that ends in `-<20 digits>` is in the folder of its era, which is the
+  first ten of the digits: `/log/log-00000000010000000005` is `/log/0000000001/log-0000000005`. (ZooKeeper gives a sequential znode
+  ten digits; protocol.md section 3.)
+- A part of a key that ZooKeeper would refuse, or that looks like one of the store's own folders, becomes `!` and the
+  percent-encoded part.
+- The data of a znode is the value of the record. Index entries and a partition key follow in a trailer `\n#{json}`, which
+  readers of JSON ignore. An empty znode is a folder and not a record.
+- An index entry is an empty znode `/idx/<index>/<index key>,<record key>`, with both keys percent-encoded.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _TRAILER = b"\n#"
 
 
 class Place(NamedTuple):
-    """A numbered key in parts: parent folder (as a key), name before the dash, number."""
+    """The parts of a numbered key. `parent`: the key of the folder. `base`: the name before the dash."""
 
     parent: str
     base: str
@@ -42,7 +43,9 @@ class Place(NamedTuple):
 
 
 def escape(part: str, *, top: bool = False) -> str:
-    """Return one part of a key as a znode name. `top`: the part is the first one, where the store's own folders are."""
+    """Return one part of a key as a znode name. `top`: it is the first part of the key, so it must not be the name of one of the
+    store's own folders.
+    """
     odd = part in ("", ".", "..") or part.startswith("!") or _ERA.fullmatch(part) or _REFUSED.search(part)
     return "!" + quote(part, safe="") if odd or (top and part in RESERVED) else part
 
@@ -67,7 +70,7 @@ def numbered(path: str) -> Place | None:
 
 
 def folder(path: str) -> str:
-    """Return the znode of a folder: its key in escaped form, without the mapping of numbers. The root is the empty string."""
+    """Return the path of a folder's znode: the folder's key, escaped. The root is the empty text."""
     return "".join("/" + escape(part, top=depth == 0) for depth, part in enumerate(path.split("/")[1:]))
 
 
@@ -76,12 +79,12 @@ def era_folder(parent: str, era: int) -> str:
 
 
 def sequence_znode(parent: str, era: int, base: str) -> str:
-    """Return the path for a sequential create; the server appends ten digits."""
+    """Return the path for the creation of a sequential znode, to which the server appends ten digits."""
     return f"{era_folder(parent, era)}/{escape(base)}-"
 
 
 def znode(path: str) -> str:
-    """Return the znode of a record."""
+    """Return the path of a record's znode."""
     place = numbered(path)
     if place is None:
         return folder(path)
@@ -90,12 +93,12 @@ def znode(path: str) -> str:
 
 
 def numbered_key(parent: str, era: int, name: str) -> str:
-    """Return the key of the record whose znode has this name in an era's folder: the inverse of `znode`."""
+    """Return the key of the record whose znode has the name `name` in the folder of an era. This is the inverse of `znode`."""
     return f"{parent}/{unescape(name[:-11])}-{era:010d}{name[-10:]}"
 
 
 def era_record(parent: str) -> str:
-    """Return the znode that names the open era of a parent."""
+    """Return the path of the era record, the znode that names the open era of a parent."""
     return ERAS + folder(parent)
 
 
@@ -111,7 +114,7 @@ def index_znode(entry: IndexEntry, path: str) -> str:
 
 
 def index_name(name: str) -> tuple[str, str]:
-    """Return (index key, record key) of an index entry's znode name."""
+    """Return the index key and the record key that the znode name of an index entry contains."""
     key, _, path = name.partition(",")
     return unquote(key), unquote(path)
 

@@ -1,8 +1,8 @@
-"""A check whether two lists of addresses lead to the same ZooKeeper servers. A znode is created through one list and looked up
-through the other.
+"""A check whether two lists of addresses lead to the same ZooKeeper servers. It creates a znode through the first list and looks it
+up through the second.
 
-The lookup uses no name and password: the addresses come from a file in the ledger root, and a writer of that file must not obtain
-the password. So the znode is readable by everybody. It is empty.
+The lookup uses no name and password. The second list comes from a file in the ledger root, and a person who writes that file must
+not obtain the password. So every user may read the znode, which is empty.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ZooKeeper's DIGEST-MD5 over pure-sasl (the extra `sasl`). Imported only if SASL is configured.
 
-kazoo answers every empty challenge with an empty response, without end. A server without SASL sends only empty challenges, so the
-second one ends the exchange here.
+A server without SASL sends only empty challenges, and kazoo would answer each with an empty response, without end. So the mechanism
+of this module ends the exchange at an empty second challenge.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HOST = "zk-sasl-md5"
 
 
 class DigestMd5(puresasl.mechanisms.DigestMD5Mechanism):
-    """The mechanism. `silent` is called if the server does not support SASL."""
+    """The mechanism DIGEST-MD5. It calls `silent` if the server does not support SASL."""
 
     name = NAME
 
@@ -38,7 +38,7 @@ class DigestMd5(puresasl.mechanisms.DigestMD5Mechanism):
 
 
 def options(username: str, password: str, silent: Callable[[], None]) -> dict[str, Any]:
-    """Return kazoo's `sasl_options`."""
-    # Registered under a separate name, so that other users of pure-sasl in this process keep their mechanism.
+    """Return the value for kazoo's `sasl_options`."""
+    # The mechanism is registered under a name of its own, so that other users of pure-sasl in this process keep theirs.
     puresasl.mechanisms.mechanisms[NAME] = DigestMd5
     return {"mechanism": NAME, "username": username, "password": password, "silent": silent}

@@ -1,7 +1,7 @@
-"""One ZooKeeper session: connecting, identity, and the handling of lost connections.
+"""One ZooKeeper session. This module connects, authenticates, and handles lost connections.
 
 Reads are sent in flights. A flight is a list of requests that are sent back to back on one connection, and the server answers them
-in order. A flight is repeated after a lost connection, within the same session only. A group of writes is one multi, and is never
+in order. A flight is repeated after a lost connection, within the same session only. A group of writes is one multi. It is never
 sent twice.
 """
 
@@ -45,36 +45,38 @@ log = logging.getLogger(__name__)
 LOST = (ConnectionLoss, SessionExpiredError, OperationTimeoutError, ConnectionClosedError, KazooTimeoutError)
 AUTH_TRIES = 2
 FIRST_TRY = 0.25
-"""Share of the connect time after which a connection without an answer is given up for another one."""
+"""Share of the connect time after which the first connection, if it gets no answer, is given up for another one."""
 QUORUM = "/zookeeper/config"
 KNOWN = (NoNodeError, NodeExistsError, BadVersionError)
 Request = Callable[[KazooClient], Any]
 Outcome = Any
-"""The result of a request, or a NoNodeError, NodeExistsError or BadVersionError as a value."""
+"""The result of a request. The exceptions NoNodeError, NodeExistsError and BadVersionError are returned as results, not raised."""
 
 
 def get(path: str) -> Request:
-    """Request (data, stat) of a znode."""
+    """Return a request for (data, stat) of a znode."""
     return lambda client: client.get_async(path)
 
 
 def stat(path: str) -> Request:
-    """Request the stat of a znode, or None if it does not exist."""
+    """Return a request for the stat of a znode. Its result is None if the znode does not exist."""
     return lambda client: client.exists_async(path)
 
 
 def children(path: str) -> Request:
-    """Request the names of the children, in no order."""
+    """Return a request for the names of a znode's children, in no order."""
     return lambda client: client.get_children_async(path)
 
 
 def change(path: str, data: bytes, version: int = -1) -> Request:
-    """Request a change of the data; the result is the new stat. The change must be safe to repeat, because flights are repeated."""
+    """Return a request that changes the data of a znode. Its result is the new stat. A repeated change must do no harm, because
+    flights are repeated.
+    """
     return lambda client: client.set_async(path, data, version)
 
 
 class Session:
-    """One session, its client, and the credentials. The client reconnects by itself."""
+    """One session with its kazoo client and credentials. The client reconnects by itself."""
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class Session:
         session_seconds: float,
         known: Credentials | None = None,
     ) -> None:
-        """`known`: the credentials to use. None: the credentials that the environment gives."""
+        """`known`: the credentials to use. None: those that the environment gives."""
         self.hosts = hosts
         self.root = root
         self.clock = clock
@@ -104,7 +106,7 @@ class Session:
         self._guard = threading.Lock()
         self._changed = threading.Condition()
         self._client: Any = None  # kazoo has no types
-        self._ended: Any = None  # the last client that kazoo does not reconnect: it failed to authenticate, or was closed
+        self._ended: Any = None  # the last client that kazoo stopped reconnecting, because it failed to authenticate or was closed
         self._auth_failures = 0
         self._no_sasl = False
         self._connections: Connections | None = None
@@ -114,7 +116,9 @@ class Session:
         self._known: ServerTime | None = None
 
     def on_connect(self, call: Callable[[KazooClient], None]) -> None:
-        """Have `call` called after each connect, in the old or a new session. `call` runs in kazoo's thread and must not wait."""
+        """Register a function to call after each connect, in the old session or a new one. It runs in kazoo's thread and must not
+        wait.
+        """
         self._on_connect = call
 
     # --- connecting ---
@@ -138,7 +142,7 @@ class Session:
             if (reason := self._refusal()) is not None:
                 raise ConfigurationError(reason.message, advice=reason.advice)
             if client is self._client and client is not self._ended:
-                # A client that is CLOSED after the whole wait has given up without a notification.
+                # A client that is CLOSED after the whole wait has stopped without a notification.
                 if client.client_state == KeeperState.CLOSED:
                     self._ended = client
                 raise self._unreachable()
@@ -147,7 +151,8 @@ class Session:
     def _check_failures(self) -> None:
         """Raise ConfigurationError after `AUTH_TRIES` failed authentications in a row.
 
-        One failure does not prove a wrong password, because kazoo reports the same for a connection that breaks during SASL.
+        A single failure does not prove that the password is wrong, because kazoo reports the same error for a connection that
+        breaks during SASL.
         """
         if self._auth_failures >= AUTH_TRIES:
             self._auth_failures = 0
@@ -187,10 +192,9 @@ class Session:
         self._no_sasl = True
 
     def _settled(self, client: Any) -> bool:
-        """Return whether waiting for this client is over. Once True, the result stays True, so a late check sees it, too.
+        """Return whether a wait for this client can end: it is connected, or it will not connect. A late check must also see this.
 
-        kazoo's state is not enough for this: AUTH_FAILED becomes CLOSED in a moment, and CLOSED is also the initial state of a
-        client.
+        kazoo's state alone does not show it. AUTH_FAILED soon becomes CLOSED, and CLOSED is also the initial state of a client.
         """
         return client.connected or client is self._ended or client is not self._client or self._refusal() is not None
 
@@ -206,7 +210,8 @@ class Session:
             return
         if state == KazooState.CONNECTED:
             connections.connected()
-            # kazoo calls this before it sends anything in a new session, so no reply of the new session is taken for the old one's.
+            # kazoo calls this before it sends any request in a new session. So no reply of the new session counts as a reply of the
+            # old session.
             self.id = client.client_id[0]
             self._alone = False
             self._measured = None  # the new connection's server may follow another leader
@@ -221,8 +226,8 @@ class Session:
         self._notify()
 
     def _learn_quorum(self, answer: Any) -> None:
-        """Note whether the server is standalone: a standalone server has no quorum configuration. Each connection asks again, and
-        counts as not standalone until the reply comes.
+        """Note whether the server is standalone. A standalone server has no quorum configuration. The question is asked again on
+        each connection. Until the answer comes the server counts as not standalone.
         """
         self._alone = answer.exception is None and not answer.value[0]
 
@@ -254,7 +259,7 @@ class Session:
                 return found
 
     def flight(self, requests: Sequence[Request], session: int | None = None) -> list[Outcome]:
-        """Send all requests, then wait for all answers: one round trip. The flight is repeated if the connection was lost.
+        """Send all requests, then wait for all answers, in one round trip. Send the flight again if the connection is lost.
 
         Raises SessionLost if `session` is given and another session answered, Unavailable if no server answers in time.
         """
@@ -284,7 +289,7 @@ class Session:
             return self.checked(error)
 
     def checked(self, outcome: Outcome) -> Outcome:
-        """Return the outcome unless it is an unexpected error. Raises ConfigurationError, Unavailable."""
+        """Return the outcome, also if it is one of the errors KNOWN. For any other error raise ConfigurationError or Unavailable."""
         if isinstance(outcome, REFUSED):
             raise self._refused(outcome) from outcome
         if isinstance(outcome, KazooException) and not isinstance(outcome, KNOWN):
@@ -294,12 +299,12 @@ class Session:
         return outcome
 
     def fresh(self, requests: Sequence[Request], session: int | None = None) -> list[Outcome]:
-        """Send a flight that sees everything acknowledged before it began, by any server to any client.
+        """Send a flight that sees every write that any server had acknowledged to any client before the flight began.
 
-        The flight starts with a write. The server answers the later requests of the connection after it has applied that write, and
-        so after all earlier writes in the global order. ZooKeeper's `sync` does not guarantee that. On the leader `sync` waits for
-        nothing, so a commit that a follower has acknowledged may not be applied there yet. A leader that was cut off from its
-        quorum also answers `sync` (ZOOKEEPER-1675). For a standalone server `sync` suffices.
+        The flight starts with a write. The server answers the later requests of the connection after it has applied this write, and
+        thus all earlier writes in the global order. ZooKeeper's `sync` does not guarantee that. The leader answers `sync` without
+        waiting, so it may not have applied a write yet that a follower has acknowledged. A leader that was cut off from its quorum
+        also answers `sync` (ZOOKEEPER-1675). For a standalone server `sync` suffices.
         """
         path = self.root + CLOCK
         while True:
@@ -315,7 +320,8 @@ class Session:
     # --- writing ---
 
     def multi(self, fill: Callable[[Any], None]) -> list[Any]:
-        """Send one multi, once, and return its results. Exceptions are among the results; if there is one, nothing was done.
+        """Send one multi, once, and return its results. A failed operation has an exception as its result. If there is one, nothing
+        was done.
 
         Raises Unavailable (not sent, or refused as a whole) or UnknownOutcome (sent, but no reply came).
         """
@@ -346,7 +352,7 @@ class Session:
         return results
 
     def make_folders(self, znode: str) -> None:
-        """Create the folders above a znode (all below the root), as empty znodes: one round trip."""
+        """Create the folders above a znode, below the root, as empty znodes. One round trip."""
         parts = znode.split("/")[1:-1]
         self.flight([self._folder("/" + "/".join(parts[: i + 1])) for i in range(len(parts))])
 
@@ -355,7 +361,7 @@ class Session:
         self.flight([self.create("/" + "/".join(parts[: i + 1])) for i in range(len(parts))])
 
     def create(self, path: str, data: bytes = b"") -> Request:
-        """Request the creation of a znode. Callers must accept that the znode already exists, because flights are repeated."""
+        """Return a request that creates a znode. The caller must accept that the znode exists, because flights are repeated."""
         return lambda client: client.create_async(path, data, acl=self.acl)
 
     def _folder(self, path: str) -> Request:
@@ -364,8 +370,9 @@ class Session:
             return self.create(path)
 
         def era(client: KazooClient) -> Any:
-            # A sequence begins at 1 on every backend, so the counter is advanced once, in a multi: another process may
-            # append as soon as the folder exists. If the folder exists, the multi fails as a whole, which does no harm.
+            # A sequence begins at 1 on every backend, so the new folder's counter must be advanced once. This is done in the multi
+            # that creates the folder, because another process may append as soon as the folder exists. If the folder exists
+            # already, the multi fails as a whole, which does no harm.
             transaction = client.transaction()
             transaction.create(path, b"", acl=self.acl)
             transaction.create(path + "/0", b"", acl=self.acl)
@@ -377,8 +384,8 @@ class Session:
     # --- time ---
 
     def time(self, session: int) -> ServerTime:
-        """Return the servers' time as measured in this session, on the current connection, and not more than `time_seconds` ago.
-        The time lags behind by at most the round trip of the measurement. Raises SessionLost, Unavailable.
+        """Return a measurement of the servers' time. It was made in this session, on the current connection, at most `time_seconds`
+        ago. The time may be late by the round trip of the measurement. Raises SessionLost, Unavailable.
         """
         found = self._measured
         if found is None or found.session != session or self.clock.monotonic() - found.at > self.time_seconds:
@@ -395,7 +402,7 @@ class Session:
         return found
 
     def _learn_time(self, answer: Any, session: int, began: float) -> ServerTime:
-        """Derive the time from the reply to a write that was sent after `began`."""
+        """Return the servers' time by the reply to a write that was sent after `began`."""
         with self._changed:
             measured = ServerTime(session, int(answer.mtime), self.clock.monotonic())
             self._measured = self._known = learned(self._known, measured, began, self.hosts)

@@ -1,4 +1,6 @@
-"""The servers' time. A session measures it as the mtime of a znode that it has just written, which is set by the leader's clock."""
+"""The time of the ZooKeeper servers. A session measures the time: it writes a znode and takes the znode's mtime from the reply. The
+leader sets the mtime from its clock.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,13 @@ from typing import NamedTuple
 log = logging.getLogger(__name__)
 
 TIME_SECONDS = 10.0
-"""Maximum age of a measurement. It is short, because a leader's clock may be set at any time."""
+"""Maximum age of a measurement in seconds. It is short, because the leader's clock may be set at any time."""
 LEAP_MS = 10_000
-"""A clock change of at least this many ms is logged. (A measurement lags by the duration of its request.)"""
+"""A change of the servers' clock by at least this many ms is logged. (Smaller changes may come from the duration of a request.)"""
 
 
 class ServerTime(NamedTuple):
-    """The servers' time at a moment of the local monotonic clock (`at`, seconds), as a session measured it."""
+    """A measurement of the servers' time. `ms`: the time. `at`: when it was measured, in seconds of the local monotonic clock."""
 
     session: int
     ms: int
@@ -25,11 +27,10 @@ class ServerTime(NamedTuple):
 
 
 def learned(known: ServerTime | None, measured: ServerTime, began: float, hosts: str) -> ServerTime:
-    """Return the time to use after a measurement whose request was sent after `began`.
+    """Return the time to use after the measurement `measured`, whose request was sent after `began`. `known`: the time used so far.
 
-    If the previous time agrees with the measurement within the duration of the request, the previous time stays in use. So a slow
-    reply does not set the session's time back. If they disagree, the leader's clock was set or another server leads. Then the
-    measurement replaces the previous time.
+    If `known` agrees with the measurement within the duration of the request, it stays in use, so that a slow reply does not set
+    the time back. If not, the leader's clock was set or another server leads. Then the measurement replaces `known`.
     """
     if known is None:
         return measured

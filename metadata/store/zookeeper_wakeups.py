@@ -1,8 +1,8 @@
-"""Wake-ups of kazoo's thread by a counter in place of a socket pair.
+"""A channel that wakes kazoo's thread. It uses a counter in place of a socket pair.
 
-kazoo writes a byte to the pair for each request, and its thread reads one byte for each request it sends. A pair holds 278 bytes on
-Linux. When the pair is full, the next writer waits for the reader. If the writer is kazoo's thread itself, which sets all watches
-again after a reconnect, that is a deadlock.
+With a socket pair, kazoo writes one byte for each request, and its thread reads one byte for each request that it sends. A pair
+holds 278 bytes on Linux. When it is full, the next writer waits for the reader. After a reconnect kazoo's thread sets all watches
+again, so it is a writer itself. If it then has to wait, that is a deadlock.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import threading
 
 class WakeUps:
     """Both ends of the channel in one object, with the methods that kazoo calls on its sockets. The channel is readable while it
-    holds bytes that were sent and not received. Sending never blocks.
+    has bytes that were sent and not received. `send` never blocks.
     """
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._count = 0
-        """Bytes sent and not received. While it is above 0, one byte lies in the sockets."""
+        """The number of bytes that were sent and not received. While it is above 0, the socket pair has one byte."""
         self._near, self._far = socket.socketpair()
 
     def fileno(self) -> int:
@@ -36,7 +36,7 @@ class WakeUps:
         return len(data)
 
     def recv(self, size: int) -> bytes:
-        """Receive at most `size` bytes, or none if there are none; kazoo reads only when there are."""
+        """Receive at most `size` bytes. Return no bytes, without waiting, if there are none."""
         with self._guard:
             taken = min(size, self._count)
             self._count -= taken

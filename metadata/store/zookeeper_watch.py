@@ -1,8 +1,8 @@
 """Wake-ups on ZooKeeper.
 
-A server's watch fires once and ends with its connection. So a watch that fired is set again before its callback runs: the
-callback's reads follow on the same connection, so they see every change before the new watch. On every new connection all watches
-are set again and all callbacks run.
+A watch on a server fires once and ends with the connection. So a watch that fired is set again before its callback runs. The
+callback's reads follow on the same connection, so they see every change that was made before the new watch was set. On each new
+connection all watches are set again and all callbacks run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from metadata.store.zookeeper_session import Session
 
 
 class Watches:
-    """All watches of one store. No method blocks, because they run in kazoo's threads."""
+    """All watches of one store. No method blocks, because kazoo's threads call some of them."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -65,8 +65,8 @@ class _Watch(Watch):
         self._armed: set[str] = set()
 
     def arm(self, client: KazooClient) -> None:
-        """Set the watch on the server again. Failures are ignored, because the next connection arms again and wake-ups may be lost
-        by contract.
+        """Set the watch on the server. A failure is ignored, because the contract allows lost wake-ups, and the next connection
+        sets the watch again.
         """
         with self._guard:
             self._armed.clear()
@@ -97,7 +97,7 @@ class _Watch(Watch):
                 with self._guard:
                     self._armed.discard(path)
             elif path != self._path:
-                self._wake_if_open()  # the watch of the era begins now; earlier appends to it have woken no caller
+                self._wake_if_open()  # the watch on the era begins now, so earlier appends to the era have woken no caller
             elif eras := [name for name in answer.value if is_era(name)]:
                 self._set(client, f"{path}/{max(eras)}")
 

@@ -1,8 +1,8 @@
 """Conversion of a write group into one ZooKeeper multi, and the handling of a failed multi.
 
-A failed multi changes nothing. The cause may lie outside of the caller's group: a missing folder, a new era of a sequence, a lost
-race of an unconditional put. The writer then removes the cause and sends the group again. A multi whose reply is lost is never sent
-again.
+A failed multi changes nothing. For some failures the caller is not responsible: a folder is missing, a sequence has a new era, or a
+put that expects no version lost a race. Then the writer removes the cause and sends the group again. A multi whose reply is lost is
+never sent again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from metadata.store.zookeeper_paths import (
 from metadata.store.zookeeper_session import Session, get
 
 MULTI_LIMIT = 1_000_000
-"""Maximum bytes of one multi: above 1,048,575 (jute.maxbuffer) a server drops the connection, which would look like a lost
+"""Maximum size of one multi in bytes. Above 1,048,575 bytes (jute.maxbuffer) a server drops the connection, which looks like a lost
 reply.
 """
 ATTEMPTS = 100
@@ -53,7 +53,9 @@ class _Again(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The content of a record's znode (version ABSENT: no znode). `owner`: the session of an ephemeral znode, else 0."""
+    """The content of a record's znode. `version` is ABSENT if there is no znode. `owner`: the session of an ephemeral znode (0:
+    none).
+    """
 
     record: Record | None
     version: int
@@ -63,7 +65,7 @@ class _Found:
 
 @dataclass(slots=True)
 class _Step:
-    """One operation of the multi. `role` decides how its failure is handled; `about` names the record, sequence or entry."""
+    """One operation of the multi. `role` decides how its failure is handled. `about`: the record's path or the sequence's folder."""
 
     add: Callable[[Any], None]
     role: str
@@ -74,11 +76,11 @@ class _Step:
 
 @dataclass(slots=True)
 class _Plan:
-    """The multi, and for each write the index of the step whose result gives its record."""
+    """The operations of a multi. `results`: for each write the index of the step whose result gives the write's record."""
 
     steps: list[_Step] = field(default_factory=list)
     results: list[tuple[int, Callable[[Any], Record | None]]] = field(default_factory=list)
-    known: dict[str, Record | None] = field(default_factory=dict)  # records as the steps so far will leave them
+    known: dict[str, Record | None] = field(default_factory=dict)  # the content of each record after the steps so far
 
     def add(self, role: str, about: str, path: str, size: int, add: Callable[[Any], None]) -> None:
         self.steps.append(_Step(add, role, about, path, size + len(path) + 64))
@@ -100,8 +102,8 @@ class Writer:
         self._eras = eras
 
     def write(self, writes: Sequence[Write]) -> list[Record | None]:
-        """Implement MetadataStore.write. It takes one round trip if the `expect` of every put is ABSENT or a Record, that of every
-        delete is a Record, and all folders exist.
+        """Do `MetadataStore.write`. It takes one round trip if every put expects ABSENT or a Record, every delete expects a Record,
+        and all folders exist.
         """
         found: dict[str, _Found] = {}  # records that must be read before they can be written
         needed = [w.key for w in writes if isinstance(w, Put | Delete) and not _is_pinned(w)]
@@ -189,7 +191,7 @@ class Writer:
         key, indexes = put.key, tuple(dict.fromkeys(put.indexes))
         data, place = to_data(put.value, indexes, key.partition), self._session.root + znode(key.path)
         if old is not None and at is not None and at.owner != (self._session.id if put.ephemeral else 0):
-            # Only a new znode can change the owner. The record's versions start again.
+            # The owner of a znode cannot change, so the znode is deleted and created again. The versions of the record start again.
             gone = old.version
             plan.add("delete", key.path, place, 0, lambda t: t.delete(place, gone))
             self._plan_entries(plan, key.path, old.indexes, ())
@@ -243,8 +245,8 @@ class Writer:
 
             plan.gives(appended)
             return
-        # An index entry names its record, and the number of a sequential znode is unknown before the multi. So the append opens the
-        # next era, whose first number is known. This is slower: all other processes read the era again.
+        # An index entry names its record, but the number of a sequential znode is unknown before the multi. So the append opens the
+        # next era, whose first number is known. This is slower, because all other processes must read the era record again.
         path = prefix.key((era + 1) * ERA_SIZE).path
         house, place = root + era_folder(parent, era + 1), root + znode(path)
         record = Record(prefix.key((era + 1) * ERA_SIZE), append.value, 0, indexes)
@@ -259,9 +261,7 @@ class Writer:
     # --- failing ---
 
     def _check(self, plan: _Plan, results: Sequence[Any], found: dict[str, _Found], needed: list[Key]) -> None:
-        """Return if the multi succeeded. A failed multi changed nothing: raise the caller's error, or remove the cause and raise
-        _Again.
-        """
+        """Return if the multi succeeded. If it failed, raise the error for the caller, or remove the cause and raise _Again."""
         errors = [
             (step, result)
             for step, result in zip(plan.steps, results, strict=True)
@@ -277,7 +277,7 @@ class Writer:
             raise _Again
         if step.role in ("era", "append", "house"):
             self._eras.forget(step.about)
-            if isinstance(error, NodeExistsError):  # a record was put directly at that number: skip the whole era
+            if isinstance(error, NodeExistsError):  # a Put created a record with that number: skip the whole era
                 self._eras.move_on(step.about)
             raise _Again
         if step.role in ("create", "change", "delete"):
@@ -289,7 +289,7 @@ class Writer:
         )
 
     def _check_record(self, step: _Step, error: KazooException, found: dict[str, _Found], needed: list[Key]) -> None:
-        """Return if the group may be sent again, else raise the caller's error."""
+        """Return if the group may be sent again. Otherwise raise the error for the caller."""
         path = step.about
         read_before = any(key.path == path for key in needed)
         if isinstance(error, NotEmptyError) and step.role == "delete":
@@ -297,13 +297,13 @@ class Writer:
             return
         if not isinstance(error, BadVersionError | NoNodeError | NodeExistsError):
             raise Unavailable(f"{path}: ZooKeeper refused the write ({error!r}); nothing was done.") from error
-        if read_before:  # the record changed since it was read: read it again and check `expect` against that
+        if read_before:  # the record has changed since it was read: read it again and check `expect` again
             found.pop(path)
             return
         if step.role == "create":
             (outcome,) = self._session.flight([get(step.znode)])
             if isinstance(outcome, NoNodeError):
-                raise lost_race(path, ABSENT, 0) from error  # the record existed when the multi failed, and was deleted since
+                raise lost_race(path, ABSENT, 0) from error  # it existed when the multi failed, and was deleted since then
             data, state = outcome
             if data:
                 raise lost_race(path, ABSENT, state.version) from error
@@ -321,7 +321,7 @@ def _create_empty(path: str, acl: Any, ephemeral: bool, transaction: Any) -> Non
 
 
 def _is_pinned(write: Put | Delete) -> bool:
-    """Return whether the multi can be planned from `expect` alone, without reading the record."""
+    """Return whether the write can be planned by its `expect` alone, without a read of the record."""
     if isinstance(write.expect, Record):
         return not (isinstance(write, Put) and write.ephemeral)
     # a delete of a missing record sends nothing, so the record must be read
@@ -329,7 +329,7 @@ def _is_pinned(write: Put | Delete) -> bool:
 
 
 def to_record(key: Key, data: bytes, version: int) -> Record | None:
-    """Return the record in a znode; None for an empty folder, or for a record with another partition key. Raises CorruptRecord."""
+    """Return the record in a znode. Return None for an empty folder and for another partition key. Raises CorruptRecord."""
     if not data:
         return None
     stored, value, indexes = from_data(key.path, data)
