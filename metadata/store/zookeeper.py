@@ -169,7 +169,7 @@ class ZooKeeperView(View):
         ]
 
     def now_ms(self) -> int:
-        """Return the servers' time. The whole view uses one measurement, so a change of a server's clock has no effect within it."""
+        """Return the servers' time. The whole view uses one measurement, so a change of a server's clock does not matter."""
         if self._time is None:
             self._time = self._session.time(self._id)
         elif self._session.id != self._id:

@@ -227,7 +227,7 @@ def _speaks_plain(address: Address) -> bool:
 
 
 class _Silent(logging.Filter):
-    """A filter that drops log messages with credentials. kazoo logs requests with passwords at DEBUG, and session passwords below."""
+    """A filter that drops log messages with credentials. kazoo logs requests with passwords at DEBUG, session passwords below."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         arguments = record.args if isinstance(record.args, tuple) else ()

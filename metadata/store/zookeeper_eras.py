@@ -30,9 +30,7 @@ positive up to 2^30 creations.
 NEAR = 10_000
 """Maximum number of numbers that `reach` uses up. That takes ten multis and five round trips of reads."""
 STEP = 1_000
-"""Number of numbers that one multi uses up. Each takes a create and a delete of some 250 bytes, which is well below the limit of a
-multi.
-"""
+"""Number of numbers that one multi uses up. Each takes a create and a delete of some 250 bytes, far below the limit of a multi."""
 
 
 @dataclass(slots=True)
@@ -43,8 +41,8 @@ class _Open:
 
 
 class Eras:
-    """The open era of each parent folder of sequences, as this process last read it. An outdated entry costs a failed multi and a
-    read.
+    """The open era of each parent folder of sequences, as this process last read it. If it is outdated, a multi fails and is sent
+    again.
     """
 
     def __init__(self, session: Session, *, full: int = ERA_FULL) -> None:

@@ -1,4 +1,4 @@
-"""One ZooKeeper session. This module connects, authenticates, and handles lost connections.
+"""One ZooKeeper session. This module connects, authenticates, and reacts to lost connections.
 
 Reads are sent in flights. A flight is a list of requests that are sent back to back on one connection, and the server answers them
 in order. A flight is repeated after a lost connection, within the same session only. A group of writes is one multi. It is never
@@ -116,7 +116,7 @@ class Session:
         self._known: ServerTime | None = None
 
     def on_connect(self, call: Callable[[KazooClient], None]) -> None:
-        """Register a function to call after each connect, in the old session or a new one. It runs in kazoo's thread and must not
+        """Register a function to call after each connect, in the old session or a new one. kazoo's thread runs it, so it must not
         wait.
         """
         self._on_connect = call
@@ -289,7 +289,7 @@ class Session:
             return self.checked(error)
 
     def checked(self, outcome: Outcome) -> Outcome:
-        """Return the outcome, also if it is one of the errors KNOWN. For any other error raise ConfigurationError or Unavailable."""
+        """Return the outcome, also if it is one of the errors KNOWN. For another error raise ConfigurationError or Unavailable."""
         if isinstance(outcome, REFUSED):
             raise self._refused(outcome) from outcome
         if isinstance(outcome, KazooException) and not isinstance(outcome, KNOWN):

@@ -41,8 +41,7 @@ from metadata.store.zookeeper_paths import (
 from metadata.store.zookeeper_session import Session, get
 
 MULTI_LIMIT = 1_000_000
-"""Maximum size of one multi in bytes. Above 1,048,575 bytes (jute.maxbuffer) a server drops the connection, which looks like a lost
-reply.
+"""Maximum size of one multi in bytes. Above 1,048,575 bytes (jute.maxbuffer) a server drops the connection, so the reply is lost.
 """
 ATTEMPTS = 100
 
@@ -53,9 +52,7 @@ class _Again(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The content of a record's znode. `version` is ABSENT if there is no znode. `owner`: the session of an ephemeral znode (0:
-    none).
-    """
+    """The content of a record's znode. `version` is ABSENT if there is no znode. `owner`: the session of an ephemeral znode, or 0."""
 
     record: Record | None
     version: int
@@ -65,7 +62,7 @@ class _Found:
 
 @dataclass(slots=True)
 class _Step:
-    """One operation of the multi. `role` decides how its failure is handled. `about`: the record's path or the sequence's folder."""
+    """One operation of the multi. `role` decides how its failure is handled. `about`: the path of a record or folder."""
 
     add: Callable[[Any], None]
     role: str

@@ -71,8 +71,8 @@ class Router:
             self._place = _ring(to)
 
     def route(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield the full name of each segment that gets rows, with these rows in order. The rows are copied unless all go to one
-        segment.
+        """Yield the full name of each segment that gets rows, with these rows in order. If all go to one segment, nothing is
+        copied.
         """
         if not batch.num_rows:
             return
