@@ -66,8 +66,7 @@ class Delete(NamedTuple):
 
 class Append(NamedTuple):
     """Allocate the next number of the sequence `prefix` and create the record of this number, in one atomic step. The numbers rise,
-    may have gaps, and are never allocated twice, even after deletes and restarts. A reader that sees number n+1 also sees n and all
-    below.
+    may have gaps, and are never allocated twice, even after deletes and restarts. A reader that sees n+1 also sees n.
     """
 
     prefix: Prefix

@@ -41,9 +41,7 @@ class _Open:
 
 
 class Eras:
-    """The open era of each parent folder of sequences, as this process last read it. If it is outdated, a multi fails and is sent
-    again.
-    """
+    """The open era of each parent folder of sequences, as this process last read it. If it is outdated, a multi fails."""
 
     def __init__(self, session: Session, *, full: int = ERA_FULL) -> None:
         self._session = session

@@ -1,8 +1,8 @@
 """One ZooKeeper session. This module connects, authenticates, and reacts to lost connections.
 
 Reads are sent in flights. A flight is a list of requests that are sent back to back on one connection, and the server answers them
-in order. A flight is repeated after a lost connection, within the same session only. A group of writes is one multi. It is never
-sent twice.
+in order. A flight is repeated after a lost connection, within the same session only. A group of writes is one multi. It is sent
+only once.
 """
 
 from __future__ import annotations
@@ -116,9 +116,7 @@ class Session:
         self._known: ServerTime | None = None
 
     def on_connect(self, call: Callable[[KazooClient], None]) -> None:
-        """Register a function to call after each connect, in the old session or a new one. kazoo's thread runs it, so it must not
-        wait.
-        """
+        """Register a function to call after each connect, in the old session or a new one. It runs in kazoo's thread."""
         self._on_connect = call
 
     # --- connecting ---

@@ -52,7 +52,7 @@ class _Again(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The content of a record's znode. `version` is ABSENT if there is no znode. `owner`: the session of an ephemeral znode, or 0."""
+    """The content of a record's znode. `version` is ABSENT if there is no znode. `owner`: the session of an ephemeral znode."""
 
     record: Record | None
     version: int

@@ -71,9 +71,7 @@ class Router:
             self._place = _ring(to)
 
     def route(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield the full name of each segment that gets rows, with these rows in order. If all go to one segment, nothing is
-        copied.
-        """
+        """Yield the full name of each segment that gets rows, with these rows in order. No copy is made for one segment."""
         if not batch.num_rows:
             return
         if len(self._segments) == 1:
