@@ -1,10 +1,10 @@
-"""Deliberate faults in the real code, switched in one at a time: the suites must catch each, or a check is missing.
+"""Deliberate faults in the real code, planted one at a time. If no suite catches a fault, a check is missing.
 
-planting            a mutant, how it is declared and how it is switched in
+planting            what a mutant is, how it is declared and planted
 seams               how a function is replaced while the program runs
-of_*                the mutants, by what they break
-catalogue           all of them, and the rules that must have one
-suites              what may catch a mutant: golden scripts, store suite, simulator, exhaustive search, named tests
-hunting             all of it, on several cores: `python -m conformance --mutants [NAME ..]`, `make mutants`
-plugin              pytest with a mutant switched in: `-p conformance.mutants.plugin`
+of_*                the mutants, grouped by the code that they change
+catalogue           the list of all mutants, and the rules that must have one
+suites              the suites that can catch a mutant: golden scripts, store suite, simulator, exhaustive search, named tests
+hunting             runs the suites against the mutants: `python -m conformance --mutants [NAME ..]`, `make mutants`
+plugin              a pytest plugin that plants a mutant: `-p conformance.mutants.plugin`
 """

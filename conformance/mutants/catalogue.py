@@ -11,7 +11,7 @@ from conformance.mutants.planting import FAULTS, Mutant
 from metadata.common.errors import OptionError
 
 for _module in pkgutil.iter_modules(mutants.__path__):
-    if _module.name.startswith("of_"):  # each declares faults
+    if _module.name.startswith("of_"):  # the import declares the module's mutants
         importlib.import_module(f"{mutants.__name__}.{_module.name}")
 
 MUTANTS: tuple[Mutant, ...] = tuple(FAULTS)
@@ -19,13 +19,13 @@ MUTANTS: tuple[Mutant, ...] = tuple(FAULTS)
 LATER = {
     "A15": "sharded stores come later",
 }
-"""What the code of today cannot break: no mutant, and why."""
+"""Rule -> the reason why it has no mutant: the current code cannot break it."""
 
 FAILURES = tuple(name for i in range(1, 37) if (name := f"A{i}") not in LATER)
-"""The named failures of protocol.md section 9."""
+"""The known failures of protocol.md section 9 that must have a mutant."""
 
 INVARIANTS = tuple(name for i in range(1, 17) if (name := f"8.{i}") not in LATER)
-"""The invariants of protocol.md section 8."""
+"""The invariants of protocol.md section 8 that must have a mutant."""
 
 MODEL = tuple(
     f"model {rule}"
@@ -44,7 +44,7 @@ MODEL = tuple(
         "end-at-seal",
     )
 )
-"""The rules that a model of the protocol showed to be needed, before there was code: each was a switch in it."""
+"""Rules of an earlier model of the protocol. The model could switch off each rule, and so showed that each one is needed."""
 
 SUBTLE = (
     "the sync before acting on absence left out",
@@ -63,17 +63,17 @@ SUBTLE = (
     "staged parts of a failed attempt counted",
     "routing by the low 16 bits",
 )
-"""Subtle ones, and faults of stores, sources and sinks."""
+"""Further faults that must have a mutant: subtle faults, and faults of stores, sources and sinks."""
 
 
 def uncovered() -> list[str]:
-    """Rules that no mutant breaks."""
+    """Return the rules that must have a mutant and have none."""
     broken = {rule for fault in MUTANTS for rule in fault.rules}
     return [rule for rule in (*FAILURES, *INVARIANTS, *MODEL, *SUBTLE) if rule not in broken]
 
 
 def by_name(name: str) -> Mutant:
-    """Raises OptionError."""
+    """Return the mutant of this name. Raises OptionError if there is none."""
     found = next((fault for fault in MUTANTS if fault.name == name), None)
     if found is None:
         (near,) = difflib.get_close_matches(name, [fault.name for fault in MUTANTS], n=1, cutoff=0)

@@ -1,6 +1,4 @@
-"""Hunt mutants, on several cores. Each goes first through the checks that it names, then through the suites in the order of their
-cost.
-"""
+"""Hunt mutants on several cores. For each mutant the checks that it names run first, then the suites in the order of their cost."""
 
 from __future__ import annotations
 
@@ -26,13 +24,15 @@ from conformance.mutants.suites import (
 from conformance.results import Outcome, Result
 
 LIMIT = 20_000
-"""Schedules of the simulator after which a mutant has slipped through."""
+"""Maximum number of simulator schedules that are run for one mutant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hunt:
-    """The result for one mutant. `schedules`: the number of simulator schedules that were to run; None: the simulator was not used.
-    `seconds`: of one core.
+    """The result for one mutant.
+
+    `catches`: the suites that caught it. `schedules`: the maximum number of simulator schedules; None if the simulator was not
+    used. `seconds`: the duration of the hunt on one core.
     """
 
     fault: Mutant
@@ -62,23 +62,25 @@ class Hunt:
 def hunt(
     faults: Sequence[Mutant], *, cores: int, limit: int = LIMIT, beside: int = 0, seed: int = 0, told: Callable[[Hunt], None]
 ) -> list[Hunt]:
-    """Each mutant through what it names; what that lets through, through all scripts, the store suite, up to `limit` schedules of
-    the simulator from `seed` on, and the exhaustive search, until one catches it. `beside`: as many schedules for those that were
-    caught before, to see whether the simulator (or the search) would have caught them, too.
-    `told` hears of each as soon as it and those before it are known.
-    Raises StaleMutant if one cannot be planted or AlreadyBroken if a test that is named is not there, both before any is planted;
-    and AlreadyBroken once a suite catches a mutant by what fails without it, too.
+    """Run checks against each mutant until one catches it: the checks that it names, all golden scripts, the store suite, up to
+    `limit` schedules of the simulator from `seed` on, and the exhaustive search.
+
+    `beside`: the number of schedules that are also run for a mutant that an earlier check caught. They show whether the simulator
+    or the search would have caught it, too. `told`: called with the result of each mutant, in the order of `faults`.
+
+    Raises StaleMutant if a mutant cannot be planted. Raises AlreadyBroken if a named test does not exist. Both are checked before
+    the first mutant is planted. Raises AlreadyBroken also if the check that catches a mutant fails without the mutant.
     """
     for fault in faults:
         check_applies(fault)
     check_tests(faults)
     found = []
-    with ThreadPoolExecutor(cores) as threads:  # each waits for the process of one mutant
+    with ThreadPoolExecutor(cores) as threads:  # each thread waits for the process of one mutant
         try:
             for each in threads.map(partial(_hunted, limit=limit, beside=beside, seed=seed), faults):
                 told(each)
                 found.append(each)
-        except BaseException:  # nobody waits for the others any more
+        except BaseException:  # the results of the remaining mutants are no longer needed
             threads.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():
                 process.terminate()
@@ -110,7 +112,9 @@ def _first(*looks: Callable[[], Catch | None]) -> Catch | None:
 
 
 def caught(found: Hunt) -> str:
-    """Describe which check caught the mutant, and after how many scripts, cases or schedules; or that none did."""
+    """Return the name of the check that caught the mutant, with the number of scripts, cases or schedules tried. If the simulator
+    did not catch it, also return the number of its schedules.
+    """
     ways = []
     for catch in found.catches:
         match catch.suite:

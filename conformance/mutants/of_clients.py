@@ -1,4 +1,4 @@
-"""Faults of what programs call: consumers, producers, transactions, subscriptions (txnsegment), and of Spark's writes."""
+"""Mutants of the public API (consumers, producers, transactions, subscriptions of `txnsegment`), and of Spark's writes."""
 
 from __future__ import annotations
 

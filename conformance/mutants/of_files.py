@@ -1,4 +1,6 @@
-"""Faults of parts, snapshots, routing and bytes: the checks of files and records, and the routing of rows."""
+"""Mutants of the code for files: the checks of parts, index snapshots and records, the routing of rows to segments, and file
+permissions.
+"""
 
 from __future__ import annotations
 

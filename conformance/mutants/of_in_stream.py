@@ -182,7 +182,7 @@ def max_read_at_the_first_ongoing(real: Real, state: TopicState, end: int) -> in
 
 
 class _Earlier:
-    """A view with records that were read before."""
+    """A view that reads the given keys when it is made, and later returns these records."""
 
     def __init__(self, view: View, *keys: Key) -> None:
         self._view, self._read = view, dict(zip(keys, view.get_many(keys), strict=True))

@@ -1,4 +1,4 @@
-"""Faults that only a power cut shows: a file, a folder or a name that is used before it is durable."""
+"""Faults that show only after a power cut: a file, a folder or a name is used before it is durable."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def older_listing_wins(real: Real, self: LiveLog, numbers: Sequence[int]) -> dic
 
 
 class _Remembering(SoundView):
-    """A view that answers each key from its first read of this key."""
+    """A view that reads each key and each list of keys once, and then returns this first answer."""
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
@@ -176,7 +176,7 @@ def cut_at_the_end(real: Real, undecided: Iterable[int], end_of_log: int) -> int
 
 @fault(
     "A21, 8.4",
-    "In a segment without a watermark, too, only decided registrations are visible.",
+    "Only committed registrations are visible, also in a segment without a watermark.",
     at=f"{_BUFFER}._segment",
     by="script a21_uncommitted_rows_of_a_new_segment",
 )

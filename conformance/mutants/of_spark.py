@@ -1,4 +1,4 @@
-"""Faults where Spark reads and writes: offsets, cursors of streams, pieces of files, lost rows (protocol.md section 6)."""
+"""Faults of Spark's reads and writes: offsets, cursors of streams, pieces of files, lost rows (protocol.md section 6)."""
 
 from __future__ import annotations
 

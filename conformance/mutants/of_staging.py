@@ -1,4 +1,4 @@
-"""Faults of staged rows: the rows that a commit takes, and the segments that they belong to (protocol.md sections 2, 5 and 7)."""
+"""Faults of staged rows: which rows a commit takes, and to which segments they belong (protocol.md sections 2, 5 and 7)."""
 
 from __future__ import annotations
 

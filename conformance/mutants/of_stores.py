@@ -1,4 +1,4 @@
-"""Faults in real metadata stores (protocol.md section 3). Faults of any store, as wrappers: `conformance.store.faults`."""
+"""Faults in real metadata stores (protocol.md section 3). `conformance.store.faults` has faults that wrap any store."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def raise_after_forget(real: Real, self: Sweeper, view: View, txn: str, header: 
 # --- files ----------------------------------------------------------------------------------------------------------
 
 _named: dict[int, set[str]] = {}
-"""What was named before the files were listed, by the id of the cluster that sweeps."""
+"""Id of the sweeping Cluster object -> the files that records named before the files were listed."""
 
 
 def _named_early(real: Real, cluster: Cluster, markers: MarkerModel, view: View) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Faults of owners: opening, registering, deciding, aborting; the staged rows that are committed (protocol.md section 5)."""
+"""Faults of the process that owns a transaction: opening, registering, deciding, aborting (protocol.md section 5)."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def replay_commits_again(real: Real, app: Application, claim: Claim, predecessor
 
 @fault(
     "A20",
-    "A version at or below the last one, but of another query, is an error: its rows would be lost without a word.",
+    "A version at or below the last one is an error if another query committed it. If it were skipped, its rows would be lost.",
     at="metadata.rules.transitions:_same",
     by="script a20_token_too_low_is_an_error",
 )

@@ -1,4 +1,4 @@
-"""A mutant is a fault in the real code. While it is planted, the functions that it names do something else for all callers.
+"""Declare and plant mutants. A mutant is a fault in the real code: it replaces the functions that it names, for all callers.
 
 ```python
 @fault("8.1", "A header that is COMMITTED or ABORTED never changes again.", at="metadata.rules.transitions:end")
@@ -19,20 +19,21 @@ from typing import Any
 from conformance.mutants.seams import Swap
 
 CHOSEN = "TXNSEGMENT_MUTANT"
-"""The environment variable that tells `conformance.mutants.plugin` what to plant."""
+"""The environment variable with the name of the mutant that `conformance.mutants.plugin` plants."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """One fault.
 
-    rules    what it breaks: `A5`, `8.5` (an invariant), `model keep-tail` (of `catalogue.MODEL`), `5` (a section), and names of
-             `catalogue.SUBTLE`
-    why      the rule, in one sentence
-    swaps    the functions that are replaced
-    by       what has caught it, and is asked first: pytest node ids, `script NAME`, `seed N`, `search NAME` or `store CASE`
-    store    URL scheme of the store that it sits in: the store suite may catch it
-    kind     of the simulator's schedules those of this kind show it best; without one, quick ones are run
+    rules    the broken rules: `A5` (a known failure), `8.5` (an invariant), `model keep-tail` (of `catalogue.MODEL`), `5` (a
+             section), or names of `catalogue.SUBTLE`
+    why      the broken rule, in one sentence
+    swaps    the replacements of functions
+    by       the checks that run first, because they caught the mutant before: pytest ids, `script NAME`, `seed N`, `search NAME`,
+             `store CASE`
+    store    the URL scheme of the store whose code the mutant changes; the store suite then runs, too. Empty for other code
+    kind     the kind of simulator schedules that shows the mutant best; empty: the quick schedules
     """
 
     name: str
@@ -45,15 +46,15 @@ class Mutant:
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """Those of `by` that pytest runs."""
+        """The pytest ids in `by`."""
         return tuple(one for one in self.by if ".py" in one)
 
 
 Real = Callable[..., Any]
-"""A function as it is in the product."""
+"""The product's function, without the fault."""
 
 FAULTS: list[Mutant] = []
-"""Those of `fault`, once their modules are imported (`catalogue` imports all)."""
+"""The mutants declared by `fault` in all imported modules (`catalogue` imports all modules with mutants)."""
 
 
 def fault(
@@ -67,10 +68,11 @@ def fault(
     store: str = "",
     kind: str = "",
 ) -> Callable[[Real], Real]:
-    """Declare the function to be a mutant that replaces the function(s) `at` (only where `within` call it).
+    """Declare a mutant: the decorated function replaces the functions `at`. If `within` is given, only calls from the functions
+    `within` are replaced.
 
-    `rules`: the broken rules, with commas between them. `also`: further replacements of a mutant in several functions. The other
-    arguments are those of `Mutant`.
+    `rules`: the broken rules, separated by commas. `also`: further seams with their replacements. The other arguments are those of
+    `Mutant`.
     """
 
     def declared(replacement: Real) -> Real:
@@ -91,7 +93,7 @@ def _tuple(given: str | tuple[str, ...]) -> tuple[str, ...]:
 
 @contextmanager
 def planted(fault: Mutant) -> Iterator[None]:
-    """A context in which the mutant is planted in the real functions. Raises StaleMutant before anything is changed."""
+    """Plant the mutant during the block. Raises StaleMutant, and changes no function, if the mutant does not fit the code."""
     changed = [swap.code() for swap in fault.swaps]
     before = [(found, found.function.__code__) for found, _ in changed]
     for found, code in changed:
@@ -104,6 +106,6 @@ def planted(fault: Mutant) -> Iterator[None]:
 
 
 def check_applies(fault: Mutant) -> None:
-    """Raises StaleMutant unless every seam exists and its replacement takes the same arguments."""
+    """Raise StaleMutant unless every seam exists and its replacement takes the same arguments."""
     for swap in fault.swaps:
         swap.code()

@@ -1,4 +1,4 @@
-"""A pytest plugin that switches in the mutant of the environment variable TXNSEGMENT_MUTANT, for the whole run:
+"""A pytest plugin that plants the mutant named by the environment variable TXNSEGMENT_MUTANT, for the whole run:
 
 TXNSEGMENT_MUTANT=keep-tail python -m pytest -p conformance.mutants.plugin tests/metadata/maintenance
 """
@@ -16,7 +16,8 @@ from conformance.mutants.planting import CHOSEN, planted
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # One example that fails is enough: no smaller one is looked for, and none is kept for tests of the code as it is.
+    # One failing example is enough, so Hypothesis does not shrink it. Hypothesis does not store it either, because later runs
+    # without the mutant would try it again.
     settings.register_profile("planted", phases=(Phase.explicit, Phase.generate), database=None)
     settings.load_profile("planted")
     stack = ExitStack()

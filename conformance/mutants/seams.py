@@ -1,7 +1,7 @@
 """Seams: named functions of the product that can be replaced while the program runs.
 
 A seam names a function: `package.module:function` or `package.module:Class.function`. The function's `__code__` is swapped for code
-that calls the replacement. So callers that imported the function by name meet the replacement, too.
+that calls the replacement. So callers that imported the function by name call the replacement, too.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class StaleMutant(TxnSegmentError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
-    """A function of the product. `known`: the object that callers use, e.g. a cache around the function."""
+    """A function of the product. `where`: its name. `known`: the object that callers use, such as a cache around the function."""
 
     where: str
     function: FunctionType
     known: Any
 
     def become(self, code: CodeType) -> None:
-        """Run this code from now on, and clear cached results."""
+        """Let the function run this code from now on, and clear its cached results."""
         self.function.__code__ = code
         if hasattr(self.known, "cache_clear"):
             self.known.cache_clear()
@@ -56,8 +56,8 @@ def find(where: str) -> Found:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Replaces the function `where` by `replacement`. The replacement is called with the real function and then with that
-    function's arguments: positional ones by position, keyword-only ones by name, defaults filled in.
+    """Replaces the function `where` by `replacement`. The first argument of the replacement is the real function. The others are
+    the arguments of the call: positional ones by position, keyword-only ones by name, with defaults filled in.
 
     within   only calls from the bodies of these functions are replaced; if empty, all calls
     """
@@ -67,8 +67,8 @@ class Swap:
     within: tuple[str, ...] = ()
 
     def code(self) -> tuple[Found, CodeType]:
-        """Return the seam, and the code that it shall run. Raises StaleMutant if a function is missing or the replacement does not
-        fit.
+        """Return the function and the code that it shall run. Raises StaleMutant if a function is missing or the replacement does
+        not fit.
         """
         found = find(self.where)
         function = found.function
@@ -79,7 +79,7 @@ class Swap:
         replacement = self.replacement
 
         def call(*args: Any, **options: Any) -> Any:
-            calling = sys._getframe(2).f_code  # beyond the code at the seam, which calls this
+            calling = sys._getframe(2).f_code  # frame 1 is the code at the seam, frame 2 its caller
             if not callers or any(_is_in(calling, caller) for caller in callers):
                 return replacement(real, *args, **options)
             return real(*args, **options)
@@ -88,7 +88,7 @@ class Swap:
 
 
 def _is_in(code: CodeType, caller: CodeType) -> bool:
-    """Return whether the caller is this function, or a comprehension or function within it."""
+    """Return whether `code` is the code of `caller`, or of a comprehension or function within it."""
     inner = f"{caller.co_qualname}.<locals>."
     return code is caller or (code.co_filename == caller.co_filename and code.co_qualname.startswith(inner))
 
@@ -97,8 +97,8 @@ _CALLED = "the function to be called"
 
 
 def _calling(function: FunctionType, called: Callable[..., Any]) -> CodeType:
-    """Code with the parameters of the function that passes them all to `called`, a constant of the code: the function's globals
-    are left alone.
+    """Return code that has the parameters of `function` and passes them all to `called`. `called` is a constant of the code, so the
+    function's globals do not change.
     """
     code = function.__code__
     positional, keywords, args, options = _parameters(code)
@@ -124,7 +124,7 @@ def _calling(function: FunctionType, called: Callable[..., Any]) -> CodeType:
 
 
 def _parameters(code: CodeType) -> tuple[tuple[str, ...], tuple[str, ...], str, str]:
-    """Positional, keyword-only, the name after `*` and the one after `**` (empty without)."""
+    """Return the names of the positional and of the keyword-only parameters, the name after `*` and the name after `**` (or "")."""
     names, first, end = code.co_varnames, code.co_argcount, code.co_argcount + code.co_kwonlyargcount
     args = names[end] if code.co_flags & inspect.CO_VARARGS else ""
     options = names[end + bool(args)] if code.co_flags & inspect.CO_VARKEYWORDS else ""
@@ -132,8 +132,8 @@ def _parameters(code: CodeType) -> tuple[tuple[str, ...], tuple[str, ...], str, 
 
 
 def _check_fits(where: str, function: FunctionType, replacement: Callable[..., Any]) -> None:
-    """Raises StaleMutant unless the replacement has the parameters of the function after its own first one, by name and order. A
-    `*rest` stands for the remaining positional ones, a `**options` for the remaining keyword-only ones.
+    """Raise StaleMutant unless the replacement has the parameters of the function, with the same names and order, after its own
+    first parameter. `*rest` stands for the remaining positional parameters, `**options` for the remaining keyword-only ones.
     """
     assert isinstance(replacement, FunctionType)
     positional, keywords, args, options = _parameters(function.__code__)

@@ -1,6 +1,6 @@
-"""The suites that can catch a mutant. Each returns a Catch, or None if the mutant passed unnoticed.
+"""The suites that can catch a mutant. Each suite returns a Catch, or None if it did not catch the mutant.
 
-The check that caught a mutant also runs without it. The catch counts only if the check succeeds then; otherwise the suite raises
+The check that caught a mutant runs again without the mutant. If it fails again, the catch shows nothing, and the suite raises
 `AlreadyBroken`.
 """
 
@@ -41,14 +41,14 @@ from metadata.common.errors import TxnSegmentError
 T = TypeVar("T")
 
 PATIENCE = 60.0
-"""Seconds of this process's work in which one script, case or schedule must end, many times what it takes: a mutant that turns in
-circles is caught. Not of the clock on the wall: a busy machine is no catch."""
+"""Time limit for one script, case or schedule, so that a mutant that loops for ever is caught. The limit is many times the usual
+duration. It counts seconds of this process's processor time, because a busy machine must not count as a catch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Catch:
-    """The suite `suite` caught a mutant. `by`: the script, case, seed or test; `tried`: how many of them ran, including
-    this one.
+    """The suite `suite` caught a mutant. `by`: the script, case, seed or test that caught it. `tried`: the number of scripts,
+    cases, schedules or tests that ran, with this one. `said`: the violation.
     """
 
     suite: str
@@ -58,12 +58,12 @@ class Catch:
 
 
 class Hung(BaseException):
-    """A check took too long. It is not an Exception, so that no code swallows it."""
+    """A check took too long. The class is not an Exception, so that no `except Exception` catches it."""
 
 
 @contextmanager
 def patience(seconds: float = PATIENCE) -> Iterator[None]:
-    """Raises Hung in the main thread after `seconds` of work."""
+    """Raise Hung in the main thread after `seconds` of processor time in the block."""
 
     def wake(number: int, frame: FrameType | None) -> None:
         raise Hung
@@ -78,7 +78,7 @@ def patience(seconds: float = PATIENCE) -> Iterator[None]:
 
 
 def _said(look: Callable[[], str | None]) -> str | None:
-    """Run a check. Return its violations as text, also an error or a timeout of the check; None if there are none."""
+    """Run a check. Return its violations, its error or its timeout as text; None if it succeeds."""
     try:
         with patience():
             return look()
@@ -89,9 +89,7 @@ def _said(look: Callable[[], str | None]) -> str | None:
 
 
 def by_hint(fault: Mutant, hint: str) -> Catch | None:
-    """Run the checks that caught the mutant before (`Mutant.by`). Raises AlreadyBroken as the other suites do, also if a named
-    check does not exist.
-    """
+    """Run one of the checks that caught the mutant before (`Mutant.by`). Raises AlreadyBroken as the other suites do."""
     suite, _, name = hint.partition(" ")
     match suite:
         case "script":
@@ -107,7 +105,7 @@ def by_hint(fault: Mutant, hint: str) -> Catch | None:
 
 
 def by_scripts(fault: Mutant, only: str = "*") -> Catch | None:
-    """Run this project's golden scripts, by name. Raises AlreadyBroken for a script that fails without the mutant."""
+    """Run the golden scripts whose names match `only`. Raises AlreadyBroken for a script that fails without the mutant."""
     caught = _by_scripts(fault, only)
     if caught is not None:
         _check_sound(_by_scripts(SOUND, caught.by))
@@ -128,7 +126,7 @@ def _by_scripts(fault: Mutant, only: str) -> Catch | None:
 
 
 def by_store(fault: Mutant, only: str = "*") -> Catch | None:
-    """Run the store suite on the store that has the mutant. Raises AlreadyBroken for a case that fails without the mutant."""
+    """Run the store suite on the store `fault.store`. Raises AlreadyBroken for a case that fails without the mutant."""
     caught = _by_store(fault, only)
     if caught is not None:
         _check_sound(_by_store(replace(SOUND, store=fault.store), caught.by))
@@ -152,7 +150,7 @@ def _by_store(fault: Mutant, only: str, seed: int = 1) -> Catch | None:
 
 
 def by_simulator(fault: Mutant, count: int, seed: int = 0) -> Catch | None:
-    """Run schedules of the seeds from `seed` on. Raises AlreadyBroken for a schedule that is bad without the mutant, too."""
+    """Run the schedules of `count` seeds from `seed` on. Raises AlreadyBroken for a schedule that also fails without the mutant."""
     caught = _by_schedules(fault, count, seed)
     if caught is not None:
         _check_sound(_by_schedules(replace(SOUND, kind=fault.kind), 1, seed + caught.tried - 1))
@@ -160,7 +158,7 @@ def by_simulator(fault: Mutant, count: int, seed: int = 0) -> Catch | None:
 
 
 def _by_schedules(fault: Mutant, count: int, seed: int) -> Catch | None:
-    with planted(fault), quiet():  # in this order: what it remembers is remembered of the changed code
+    with planted(fault), quiet():  # `quiet` second, so that its caches have results of the changed code
         for each in range(seed, seed + count):
             said = by_schedule(each, fault.kind)
             if said is not None:
@@ -169,13 +167,13 @@ def _by_schedules(fault: Mutant, count: int, seed: int) -> Catch | None:
 
 
 def by_schedule(seed: int, kind: str = "") -> str | None:
-    """Return the violations that one schedule finds in the code as it is now."""
+    """Run one schedule of the current code. Return its first violation; None if there is none."""
     return _said(lambda: next(iter(schedule(seed, only=kind).violations), None))
 
 
 def by_search(fault: Mutant, only: str = "*") -> Catch | None:
-    """Every schedule of the exhaustive search's scenarios up to 3 preemptions, without crashes: a few seconds each. Raises
-    AlreadyBroken if the one that catches it finds something without it, too.
+    """Run the exhaustive search over the scenarios whose names match `only`, up to 3 preemptions and without crashes. A scenario
+    takes a few seconds. Raises AlreadyBroken for a scenario that also fails without the mutant.
     """
     caught = _by_scenarios(fault, {name: scenario for name, scenario in SCENARIOS.items() if fnmatch(name, only)})
     if caught is not None:
@@ -188,7 +186,7 @@ def _by_scenarios(fault: Mutant, scenarios: Mapping[str, Scenario]) -> Catch | N
         try:
             return next(iter(Search(scenario, preemptions=3, crashes=0).run(stop_after=1).violations), None)
         except OutsideFootprint:
-            return None  # the search does not know what such code may meet, and so says nothing about it
+            return None  # the search cannot judge code that reads or writes outside its footprint
 
     with planted(fault), quiet():
         for tried, (name, scenario) in enumerate(scenarios.items(), 1):
@@ -204,7 +202,7 @@ def by_tests(fault: Mutant) -> Catch | None:
 
 
 def by_test(fault: Mutant, test: str) -> Catch | None:
-    """Run one of the named tests."""
+    """Run one of the named tests. Raises AlreadyBroken if it fails without the mutant."""
     code, output = apart(_pytest, ("-p", "conformance.mutants.plugin", "-x", "--no-header", test), fault.name)
     if code == 0:
         return None
@@ -221,11 +219,13 @@ def _check_test(test: str) -> None:
 
 
 def _pytest(arguments: Sequence[str], name: str = "") -> tuple[int, str]:
-    """Run pytest in this process, with a mutant or without. Return its exit code and output. The process does nothing else."""
+    """Run pytest in this process. Return its exit code and its output. `name`: the mutant to plant; empty for none. The process
+    must have no other use, because this function changes its working folder and its output.
+    """
     if name:
         os.environ[CHOSEN] = name
     os.chdir(FOLDER.parents[1])
-    gc.freeze()  # pytest collects garbage; none of it is in what the process was forked with
+    gc.freeze()  # pytest runs the garbage collector, which then skips the objects from before the fork
     with tempfile.TemporaryFile() as output:
         sys.stdout.flush()
         for number in (1, 2):
@@ -251,7 +251,7 @@ WARM.set_forkserver_preload(
 
 
 def apart(function: Callable[..., T], *arguments: Any) -> T:
-    """Return the function's result from a process of its own, forked from one that has imported everything already."""
+    """Call the function in a new process and return its result. The process is forked from one that has imported all modules."""
     with ProcessPoolExecutor(1, mp_context=WARM) as pool:
         return pool.submit(function, *arguments).result()
 
@@ -266,20 +266,20 @@ class AlreadyBroken(TxnSegmentError):
 
 
 def _check_sound(caught: Catch | None) -> None:
-    """`caught`: by a suite without a mutant."""
+    """Raise AlreadyBroken if `caught`, the catch of a suite that ran without a mutant, is not None."""
     if caught is not None:
         raise _broken(caught.suite, caught.by, caught.said)
 
 
 def check_tests(faults: Sequence[Mutant]) -> None:
-    """Raises AlreadyBroken if a mutant names a test that does not exist. Otherwise a hunt would find out only hours later."""
+    """Raise AlreadyBroken if a mutant names a test that does not exist. Without this check a hunt would fail only hours later."""
     named = sorted({test for fault in faults for test in fault.tests})
     if not named:
         return
     code, output = apart(_pytest, ("--collect-only", *named))
     there = {line.partition("::")[0] for line in output.splitlines()}
     said = ", ".join(test for test in named if test.partition("::")[0] not in there)
-    if code not in (0, 5):  # 5: none of them is one. A file without any beside others is no error to pytest
+    if code not in (0, 5):  # 5: pytest found no test at all. A file without tests beside files with tests is no error for pytest.
         said = output[-1000:].strip()
     if said:
         raise AlreadyBroken(

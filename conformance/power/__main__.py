@@ -1,4 +1,4 @@
-"""`make power`: the power fails at every crash point of all work that writes files. Exits with 1 after any violation.
+"""The command of `make power`. It cuts the power at all crash points of work that writes files, and exits with 1 after a violation.
 
 python -m conformance.power [--seed S] [--cuts N] [--points N] [--only founding|embedded|transactions|..]
 """

@@ -1,4 +1,4 @@
-"""Plays a scenario, cuts the power at each of its crash points in several ways, and judges the resulting states."""
+"""Play a scenario, cut the power at each of its crash points in several ways, and judge the resulting states."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from conformance.power.scenarios import Scenario
 from conformance.power.world import Moment, World, one_of
 
 EXHAUSTIVE = 16
-"""Up to this number of different outcomes of one cut, all of them are judged."""
+"""If a cut has at most this number of outcomes, and at most two more than `cuts`, all of them are judged."""
 
 
 @dataclass(frozen=True)
 class Wrong:
-    """A power cut with a wrong state after it."""
+    """A power cut that left a wrong state. `point`: its crash point. `after`: the call before it. `said`: the violation."""
 
     scenario: str
     point: int
@@ -34,7 +34,7 @@ class Wrong:
 
 @dataclass
 class Cuts:
-    """`points`: the crash points met. `cuts`: the power cuts judged; cuts with the same resulting state are judged once."""
+    """Counters. `points`: the crash points at which the power was cut. `cuts`: the different states that were judged."""
 
     points: int = 0
     cuts: int = 0
@@ -49,8 +49,11 @@ def cut(
     points: int | None = None,
     only: Callable[[str], bool] = lambda after: True,
 ) -> Iterator[Wrong]:
-    """`cuts`: the number of random states for each crash point, besides the least and the most durable one. If there are
-    few states, all of them. `points`: the number of crash points, drawn; None: all. `only`: selects them by the call before.
+    """Play the scenario and yield its violations. If the scenario has `again`, also kill the process at each crash point.
+
+    `cuts`: the number of random states that are judged for each crash point, besides the least and the most durable one. If there
+    are few states, all are judged. `done`: counts the work. `points`: the number of crash points, drawn at random; None: all.
+    `only`: selects crash points by the text of the call before.
     """
     rng = random.Random(f"{seed}-{scenario.name}")
     with _without_log(), scenario.limits(), tempfile.TemporaryDirectory(prefix="txnsegment-power-") as folder:
@@ -84,12 +87,12 @@ class _Run:
         return world.moments
 
     def cut(self, point: int, moment: Moment) -> Iterator[Wrong]:
-        """The power fails at this moment."""
+        """Cut the power at this moment in several ways. Yield the violations."""
         for pick in _picks(moment, self.rng, self.cuts):
             yield from self._judged(point, moment, pick, moment.after)
 
     def killed(self, point: int, moment: Moment, again: Callable[[World], None]) -> Iterator[Wrong]:
-        """The process is killed at this moment, another process finishes its work, and then the power fails."""
+        """Kill the process at this moment, let another process finish its work, and then cut the power. Yield the violations."""
         world = World.after_a_kill(moment, folder=self.folder, name=f"k{point}x")
         world.moments = []
         after = f"{moment.after}, a kill"
@@ -108,7 +111,7 @@ class _Run:
         if same in self.judged:
             return
         self.judged.add(same)
-        self.kept.append(moment)  # moments are told apart by id(), so they must stay alive
+        self.kept.append(moment)  # the tuple above uses id() of the moment's objects, so they must stay alive
         self.done.cuts += 1
         with world.running():
             for said in _said(self.scenario, world):
@@ -117,7 +120,7 @@ class _Run:
 
 
 def _said(scenario: Scenario, world: World) -> Iterator[str]:
-    """The violations found by the scenario's judge; any exception is a violation, too."""
+    """Yield the violations that the scenario's judge finds. An exception is a violation, too."""
     try:
         yield from scenario.judge(world)
     except Exception as error:
@@ -125,7 +128,7 @@ def _said(scenario: Scenario, world: World) -> Iterator[str]:
 
 
 def _picks(moment: Moment, rng: random.Random, cuts: int) -> Iterator[Pick]:
-    """The states that power cuts at this moment leave: all of them, if they are few."""
+    """Yield the choices of power cuts at this moment: all of them if they are few, else the extreme ones and random ones."""
     outcomes = sum(1 for _ in (_outcome(moment, picker()) for picker in all_picks(EXHAUSTIVE + 1)))
     if outcomes <= min(EXHAUSTIVE, cuts + 2):
         yield from (picker() for picker in all_picks(EXHAUSTIVE))
@@ -148,7 +151,7 @@ def _biased(rng: random.Random, bias: float, of: int) -> int:
 
 @contextmanager
 def _without_log() -> Iterator[None]:
-    """Without the log lines of sweeps about transactions that they time out."""
+    """Silence the product's log during the block. Sweeps log each transaction that they time out."""
     logger = logging.getLogger("txnsegment")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -1,10 +1,10 @@
-"""A disk in memory that keeps what is durable apart from what is visible, by the rules of POSIX.
+"""A disk in memory that distinguishes durable from visible content, by the rules of POSIX.
 
 - The content of a file is durable after `sync` of the file. Without it a power cut leaves the content of the last `sync` or none, a
   part of the content, zeros in place of it, or all of it.
 - An entry of a folder (a name that was added, changed or removed) is durable after `sync_folder` of that folder. Without it a power
   cut leaves any subset of the later changes, in any order.
-- A folder is found after a power cut if the entries of all folders on the way to it are.
+- A folder exists after a power cut if the entries of all folders on the path to it are durable or left by the cut.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow as pa
 from ledgers.disk import FileInfo
 
 Pick = Callable[[int], int]
-"""Chooses one of n, by its number. Choice 0 keeps the least, the last choice keeps the most."""
+"""A function that takes n and returns a choice from 0 to n - 1. Choice 0 keeps the least content, choice n - 1 the most."""
 
 
 @dataclass(eq=False)
@@ -35,8 +35,8 @@ class _File:
 
 @dataclass(eq=False)
 class _Folder:
-    """`entries`: the visible entries. `durable`: the entries at the last sync. `pending`: the changes since, one dict for each
-    call: name to new entry (None: removed).
+    """A folder. `entries`: the visible entries. `durable`: the entries at the last sync. `pending`: the changes since the last
+    sync, one dict for each call: name -> new entry, or None if the entry was removed.
     """
 
     entries: dict[str, _File | _Folder] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class FrozenFile:
 
 @dataclass(frozen=True, eq=False)
 class FrozenFolder:
-    """A folder at one moment. `durable` and `pending` are filled during its construction."""
+    """A folder at one moment. `_frozen` makes it empty and then fills `durable` and `pending`."""
 
     durable: dict[str, Frozen] = field(default_factory=dict)
     pending: list[dict[str, Frozen | None]] = field(default_factory=list)
@@ -64,7 +64,7 @@ Frozen = FrozenFile | FrozenFolder
 
 @dataclass
 class _Stream:
-    """The output stream for pyarrow."""
+    """The output stream of a file, for pyarrow."""
 
     disk: SimulatedDisk
     file: _File
@@ -111,7 +111,7 @@ class SimulatedDisk:
         return pa.PythonFile(_Stream(self, file, path), mode="w")
 
     def append(self, file: _File, data: bytes, path: Path) -> None:
-        """Bytes written to a stream."""
+        """Append bytes that a stream has written."""
         with self._lock:
             file.content += data
             file.mtime_ms = self._now_ms()
@@ -221,12 +221,12 @@ class SimulatedDisk:
                 self.sync_folder(path.parent)
 
     def is_there(self, path: Path) -> bool:
-        """Whether a file or folder of this name exists."""
+        """Return whether the file or folder exists."""
         with self._lock:
             return self._find(path) is not None
 
     def freeze(self) -> FrozenFolder:
-        """All states that a power cut at this moment can leave."""
+        """Return a copy of the disk, from which `after_a_cut` makes every state that a power cut at this moment can leave."""
         with self._lock:
             return _frozen(self._root)
 
@@ -234,7 +234,7 @@ class SimulatedDisk:
     def after_a_cut(
         cls, frozen: FrozenFolder, pick: Pick, now_ms: Callable[[], int], *, mirrored: Path | None = None
     ) -> SimulatedDisk:
-        """The disk in the state left by one power cut: everything on it is durable."""
+        """Return the disk in a state that a power cut leaves. All of its content is durable."""
         disk = cls(now_ms, mirrored=mirrored)
         root = _left(frozen, pick, {})
         assert isinstance(root, _Folder)
@@ -243,7 +243,7 @@ class SimulatedDisk:
 
     @classmethod
     def after_a_kill(cls, frozen: FrozenFolder, now_ms: Callable[[], int], *, mirrored: Path | None = None) -> SimulatedDisk:
-        """The disk after its process was killed: everything visible stays, and the durable part is unchanged."""
+        """Return the disk after its process was killed. All visible content stays, and the same content is durable as before."""
         disk = cls(now_ms, mirrored=mirrored)
         root = _kept(frozen, {})
         assert isinstance(root, _Folder)
@@ -251,7 +251,7 @@ class SimulatedDisk:
         return disk
 
     def fingerprint(self) -> tuple[Any, ...]:
-        """A digest of the visible content. Two disks with the same fingerprint hold the same files."""
+        """Return the visible names and contents as a tuple. Two disks with the same fingerprint have the same files."""
         return _printed(self._root)
 
 
@@ -275,7 +275,7 @@ def _frozen(root: _Folder) -> FrozenFolder:
 
 
 def _kept(what: Frozen, seen: dict[int, _File | _Folder]) -> _File | _Folder:
-    """A file or folder in its state at the freeze."""
+    """Return a file or folder in its state at the freeze. `seen`: the results so far, by the id of the frozen object."""
     if id(what) not in seen:
         if isinstance(what, FrozenFile):
             seen[id(what)] = _File(what.content, what.synced, what.mtime_ms)
@@ -290,7 +290,7 @@ def _kept(what: Frozen, seen: dict[int, _File | _Folder]) -> _File | _Folder:
 
 
 def _left(what: Frozen, pick: Pick, seen: dict[int, _File | _Folder]) -> _File | _Folder:
-    """The remainder of a file or folder after the cut. A file with two names has one content."""
+    """Return what the cut leaves of a file or folder. `seen`: the results so far, so that a file with two names has one content."""
     if id(what) not in seen:
         if isinstance(what, FrozenFile):
             content = _content(what, pick)
@@ -321,8 +321,10 @@ def _printed(what: _File | _Folder) -> tuple[Any, ...]:
 
 
 def all_picks(limit: int) -> Iterator[Callable[[], Pick]]:
-    """Every sequence of choices, one after the other, at most `limit`. Each one is to be used before the next is requested."""
-    chosen: list[tuple[int, int]] = []  # (choice, of how many)
+    """Yield every sequence of choices, at most `limit` of them, each as a function that makes a `Pick`. The caller must use each
+    sequence before it asks for the next one.
+    """
+    chosen: list[tuple[int, int]] = []  # pairs (choice, number of choices)
 
     def picker() -> Pick:
         at = itertools.count()

@@ -17,12 +17,13 @@ from txnsegment import Cluster
 
 
 def judged(world: World, url: str | None = None) -> Iterator[str]:
-    """All violations. The cluster is opened, written to, read, swept past all age limits, written to and compacted, and read."""
+    """Yield all violations. The cluster is opened, written to, read, swept past all age limits, written to, compacted, and read."""
     try:
         with world.connected(url) as cluster:
             settings = cluster.settings
             _write(world, cluster)
-        world.pass_time(settings.max_txn_timeout_ms + settings.deadline_allowance_ms)  # open transactions block nothing now
+        # From now on open transactions are past their deadline.
+        world.pass_time(settings.max_txn_timeout_ms + settings.deadline_allowance_ms)
         with world.connected(url) as cluster:
             yield from _whole(world, cluster, "after the power cut")
         for passed in (settings.orphan_age_ms, settings.grace_period_ms, settings.grace_period_ms):
@@ -44,7 +45,7 @@ def _topics(cluster: Cluster) -> list[str]:
 
 
 def _write(world: World, cluster: Cluster) -> None:
-    """One transaction to every topic of one transaction model."""
+    """Commit one transaction to all topics of each transaction model."""
     topics = _topics(cluster)
     for kind in ("topic:", "persistent:"):
         mine = {topic: 2 for topic in topics if topic.startswith(kind)}
@@ -53,8 +54,8 @@ def _write(world: World, cluster: Cluster) -> None:
 
 
 def _whole(world: World, cluster: Cluster, when: str) -> Iterator[str]:
-    """Each transaction is there as a whole or not at all; a transaction whose commit has returned is there; no other row is there;
-    no file named by a record is missing.
+    """Yield the violations of four rules. Each transaction is visible as a whole or not at all. A transaction whose commit has
+    returned is visible. No other row is visible. All files that records name exist.
     """
     there = _topics(cluster)
     found = {topic: Counter(rows(cluster, topic)) for topic in there}
@@ -82,7 +83,7 @@ def _whole(world: World, cluster: Cluster, when: str) -> Iterator[str]:
 
 
 def rows(cluster: Cluster, topic: str) -> Iterator[int]:
-    """The numbers of all visible rows, read from the files."""
+    """Yield the number `n` of each visible row, read from the files."""
     storage = cluster.client.cluster.storage
     reading = log_of(cluster.client, topic).now()
     for segment in reading.segments:

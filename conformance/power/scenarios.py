@@ -1,4 +1,4 @@
-"""The work of a cluster while its power may fail: each scenario covers one kind of work."""
+"""The work that a cluster does until the power fails. Each scenario covers one kind of work."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class Scenario:
     """One kind of work.
 
     play      does the work
-    judge     checks the conditions after a power cut at any moment of the work
-    again     the work of a process that finishes it after a kill; promises of that process must survive a power cut, too
-    small     lowered limits of the real code, so that little work reaches them
-    embedded  the store is SQLite, in a folder that the cluster makes
+    judge     yields the violations after a power cut at any moment of the work
+    again     finishes the work in another process after a kill. Commits that return there must survive a power cut, too
+    small     (module, name) of limits in the real code -> lower values, so that little work reaches these limits
+    embedded  whether the store is SQLite, in a folder that the cluster creates; else it is in memory
     """
 
     name: str
@@ -68,7 +68,7 @@ class Scenario:
 
 
 def founding(world: World) -> None:
-    """Bootstrap: a cluster is created, with a topic and one transaction."""
+    """Create a cluster, a topic and one transaction."""
     with world.connected() as cluster:
         cluster.topics.create(T, segments=2)
         world.commit(cluster, {T: 4})
@@ -82,7 +82,7 @@ def found_again(world: World) -> None:
 
 
 def transactions(world: World) -> None:
-    """Transactions over two topics; one is aborted, one is left open."""
+    """Run transactions over two topics. One is aborted, and one stays open."""
     with world.connected() as cluster:
         _topics(cluster)
         world.commit(cluster, {T: 5, U: 2}, calls=2)
@@ -94,7 +94,7 @@ def transactions(world: World) -> None:
 
 
 def sink(world: World) -> None:
-    """The work of Spark's sink: tasks stage parts, one of them twice, then the driver commits."""
+    """Do the work of Spark's sink. Tasks stage parts, one of them twice, and then the driver commits."""
     with world.connected() as cluster:
         _topics(cluster)
         client = cluster.client
@@ -109,7 +109,7 @@ def sink(world: World) -> None:
 
 
 def together(world: World) -> None:
-    """One transaction over several writes of Spark, which publish staging manifests."""
+    """Commit transactions that have several Spark writes each. The writes publish staging manifests."""
     with world.connected() as cluster:
         _topics(cluster)
         client = cluster.client
@@ -128,7 +128,7 @@ def together(world: World) -> None:
 
 
 def sweeping(world: World) -> None:
-    """Transactions are folded into index snapshots; several passes of the orphan sweep delete superseded files."""
+    """Fold transactions into index snapshots. Several passes of the orphan sweep delete superseded files."""
     with world.connected() as cluster:
         _topics(cluster)
         for _ in range(4):
@@ -141,7 +141,7 @@ def sweeping(world: World) -> None:
 
 
 def compacting(world: World) -> None:
-    """Folded parts are joined; the old parts are deleted after the grace period."""
+    """Join folded parts by compaction. Sweeps delete the old parts after the grace period."""
     with world.connected() as cluster:
         _topics(cluster)
         for _ in range(3):
@@ -158,7 +158,7 @@ def compacting(world: World) -> None:
 
 
 def trimming(world: World) -> None:
-    """Retention trims the older transactions of a topic."""
+    """Let retention trim the older transactions of a topic."""
     with world.connected() as cluster:
         _topics(cluster)
         for _ in range(3):
@@ -178,7 +178,9 @@ def trimming(world: World) -> None:
 
 
 def persistent(world: World) -> None:
-    """A persistent topic: its transactions, the snapshots of its buffer, compactions of the transaction log."""
+    """Run committed and aborted transactions on a persistent topic, with snapshots of its transaction buffer and compactions of the
+    transaction log.
+    """
     with world.connected() as cluster:
         cluster.topics.create(P)
         for i in range(4):
@@ -193,7 +195,7 @@ def persistent(world: World) -> None:
 
 
 def backing_up(world: World) -> None:
-    """A backup is written into a file, beside transactions."""
+    """Write a backup into a file, between transactions."""
     with world.connected() as cluster:
         _topics(cluster)
         world.commit(cluster, {T: 4, U: 2})
@@ -205,7 +207,7 @@ def backing_up(world: World) -> None:
 
 
 def judged_backup(world: World) -> Iterator[str]:
-    """A finished backup exists and is whole; an unfinished one can be written under the same name."""
+    """Yield the violations: a finished backup must be readable, and an unfinished backup can be written again under its name."""
     try:
         backup_file.read(BACKUP)
     except TxnSegmentError as error:
@@ -223,7 +225,7 @@ def judged_backup(world: World) -> Iterator[str]:
 
 
 def restoring(world: World) -> None:
-    """A backup is restored into another store, over the same files."""
+    """Restore a backup into another store, over the same files."""
     with world.connected() as cluster:
         _topics(cluster)
         cluster.topics.create(P)
@@ -246,7 +248,7 @@ def restore_again(world: World) -> None:
 
 
 def judged_restore(world: World) -> Iterator[str]:
-    """The restored content equals the backup; an unfinished restore can be run again."""
+    """Yield the violations: a finished restore has all rows of the backup, and an unfinished restore can be run again."""
     if "a backup was written" not in world.facts:
         yield from judged(world)
         return

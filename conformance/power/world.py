@@ -1,4 +1,4 @@
-"""A cluster with its files on a simulated disk, and every moment at which the power can fail."""
+"""A cluster whose files lie on a simulated disk, and all moments at which the power can fail."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ RESTORED = "memory://power-restored"
 
 
 State = MemoryState | bytes
-"""Of a store in memory, of SQLite."""
+"""The state of a store: `MemoryState` of a store in memory, the database file's bytes of SQLite."""
 
 
 @dataclass(frozen=True)
 class Txn:
-    """The rows of one transaction by topic: numbers that no other transaction writes. `promised`: its commit has returned.
-    `leaving`: topics whose retention may have trimmed it.
+    """One transaction. `rows`: the numbers of its rows by topic; no other transaction writes these numbers. `promised`: whether its
+    commit has returned. `leaving`: topics whose retention may have trimmed its rows.
     """
 
     rows: Mapping[str, tuple[int, ...]]
@@ -51,10 +51,11 @@ class Txn:
 
 @dataclass(frozen=True)
 class Moment:
-    """A crash point: the durable state, the possible states, and the promises at this moment. `after`: the call before it.
+    """A crash point.
 
-    `stores`: by URL or path, the states that a power cut may leave, oldest first. A power cut may undo writes that are not durable
-    (`Put.durable`), back to the last durable one.
+    `after`: the call before it. `disk`: the disk, with all states that a power cut can leave. `stores`: for each store, by URL or
+    path, the states that a power cut can leave, oldest first. A power cut can undo writes that are not durable (`Put.durable`),
+    back to the last durable write. `txns`, `facts`, `leaving`: these fields of the world at this moment. `now`: the time in ms.
     """
 
     after: str
@@ -68,7 +69,9 @@ class Moment:
 
 @dataclass
 class World:
-    """Runs a scenario, or the work after a power cut. `folder`: a real folder for SQLite; without it stores are in memory."""
+    """The state in which a scenario runs, or the work after a power cut. `folder`: a real folder for SQLite; without it the stores
+    are in memory.
+    """
 
     folder: Path | None = None
     clock: SimulatedClock = field(default_factory=SimulatedClock)
@@ -77,13 +80,13 @@ class World:
     facts: set[str] = field(default_factory=set)
     leaving: frozenset[str] = frozenset()
     moments: list[Moment] | None = None
-    """The crash points, of a world that records them."""
+    """The crash points; None if this world does not record them."""
     left: tuple[object, ...] = ()
     """The states chosen for the stores after a power cut."""
 
     @classmethod
     def new(cls, folder: Path | None = None) -> World:
-        """An empty world."""
+        """Return an empty world."""
         world = cls(folder)
         for made in (world.ledgers.parent.parent, BACKUPS):
             world.disk.settle(made)
@@ -101,7 +104,7 @@ class World:
 
     @contextmanager
     def running(self) -> Iterator[World]:
-        """Within the block all local files lie on the simulated disk; every call to disk and store is a crash point."""
+        """Put all local files on the simulated disk during the block. Every change of the disk or a store is a crash point."""
         self.disk.told = self.note
         with in_place_of_the_disk(self.disk), _told_of_writes(self):
             yield self
@@ -119,7 +122,7 @@ class World:
 
     @contextmanager
     def connected(self, url: str | None = None) -> Iterator[Cluster]:
-        """A separate process on the cluster, which is created if missing."""
+        """Open the cluster during the block, as a new process does. It is created if it does not exist."""
         ledgers = f"file://{self.ledgers}" if self.folder is None else None
         opened = open_cluster(url or self.url, ledgers=ledgers, settings=SETTINGS, clock=self.clock)
         opened.unique = self.unique
@@ -129,7 +132,7 @@ class World:
             opened.close()
 
     def begin(self, rows: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        """Record that a transaction is tried now; returns its rows by topic, for the given counts."""
+        """Record that a transaction begins. Return the numbers of its rows by topic. `rows`: the number of rows for each topic."""
         number = len(self.txns) + 1
         written = {topic: tuple(number * 1000 + i for i in range(count)) for topic, count in rows.items()}
         self.txns = {**self.txns, number: Txn(written, leaving=self.leaving & rows.keys())}
@@ -148,7 +151,7 @@ class World:
         self.txns = {n: replace(txn, leaving=txn.leaving | ({topic} & txn.rows.keys())) for n, txn in self.txns.items()}
 
     def commit(self, cluster: Cluster, rows: Mapping[str, int], *, calls: int = 1) -> None:
-        """One transaction; its rows are appended in the given number of calls for each topic."""
+        """Commit one transaction. `rows`: the number of rows for each topic. `calls`: the number of append calls for each topic."""
         written = self.begin(rows)
         txn = cluster.begin()
         self.append(txn, written, calls)
@@ -168,14 +171,14 @@ class World:
         self.note(fact)
 
     def pass_time(self, ms: int) -> None:
-        """Let enough time pass for every write to reach the store's disk."""
+        """Advance the clock. During this time all earlier writes of the stores become durable."""
         self.clock.now += ms
         self._undone.clear()
 
     # --- crash points ----------------------------------------------------------------------------------------------
 
     def note(self, what: str) -> None:
-        """A crash point, if anything has changed since the last one."""
+        """Record a crash point, if this world records them. `what`: the call that is just done."""
         if self.moments is None:
             return
         with self._noting:
@@ -185,7 +188,7 @@ class World:
             self.moments.append(moment)
 
     def written(self, store: MetadataStore, before: MemoryState | None, *, durable: bool) -> None:
-        """A write is done: a power cut may leave the state before it, unless the write is durable."""
+        """Note that a store has done a write. A power cut can leave the state `before` the write, unless the write is durable."""
         for url in (STORE, RESTORED):
             if before is not None and isinstance(store, MemoryStore) and store.shared is _shared(url):
                 if durable:
@@ -200,7 +203,7 @@ class World:
 
     @classmethod
     def after_a_cut(cls, moment: Moment, pick: Pick, *, folder: Path | None, name: str) -> World:
-        """The state of disk and stores left by a power cut: all processes are gone, with their sessions."""
+        """Return a world with a state of disk and stores that a power cut leaves. All processes and their sessions have ended."""
         left = {url: one_of(states, pick) for url, states in moment.stores.items()}
         world = cls._from(moment, folder, name)
         world.left = tuple(state if isinstance(state, bytes) else id(state) for state in left.values())
@@ -210,7 +213,7 @@ class World:
 
     @classmethod
     def after_a_kill(cls, moment: Moment, *, folder: Path | None, name: str) -> World:
-        """The state after a kill of all processes, before the power fails."""
+        """Return a world after all processes were killed and before the power fails."""
         left = {url: states[-1] for url, states in moment.stores.items()}
         world = cls._from(moment, folder, name)
         world._undone = {url: [s for s in states[:-1] if isinstance(s, MemoryState)] for url, states in moment.stores.items()}
@@ -225,7 +228,7 @@ class World:
         return world
 
     def _put_back(self, left: Mapping[str, State]) -> None:
-        """The stores as they were. A real folder that is missing on the simulated disk is emptied."""
+        """Set the stores to these states. First give the real folder the subfolders, empty, that the simulated disk has there."""
         if self.folder is not None:
             for gone in self.folder.iterdir():
                 shutil.rmtree(gone)
@@ -246,12 +249,12 @@ def one_of(states: Sequence[State], pick: Pick) -> State:
 
 
 def _shared(url: str) -> Shared:
-    """The state shared by all memory stores of one name."""
+    """Return the state that all memory stores of one URL share."""
     return MemoryStore(url.removeprefix("memory://")).shared
 
 
 def _databases(folder: Path) -> dict[str, tuple[State, ...]]:
-    """The committed content of each SQLite store under a folder. It survives a power cut (synchronous=FULL)."""
+    """Return the committed content of each SQLite store under a folder, by path. It survives a power cut (synchronous=FULL)."""
     found: dict[str, tuple[State, ...]] = {}
     for path in sorted(folder.glob(f"*/{FILE}")):
         with closing(sqlite3.connect(path)) as connection:
@@ -261,7 +264,7 @@ def _databases(folder: Path) -> dict[str, tuple[State, ...]]:
 
 @contextmanager
 def _told_of_writes(world: World) -> Iterator[None]:
-    """A store that reports each write to the world, before and after it."""
+    """Let all stores report each write to the world during the block. The reports of memory stores have the state before it."""
     kinds: tuple[Any, ...] = (MemoryStore, SqliteStore)
     before = [(kind, kind.write) for kind in kinds]
 

@@ -1,4 +1,4 @@
-"""The report as plain values, as JSON, and as a file in the form named by its suffix."""
+"""The report as plain values, as JSON, and as a file whose suffix decides the form."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ from ledgers.errors import TxnSegmentError
 
 FORMAT = 1
 HALF_SURROGATE = re.compile("[\ud800-\udfff]")
-"""Half surrogates, which UTF-8 cannot encode; they are written as the text of their escape."""
+"""Matches half surrogates. UTF-8 cannot encode them, so they are written as escape sequences."""
 
 
 class ReportError(TxnSegmentError):
-    """A report cannot be written to the path, or is unreadable for this version."""
+    """A report cannot be written to the path, or this version cannot read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A run of `python -m conformance`. `command`: its arguments. `started_ms`: ms since 1970. `exit_code`: see `results`.
-
-    `version`, `python`, `machine`: of txnsegment, the interpreter and the machine that ran it.
+    """A run of `python -m conformance`. `command`: its arguments. `started_ms`: its start in ms since 1970. `exit_code`: the result
+    of `conformance.results.exit_code`. `version`, `python`: the versions of txnsegment and Python. `machine`: system and processor.
     """
 
     command: tuple[str, ...]
@@ -47,12 +46,12 @@ class Report:
 
     @property
     def started(self) -> str:
-        """The start in UTC, to the second."""
+        """The start as text, in UTC, to the second."""
         return datetime.fromtimestamp(self.started_ms // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def made(command: Sequence[str], seed: int, started_ms: int, seconds: float, results: Sequence[Result]) -> Report:
-    """The report of a run of this version on this machine."""
+    """Return the report of a run of this version on this machine."""
     machine = f"{platform.system()} {platform.machine()}"
     return Report(
         tuple(command),
@@ -68,15 +67,15 @@ def made(command: Sequence[str], seed: int, started_ms: int, seconds: float, res
 
 
 def to_json(report: Report) -> str:
-    """One object, indented: the fields of `Report`, its results and their fields, by their names here. Raises ValueError for a
-    figure that is no finite number.
+    """Return the report as one indented JSON object. It has the fields of `Report` and of its results, under their names in Python.
+    Raises ValueError for a figure that is no finite number.
     """
     written = json.dumps(asdict(report), ensure_ascii=False, indent=1, allow_nan=False)
     return HALF_SURROGATE.sub(lambda found: f"\\\\u{ord(found[0]):04x}", written) + "\n"
 
 
 def from_json(given: str) -> Report:
-    """The report from the text of `to_json`. Raises ReportError."""
+    """Return the report from the text of `to_json`. Raises ReportError if the text is no report of this format."""
     try:
         report = TypeAdapter(Report).validate_json(given)
     except ValidationError as error:
@@ -87,8 +86,8 @@ def from_json(given: str) -> Report:
 
 
 def to_html(report: Report) -> str:
-    """One page of HTML. Needs matplotlib (`conformance` extra)."""
-    from conformance.report.html import page  # imported here: the other forms do not need the library of the pictures
+    """Return the report as one page of HTML. Needs matplotlib (`conformance` extra)."""
+    from conformance.report.html import page  # imported here, because the other forms do not need matplotlib
 
     return page(report)
 
@@ -98,11 +97,11 @@ FORMS: Mapping[str, Callable[[Report], str]] = {
     ".json": to_json,
     ".html": to_html,
 }
-"""Suffix -> the writer of this form."""
+"""Suffix of a file -> the function that turns a report into the text of this form."""
 
 
 def check_file(file: Path) -> None:
-    """Checks before a long run that a report can be written to the path. Raises ReportError."""
+    """Raise ReportError if a report cannot be written to the path. Called before a long run."""
     if file.suffix not in FORMS:
         raise ReportError(f"{file}: {file.suffix or 'no suffix'} is no form of a report.", advice=f"Name it {', '.join(FORMS)}.")
     if file.suffix == ".html" and find_spec("matplotlib") is None:

@@ -1,4 +1,4 @@
-"""A recorded history as input for pictures: spans for a timeline, values over time for charts."""
+"""Turn a recorded history into input for pictures: spans for a timeline, and values over time for charts."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from conformance.history.format import (
 from conformance.results import Series, Span
 
 BUCKETS = 120
-"""Values of a rate over a whole history."""
+"""Maximum number of points of a rate over a whole history."""
 
 
 MOST = 400
-"""Spans in one picture."""
+"""Maximum number of spans in one picture."""
 
 
 def chosen(spans: Sequence[Span], most: int = MOST) -> list[Span]:
-    """The given number of spans, by their beginning: first the wrong ones, then those nearest to a wrong one (nearest to the end,
-    if none is wrong).
+    """Return at most `most` spans, ordered by their beginning. If there are more, prefer wrong spans, and then the spans that begin
+    nearest to a wrong one. Without wrong spans, prefer the latest.
     """
     ordered = sorted(spans, key=lambda span: span.began)
     if len(ordered) <= most:
@@ -56,13 +56,15 @@ def chosen(spans: Sequence[Span], most: int = MOST) -> list[Span]:
 
 
 def clock(events: Iterable[Event]) -> str:
-    """The time unit of the functions below: `s` for a history in ms, else as named in its start."""
+    """Return the unit of the times that `spans` and `series` return: `s` for a history in ms, else the unit in its `Start`."""
     unit = next((event.unit for event in events if isinstance(event, Start)), "ms")
     return "s" if unit == "ms" else unit
 
 
 def spans(events: Sequence[Event], findings: Iterable[Finding] = ()) -> tuple[Span, ...]:
-    """The calls of each actor, and the life of each transaction and registration; spans named by findings are marked as wrong."""
+    """Return the spans of a history: the calls of each actor, the OPEN time of each transaction, and the time of each registration
+    until it is settled. Spans of events in findings are marked as wrong.
+    """
     wrong = {(type(event), event.at) for finding in findings for event in finding.events}
     story = _Story(wrong)
     for event in events:
@@ -76,10 +78,11 @@ def spans(events: Sequence[Event], findings: Iterable[Finding] = ()) -> tuple[Sp
 
 
 def series(events: Sequence[Event]) -> tuple[Series, ...]:
-    """The commits over time, from the first answer on; empty if no commit was answered.
+    """Return three values over time, from the first answer to a commit on: the committed rows per second, the time between two
+    answers of one writer, and the time from each request to its answer. Return no values if no commit was answered, or if the
+    history's times are no ms.
 
-    Rows per second; the time between two answers of one writer; and the time from each request to its answer. Some recorders note
-    as the request the moment at which the work was queued, so that the time includes waiting.
+    Some recorders record a request when its work is queued, so that the last value includes waiting.
     """
     asked = {event.call: event for event in events if isinstance(event, Commit)}
     told = [event for event in events if isinstance(event, Told) and event.said == "committed" and event.call in asked]
@@ -103,7 +106,7 @@ def series(events: Sequence[Event]) -> tuple[Series, ...]:
 
 
 def _rate(amounts: Sequence[tuple[float, int]]) -> tuple[tuple[float, float], ...]:
-    """(time, amount) as the amount per second, in buckets of whole seconds from the first time on."""
+    """Turn pairs (time, amount) into pairs (time, amount per second), in buckets of whole seconds from the first time on."""
     first = amounts[0][0]
     extent = amounts[-1][0] - first
     width = max(1, math.ceil(extent / BUCKETS))
@@ -156,7 +159,7 @@ class _Story:
                 self._others(event)
 
     def all(self) -> list[Span]:
-        """All spans, including those without an end."""
+        """Return all spans, including those without an end."""
         begun = (*self.calls.values(), *self.headers.values(), *self.registrations.values())
         return [*self.done, *(each.end(None) for each in begun)]
 
@@ -172,7 +175,7 @@ class _Story:
         self.calls[call] = _Begun(who, label, event.at, self._is_wrong(event))
 
     def _header(self, event: Header) -> None:
-        """A span from OPEN to its end, then the moment of the end."""
+        """Add a span from OPEN to the decision, and then the decision as a moment."""
         before = self.headers.pop(event.txn, None)
         if event.state == "OPEN":
             self.headers[event.txn] = _Begun(
@@ -185,7 +188,7 @@ class _Story:
         self._moment(event, f"txn {event.txn}", f"{event.state}{commit}")
 
     def _registration(self, event: Registration) -> None:
-        """A span from the appearance of the registration to its settling."""
+        """Add a span from the appearance of the registration to its settling."""
         before = self.registrations.pop(event.number, None)
         if event.state is None:
             label = f"{event.number}" + (f" of {event.txn}" if event.txn else ", plain")
@@ -207,7 +210,7 @@ class _Story:
 
 
 def _described(event: Event, *, wrong: bool) -> Iterator[tuple[str, str, float]]:
-    """Actor, label and begin of a finished event; none for events that would only clutter the picture."""
+    """Yield actor, label and begin of a finished event. Yield nothing for an event that would only clutter the picture."""
     match event:
         case Read(who=who, rows=rows, began=began, cut=cut):
             yield who, f"read {len(rows)} {'new ' if event.more else ''}rows" + ("" if cut is None else f", cut {cut}"), began
@@ -246,5 +249,5 @@ def _described(event: Event, *, wrong: bool) -> Iterator[tuple[str, str, float]]
 
 
 def _short(name: str) -> str:
-    """A topic or segment without its tenant and namespace."""
+    """Return the name of a topic or segment without tenant and namespace."""
     return "/".join(name.split("://")[-1].split("/")[2:]) or name

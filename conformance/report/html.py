@@ -1,5 +1,5 @@
-"""A report as one page of HTML that loads nothing: the table of results, then a section with pictures for each result that needs
-one.
+"""A report as one page of HTML, which loads no other file. It has a table of all results, and a section with pictures for each
+result that failed or has series.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CLASSES = {Outcome.OK: "ok", Outcome.FAILED: "failed", Outcome.NOT_APPLICABLE: "
 
 
 def page(report: Report) -> str:
-    """The whole page."""
+    """Return the whole page."""
     failed = sum(result.outcome is Outcome.FAILED for result in report.results)
     title = f"Conformance: {failed} of {len(report.results)} failed" if failed else f"Conformance: {counts(report.results)}"
     head = tag("head", tag("meta", charset="utf-8"), tag("title", title), tag("style", STYLE))

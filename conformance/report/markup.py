@@ -8,13 +8,13 @@ Content = str | ET.Element
 
 
 def tag(name: str, *content: Content, **attributes: str | float) -> ET.Element:
-    """An element. Attributes: `class_` is `class`, `stroke_width` is `stroke-width`; numbers to two decimals."""
+    """Return an element. Attribute `class_` becomes `class`, `stroke_width` becomes `stroke-width`. Numbers get two decimals."""
     made = ET.Element(name, {key.strip("_").replace("_", "-"): _value(value) for key, value in attributes.items()})
     return add(made, *content)
 
 
 def add(element: ET.Element, *content: Content) -> ET.Element:
-    """Append texts and elements to the element; returns the element."""
+    """Append texts and elements to the element. Return the element."""
     for each in content:
         if isinstance(each, ET.Element):
             element.append(each)
@@ -26,13 +26,13 @@ def add(element: ET.Element, *content: Content) -> ET.Element:
 
 
 def visible(text: str) -> str:
-    """Control characters as their pictures and half surrogates as escapes: a document may contain neither."""
+    """Replace control characters by visible symbols, and half surrogates by escapes, because a document may contain neither."""
     pictures = "".join(chr(0x2400 + ord(c)) if ord(c) < 32 and c not in "\n\t" else "\u2421" if c == "\x7f" else c for c in text)
     return pictures.encode("utf-8", "backslashreplace").decode()
 
 
 def written(element: ET.Element) -> str:
-    """The element as HTML; SVG inside it as well."""
+    """Return the element, with SVG inside it, as HTML."""
     return ET.tostring(element, encoding="unicode", method="html")
 
 

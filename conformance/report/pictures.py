@@ -1,4 +1,4 @@
-"""Pictures of a report, drawn by matplotlib as SVG inside the page: events on a timeline, and values over time."""
+"""Pictures of a report: timelines of operations, and charts of values over time. Matplotlib draws them as SVG inside the page."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from conformance.report.markup import tag, visible
 from conformance.results import Series, Span
 
 WIDTH, ROW = 11.0, 0.2
-"""Of a picture, and the height of a row of a timeline, in inches."""
+"""The width of a picture and the height of a row of a timeline, in inches."""
 EDGES = {"left": 0.13, "right": 0.97}
 ACROSS = 150
-"""Characters of a label that fit across a timeline."""
+"""Number of characters of a label that fit into the width of a timeline."""
 THIN = 1 / 250
-"""Width of a span that took no time, as a share of the timeline."""
+"""Least width of a span, as a share of the timeline. Spans that took no time have it."""
 SPAN, WRONG = "#8fb4d9", "#f08080"
 
 
 def rows_of(spans: Sequence[Span], last: float, thin: float) -> dict[str, list[list[tuple[Span, float]]]]:
-    """By actor, in the order of appearance: rows of spans with the end of each; the spans of a row do not overlap. `last`: the end
-    of spans without one; `thin`: the least width of a span.
+    """Distribute the spans of each actor over rows, so that the spans of a row do not overlap. Return the rows by actor, in the
+    order of the actors' first spans. A row contains pairs (span, its end in the picture).
+
+    `last`: the end in the picture of a span that has no end. `thin`: the least width of a span.
     """
     lanes: dict[str, list[list[tuple[Span, float]]]] = {}
     for span in spans:
@@ -41,8 +43,9 @@ def rows_of(spans: Sequence[Span], last: float, thin: float) -> dict[str, list[l
 
 
 def timeline(spans: Sequence[Span], clock: str, label: str, name: str) -> ET.Element:
-    """A lane for each actor; wrong spans are red, spans without an end hatched. `clock`: the unit of the spans' times, shown
-    relative to the first one. `name`: unique in the page. Raises ValueError without spans.
+    """Draw a timeline with a lane for each actor. Wrong spans are red, spans without an end are hatched. Times are shown relative
+    to the first span. `clock`: the unit of the times. `label`: a description for screen readers. `name`: a prefix for ids, unique
+    in the page. Raises ValueError without spans.
     """
     shown = chosen(spans)
     first = min(span.began for span in shown)
@@ -99,15 +102,17 @@ def timeline(spans: Sequence[Span], clock: str, label: str, name: str) -> ET.Ele
 
 
 def period(all_series: Iterable[Series], faults: Iterable[Span]) -> tuple[float, float]:
-    """The first and the last time of the series, for charts below each other. Raises ValueError without a time."""
+    """Return the first and the last time of the series and faults, so that several charts show the same range of time. Raises
+    ValueError if there is no time.
+    """
     times = [time for series in all_series for time, _ in series.points]
     times += [time for span in faults for time in (span.began, span.ended) if time is not None]
     return min(times), max(times)
 
 
 def chart(series: Series, faults: Sequence[Span], clock: str, within: tuple[float, float], name: str) -> ET.Element:
-    """One series over a `period`; `faults`: spans on the same clock, drawn as bands with their numbers where there is room. `name`:
-    unique in the page. Raises ValueError without points.
+    """Draw one series. `faults`: spans, drawn as bands, with their numbers where there is room. `clock`: the unit of the times.
+    `within`: the result of `period`. `name`: a prefix for ids, unique in the page. Raises ValueError without points.
     """
     first, last = within
     extent = (last - first) or 1.0
@@ -130,12 +135,10 @@ def chart(series: Series, faults: Sequence[Span], clock: str, within: tuple[floa
 
 
 def _inside_page(figure: Figure, label: str, name: str, notes: Mapping[str, tuple[str, str]]) -> ET.Element:
-    """The picture as an element. `label`: its description for screen readers; `notes`: by the id of a part, its class and its
-    tooltip.
-    """
+    """Return the picture as SVG. `label`: a description for screen readers. `notes`: the id of a part -> its class and tooltip."""
     written = io.StringIO()
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a character missing in this font: the page has another font
+        warnings.simplefilter("ignore", UserWarning)  # warns of characters missing in matplotlib's font; the page uses another font
         figure.savefig(written, format="svg", metadata={"Date": None})
     root = ET.fromstring(re.sub(r'( id="| xlink:href="#|url\(#)', rf"\1{name}-", written.getvalue()))
     for metadata in root.findall("{*}metadata"):

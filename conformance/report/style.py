@@ -1,4 +1,4 @@
-"""The style of the page, light and dark."""
+"""The style sheet of the HTML page, for light and dark mode."""
 
 STYLE = """
 :root {

@@ -1,4 +1,4 @@
-"""A report as text: `summary` for a terminal, `full` with a line for each passed result, too."""
+"""A report as text. `summary` is for a terminal; `full` also has a line for each passed result."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ COMMAND = "python -m conformance"
 
 
 def full(report: Report) -> str:
-    """The whole report without the histories and the values over time."""
+    """Return the whole report, without the histories and the values over time."""
     facts = f"{report.started}, txnsegment {report.version}, Python {report.python}, {report.machine}"
     return "\n".join([command_line(report.command), facts, f"seed {report.seed}", "", *_lines(report.results, full=True), ""])
 
 
 def summary(results: Sequence[Result]) -> str:
-    """Failures, results that are not applicable, results with figures or a note; then the counts. Ends with a newline."""
+    """Return the failures, the results that are not applicable or have figures or a note, and the counts of each suite."""
     return "\n".join([*_lines(results, full=False), ""])
 
 
 def command_line(arguments: Sequence[str]) -> str:
-    """The command as typed in a shell."""
+    """Return the command as it is typed in a shell."""
     return f"{COMMAND} {shlex.join(arguments)}"
 
 
 def figures(result: Result) -> str:
-    """`schedules: 300; schedules_per_s: 512.3`."""
+    """Return the figures of a result as text, such as `schedules: 300; schedules_per_s: 512.3`."""
     return "; ".join(f"{name}: {number(value)}" for name, value in result.figures.items())
 
 
 def number(value: float) -> str:
-    """Whole numbers as they are, others with four significant digits and no exponent."""
+    """Return a number as text. A whole number stays as it is; others get about four significant digits and no exponent."""
     if value == int(value):
         return f"{value:.0f}"
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}" if abs(value) >= 0.001 else f"{value:.6f}"
 
 
 def counts(results: Sequence[Result]) -> str:
-    """`3 ok, 1 failed, 0 not applicable`."""
+    """Return the number of results by outcome as text, such as `3 ok, 1 failed, 0 not applicable`."""
     return ", ".join(f"{sum(r.outcome is outcome for r in results)} {outcome}" for outcome in Outcome)
 
 
