@@ -32,8 +32,8 @@ def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     """Return the batch with exactly the columns and types of `target`. Columns are matched by name, at every level.
 
     Columns are reordered and missing ones filled with nulls; integers, floats and decimals are widened; timestamps of any zone
-    become UTC; large and dictionary types become normal ones. Fitting columns are not copied. Raises SchemaError that names the
-    column: a column that `target` lacks, a type that does not fit, or a null in a column without nulls.
+    become UTC; large and dictionary types become normal ones. Columns that fit already are not copied. Raises SchemaError, which
+    names the column, for a column that `target` lacks, a type that does not fit, and a null in a column that allows none.
     """
     if batch.schema.equals(target, check_metadata=True) and not any(_has_variant(f.type) for f in target):
         return batch
@@ -67,7 +67,7 @@ def _nulls(rows: int, field: pa.Field, path: str) -> pa.Array:
 
 
 def _conform(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
-    """Return one column in the type of `field`. Array types carry names, nullability and metadata of nested fields."""
+    """Return one column in the type of `field`. The type of an array has the names, nullability and metadata of nested fields."""
     if not field.nullable and array.null_count:
         raise SchemaError(f"The column {path} holds nulls, but may not.")
     kind = field.type

@@ -1,5 +1,5 @@
-"""Avro containers of index snapshots, read without trust: every length is checked against the available bytes. All functions raise
-ValueError.
+"""Reads and writes the Avro containers of index snapshots. Each length in a file is checked against the available bytes, because
+the file may be damaged. All functions raise ValueError.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class OneRecord:
         return b"".join((self._begin, sync, put_long(1), put_long(len(plain)), plain, sync))
 
     def read(self, data: bytes) -> Any:
-        """Return the record of a container, also of one by another writer. Raises ValueError."""
+        """Return the record of a container, also of a container by another writer. Raises ValueError."""
         if data.startswith(self._begin):
             begin = len(self._begin)
             return decoded(one_record(data, begin + 16, data[begin : begin + 16]), self._schema)

@@ -41,7 +41,8 @@ class Policy:
 
     target_bytes  approximate size of a compacted file; files of at least half of it are left alone
     min_files     shorter runs of small files are left alone
-    grows         a file is rewritten only into one with at least twice its rows; a row is then rewritten logarithmically often
+    grows         a file is rewritten only into a file with at least twice its rows, so that the number of times that a row is
+                  rewritten grows only with the logarithm of the rows
     """
 
     target_bytes: int = TARGET_BYTES
@@ -51,7 +52,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Unit:
-    """Consecutive parts of the chain that are consecutive in one file: usually all listed parts of the file."""
+    """Consecutive parts of a snapshot that also follow each other in one file. Usually these are all listed parts of the file."""
 
     ledger: int
     last: int
@@ -115,7 +116,9 @@ def groups(ledgers: Iterable[Ledger], policy: Policy) -> Iterator[list[Unit]]:
 
 
 def _worthwhile(group: list[Unit], policy: Policy) -> Iterator[list[Unit]]:
-    """Yield the group, or its parts before and after a file whose rows would not double."""
+    """Yield the group if it has enough files. With `policy.grows`, a file whose rows would not double is left out, and the files
+    before it and those after it are groups of their own.
+    """
     if len(group) < max(policy.min_files, 2):
         return
     if policy.grows:
@@ -154,8 +157,8 @@ def merged(storage: LedgerStorage, folder: str, units: Sequence[Unit], *, name: 
     """Write the rows of the units, in order, into one new file under `folder` (a further file for each change of the columns).
     Return None if there was nothing to merge. Memory holds one row group. `name` is unique, of letters and digits.
 
-    Raises CorruptPart (a file that does not match its record is never copied), StorageError; then no file is left that a record
-    names.
+    Raises CorruptPart (a file that does not match its record is never copied), StorageError. After an error no record names a file
+    that this call wrote: such files are orphans.
     """
     outputs: list[_Output] = []
     try:

@@ -28,7 +28,7 @@ class TxnSegmentError(Exception):
 
 
 def _again(kind: type[TxnSegmentError], message: str, advice: str) -> TxnSegmentError:
-    """Unpickle an error: Spark's workers raise errors across processes."""
+    """Build an error again when it is unpickled, because Spark's workers pass errors to other processes."""
     return kind(message, advice=advice)
 
 

@@ -1,4 +1,4 @@
-"""The meaning of operating system and object store errors for the ledgers, with advice."""
+"""Turns errors of the operating system and of object stores into errors of the ledger storage, with advice."""
 
 from __future__ import annotations
 

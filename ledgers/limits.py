@@ -9,8 +9,8 @@ MAX_LEVELS: Final = 40
 reads 200.
 """
 MAX_FIELDS: Final = 10_000
-"""Maximum number of columns and nested fields. A named record counts at each of its uses, because nested reuse doubles with every
-level.
+"""Maximum number of columns and nested fields. A named record counts at each of its uses: if each record uses the next one twice,
+the fields double with every level.
 """
 MAX_SCHEMA_BYTES: Final = 768 * 1024
 """Maximum length of an Avro schema's text: a version of a topic's schema is one record."""

@@ -1,6 +1,6 @@
 """Ledger files on local disk (or a mounted POSIX file system).
 
-Publishing: temporary name in the same folder, fsync, link to the real name, fsync of the folder.
+A file is written under a temporary name in its folder, fsynced, and linked to its real name; then the folder is fsynced.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
 class LocalFiles:
-    """Files under the folder `root`, which must exist (`create` creates it): a volume that is not mounted is an error and not an
-    empty root.
+    """Files under the folder `root`. The folder must exist (`create` creates it), so that a volume that is not mounted is an error
+    and not an empty root.
     """
 
     def __init__(self, root: str) -> None:
@@ -170,8 +170,8 @@ def temporary_of(path: Path) -> Path:
 
 
 def publish_file(disk: Disk, temporary: Path, path: Path) -> None:
-    """Give a written file its final name in the same folder, atomically and durably. Raises OSError; FileExistsError if the name
-    exists: no file is replaced. After that error the existing file is durable, too, because the caller relies on it.
+    """Give a written file its final name in the same folder, atomically and durably. Raises OSError, and FileExistsError if the
+    name exists, because no file is replaced. After FileExistsError the existing file is durable, because the caller relies on it.
     """
     disk.sync(temporary)
     try:
@@ -181,7 +181,9 @@ def publish_file(disk: Disk, temporary: Path, path: Path) -> None:
 
 
 def _rename_new(disk: Disk, temporary: Path, path: Path) -> None:
-    """Rename without replacing a file: by link and unlink, if the file system has links."""
+    """Rename without replacing a file: link the new name, then unlink the old one. If the file system has no links, check that the
+    new name is free, then rename.
+    """
     try:
         disk.link(temporary, path)
     except OSError as error:
@@ -198,10 +200,10 @@ def _rename_new(disk: Disk, temporary: Path, path: Path) -> None:
 
 
 def make_folders(disk: Disk, folder: Path, mode: int = 0o777) -> None:
-    """Create a folder and its missing parents, durably: a folder is durable only when its parent is.
+    """Create a folder and its missing parents, durably. A folder is durable only when its parent is.
 
     Existing folders are synced into their parents, too, because another process may have just created them. Parents that this user
-    cannot read are skipped. `mode`: of the folder itself.
+    cannot read are skipped. `mode`: the permissions of the folder itself.
     """
     for one in reversed(folder.parents):
         _make_folder(disk, one)

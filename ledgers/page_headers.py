@@ -1,8 +1,9 @@
 """Checks of a part's page headers: Parquet's page checksums cover the content of a page but not its header.
 
-A changed byte in a header can make a reader take nulls for values (tested: the encoding of the levels) without a checksum error. So
-each header is compared with the footer, whose CRC-32 is in the registration. The chain of pages must fill its column chunk exactly:
-in compressed bytes, in uncompressed bytes and in values. Each page must have an encoding that our writer uses, and a checksum.
+A changed byte in a header can make a reader read nulls as values, without a checksum error. (A test shows this with the encoding of
+the levels.) So each header is compared with the footer, whose CRC-32 is in the registration. The chain of pages must fill its
+column chunk exactly: in compressed bytes, in uncompressed bytes and in values. Each page must have a checksum, and an encoding that
+our writer uses.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _check_chunk(stream: pa.NativeFile, chunk: pq.ColumnChunkMetaData) -> None:
 
 
 def _read_header(stream: pa.NativeFile, at: int, end: int) -> tuple[dict[int, Any], int]:
-    """Read a page header. Return it by Thrift field numbers, and its length. Statistics of long texts can make it long."""
+    """Read a page header. Return it by Thrift field numbers, and its length. Statistics of long texts can make a header long."""
     for enough in (_ENOUGH, _LONGEST):
         raw = stream.read_at(min(enough, end - at), at)
         try:

@@ -1,6 +1,6 @@
 """Writing parts: one Parquet file for one segment, entry by entry, under a unique name, published atomically.
 
-An entry is a row group (protocol.md section 1). Batches are collected for it without copying their rows.
+An entry is a row group (protocol.md section 1). The batches of an entry are collected without copying their rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def part_name() -> str:
 class PartWriter:
     """Writes the rows of one task for one segment into one new part under `folder`.
 
-        schema         of every batch (ledgers.arrow.conform produces it)
+        schema         schema of every batch (ledgers.arrow.conform produces it)
         schema_id      id of the topic schema, stored in the Part
         staging_id     id of the staging writer, stored in the file's metadata
         compression    zstd, lz4, snappy or none
@@ -123,7 +123,7 @@ class PartWriter:
         self._parquet.add_key_value_metadata({STAGING_KEY: self._staging_id.encode()})
 
     def close(self) -> Part | None:
-        """Publish the file and return its Part; None, and no file, without rows."""
+        """Publish the file and return its Part. If there are no rows, publish nothing and return None."""
         try:
             self._close_entry()
             if self._parquet is None or self._output is None:

@@ -1,4 +1,4 @@
-"""Text from other users, for new names and for output on terminals and logs.
+"""Checks text from other users that becomes a name, and escapes such text for terminals and logs.
 
 Control characters, above all ESC, move a terminal's cursor, set its title or type for the user. Direction marks make a name look
 like another one. Half of a surrogate pair cannot be encoded in UTF-8.
@@ -14,7 +14,7 @@ HARMFUL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\
 
 
 def harmful(text: str) -> str | None:
-    """Return the first forbidden character of a name in escaped form; None without one."""
+    """Return the first forbidden character of a name in escaped form; None if the name has none."""
     found = HARMFUL.search(text)
     return None if found is None else _escaped(found)
 

@@ -1,4 +1,6 @@
-"""Ledger files on an object store (a file appears when its upload completes) or on HDFS (temporary name and rename)."""
+"""Ledger files on an object store or on HDFS. On an object store a file appears when its upload completes; on HDFS it is written
+under a temporary name and renamed.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,7 @@ class RemoteFiles:
 
 
 class RemoteOutput:
-    """A stream to a file. Closing an upload completes it, so a discarded one is closed and then deleted; no record names it."""
+    """A stream to a file. To close an upload is to complete it, so `discard` closes the stream and then deletes the file."""
 
     def __init__(self, fs: pafs.FileSystem, writing: str, path: str) -> None:
         self._fs = fs

@@ -1,4 +1,4 @@
-"""Changes of listed ledgers in index snapshots: parts moved by compaction, ledgers trimmed by retention.
+"""Changes the ledgers that an index snapshot lists: compaction moves parts, and retention trims ledgers.
 
 A chain's files never change. Both changes write new files in place of the affected ones (unaffected blocks are copied unchanged)
 and a new head. No record names the new files before the caller's CAS of the watermark record. The files of the old head stay until

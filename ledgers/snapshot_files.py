@@ -51,9 +51,11 @@ BLOCK: dict[str, Any] = {
         {"name": "schemas", "type": _LONGS},
         {"name": "entryCounts", "type": _LONGS, "doc": "entries of each part"},
         {"name": "entries", "type": _LONGS, "doc": "rows of each entry, over all parts"},
-        # No `doc` beside a `default`: fastavro writes the two in set order, which differs between processes, so files of equal
-        # content would differ. The columns: the files into which compaction has moved parts; for each part 0 = its own file, n =
-        # the n-th of these files ([] = all 0); for each moved part the number of rows of the file between the previous part and it.
+        # The next three fields have a `default` and therefore no `doc`: fastavro writes the two in set order, which differs between
+        # processes, so files of equal content would differ. `files`: the files into which compaction has moved parts. `fileOf`: for
+        # each part the place of its file in `files`, from 1; 0: a file of its own. An empty list means all 0. `gaps`: for each
+        # moved part the number of rows between it and the previous part, or the beginning of the file if the previous part is in
+        # another file.
         {
             "name": "files",
             "type": {
@@ -332,7 +334,7 @@ class LedgerFile:
                     yield ledger
 
     def current_blocks(self) -> Iterator[tuple[Block, bytes]]:
-        """Yield all blocks in the current format; blocks that have it are copied."""
+        """Yield all blocks in the current format. Blocks that are in this format already are copied unchanged."""
         for block, raw in zip(self.blocks, self.raw_blocks(), strict=True):
             yield (block, raw) if self.is_current else encode_block(list(block_ledgers(self._decoded(raw))))
 

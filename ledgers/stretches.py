@@ -1,4 +1,4 @@
-"""Adjacent rows of one compacted file, read together (extents). Planning and reading then cost as much as for large parts,
+"""Builds extents: adjacent rows of one compacted file are read together. Planning and reading then cost as much as for large parts,
 independent of the number of original ledgers. The positions of the rows are returned on request.
 """
 
@@ -58,9 +58,11 @@ class Marks:
 class Stretch:
     """An extent: rows that are read together. It is one part, or a range of wanted rows of one compacted file without a gap.
 
-    ledger, last  first and last ledgerId; base: entryId of the first entry; publish_ms, txn: of the first ledger
-    part          one part, or the rows of a compacted file, with an entry for each row group that they touch
-    marks         for the rows of a compacted file, if requested
+    ledger, last     first and last ledgerId
+    base             entryId of the first entry
+    publish_ms, txn  publish time and transaction of the first ledger
+    part             one part, or the rows of a compacted file, with an entry for each row group that they touch
+    marks            the entries of the rows of a compacted file, if requested
     """
 
     ledger: int
@@ -100,11 +102,11 @@ def _by_runs(
 
 
 LEAST = 64
-"""Minimum number of ledgers in a run: reading fewer ledgers is as fast."""
+"""Minimum difference between the first and the last ledgerId of a run. For shorter ranges, reading the ledgers is as fast."""
 
 
 def runs_of(found: Iterable[Stretch]) -> list[Run]:
-    """Return the runs among stretches. A stretch of a compacted file is a run if it spans enough ledgers (LEAST) and shares no
+    """Return the runs among stretches. A stretch of a compacted file is a run if its ledgerIds span at least LEAST and it shares no
     ledger with the previous or next stretch. `found` must contain all rows of its ledgers.
     """
     some = list(found)
@@ -156,9 +158,7 @@ def _of_records(records: Iterable[dict[str, Any]], after: int, through: int, *, 
 
 
 def _of_columns(record: dict[str, Any], after: int, through: int, *, marks: bool) -> Iterator[Stretch]:
-    """Yield the stretches of a block whose parts have all been moved. It creates no object for each ledger, because there
-    are many.
-    """
+    """Yield the stretches of a block whose parts have all been moved. No object is created for a ledger, because there are many."""
     ids = np.cumsum(np.array(record["ids"], np.int64))
     publish = np.cumsum(np.array(record["publishMs"], np.int64))
     rows, sizes, schemas = (np.array(record[name], np.int64) for name in ("rows", "bytes", "schemas"))

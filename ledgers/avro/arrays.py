@@ -1,5 +1,5 @@
-"""Conversion between columns of plain Avro values and topic columns: dates, timestamps, decimals, enum symbols, nulls, at every
-depth.
+"""Converts columns of plain Avro values (values without logical types) to topic columns and back: dates, timestamps, decimals, enum
+symbols and nulls, at every depth.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EXACT: Final = Context(prec=60)
 
 
 class Unfit(Exception):
-    """A value that the schema cannot express; the text names the column and the reason."""
+    """A value that does not fit its schema or column; the text names the column and the reason."""
 
 
 def _stored_type(kind: Type) -> pa.DataType:

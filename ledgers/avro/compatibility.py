@@ -1,7 +1,7 @@
 """Compatibility of Avro schemas: Avro's rules of schema resolution, in the modes of Confluent and Pulsar. Pure.
 
-Stricter than Avro in one point: logical types must agree, because many programs would misread values of another one. Only the
-precision of a decimal may grow.
+The check is stricter than Avro in one point: logical types must agree, because many programs would misread values of another
+logical type. Only the precision of a decimal may grow.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ LOGICAL: Final[Mapping[str, str]] = {
     "local-timestamp-micros": "long",
     "uuid": "string",
 }
-"""Supported logical types with their underlying type; decimals are on bytes or fixed. Other logical types of Avro are refused.
-Logical types unknown to Avro are ignored, as Avro specifies.
+"""Supported logical types with their underlying type. In addition, decimals are supported on bytes and fixed. Other logical types
+of Avro are refused. Logical types unknown to Avro are ignored, as Avro specifies.
 """
 _REFUSED: Final[Mapping[str, str]] = {
     "time-millis": "int",

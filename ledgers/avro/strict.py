@@ -1,8 +1,8 @@
 """Strict check of Avro binary, value by value.
 
 fastavro decodes some invalid bytes as other values: it takes an enum's index from the end of the list, truncates a long to 64 bits,
-and takes any byte for a boolean. This check finds them. It runs only on rows whose encoding differs after decoding, which are few:
-Avro allows several encodings of a value, and this check separates those from invalid bytes.
+and takes any byte for a boolean. This check finds such bytes. It runs on the few rows whose decoded values, encoded again, give
+other bytes. These rows are valid if they have another encoding that Avro allows for the same values.
 """
 
 from __future__ import annotations
