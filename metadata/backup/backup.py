@@ -9,7 +9,7 @@ to N, and the content of every other record as of N. The order of reading makes 
    their content at N. If it cannot, the attempt starts over.
 4. Read layouts, watermarks and schemas, as a reader does. They show everything that was folded, created or evolved by then.
    The attempt starts over if a layout shows a seal above N, or if a registration was appended and left the log since step 1.
-   A watermark above N is replaced by that of step 1, and the log has the registrations in between.
+   A watermark above N is replaced by the watermark of step 1; the log has the registrations in between.
 
 The marker-based model has its own order (`metadata.backup.in_stream`). Its pending-ack logs are read at the end of step 1. The rest
 is read in step 4: after the layouts, which show migrations, and before the schemas.

@@ -23,7 +23,7 @@ from metadata.rules.migrated import to_cluster
 from metadata.topics.subscriptions import legacy_shift
 from metadata.topics.topic import Topic
 
-if TYPE_CHECKING:  # each of Spark's processes that plans a read would import it, too
+if TYPE_CHECKING:  # at run time every Spark process that plans a read would import it, too
     from metadata.instream.topic_logs import TopicLogs
 
 

@@ -78,7 +78,7 @@ def of_all(client: Client) -> tuple[TransactionsProvider, ...]:
 
 
 def overdue(cluster: Cluster) -> tuple[int, list[str]]:
-    """Return how many transactions are OPEN, and the ids of those past their deadline."""
+    """Return the number of OPEN transactions, and the ids of those past their deadline plus the allowance."""
     view = cluster.store.view()
     records, now_ms, allowance_ms = _of_state(view, State.OPEN), view.now_ms(), cluster.settings.deadline_allowance_ms
     late = [r.key.partition for r in records if transitions.expired(Header.of(r), now_ms, allowance_ms)]

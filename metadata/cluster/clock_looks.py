@@ -12,7 +12,7 @@ from metadata.store.contract import ABSENT, MetadataStore, View, decide, time_ms
 from metadata.store.contract import look as record_at
 
 OFTEN_MS = 60_000
-"""Minimum time between two readings: once a minute suffices for limits of hours."""
+"""Minimum time (ms) between two readings. One reading a minute suffices for limits of hours."""
 
 
 def look(store: MetadataStore, clock: Clock) -> SeenTime:

@@ -49,8 +49,9 @@ HANDOVER_SECONDS: Final = 30.0
 class Mark(JsonRecord):
     """The mark of a ledger root.
 
-    `cluster`: the cluster id. `was`: the ids of the clusters whose backups it was restored from. `owner`: the nonce of the owning
-    store's cluster record (None: no take-over yet). `place`: the owning store's place (None: written by an older version).
+    `cluster`: the cluster id. `was`: the ids of the clusters from whose backups this cluster was restored. `owner`: the nonce of
+    the owning store's cluster record (None: no take-over yet). `place`: the owning store's place (None: written by an older
+    version).
     """
 
     cluster: str
@@ -145,7 +146,8 @@ def own(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, store
         try:
             storage.replace(MARK, mark.model_copy(update={"place": ours.in_mark()}).to_bytes())
         except StorageError as error:
-            # A user who cannot write there cannot delete there either; before a delete the place must be in the mark.
+            # A user who cannot write to the root cannot delete files there either: before a delete, `check` refuses a mark without
+            # a place.
             log.warning("The mark of %s could not be given the place of its store: %s", storage.uri, error)
         else:
             check(storage, known, service, store, ours)

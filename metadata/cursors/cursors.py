@@ -38,7 +38,7 @@ def make_children(store: MetadataStore, view: View, topic: TopicName, before: La
         name = child.full_name(topic)
         made = sorted({subscription for parent in above for subscription in live(view, parent)})
         make_missing(store, [(name, subscription) for subscription in made])
-        made += sorted(live(view, name).keys() - set(made))  # cursors of a process that crashed before `_bury`
+        made += sorted(live(view, name).keys() - set(made))  # cursors that another process created before it crashed
         if made:
             until(partial(decide, store, partial(_bury, store, name, above, made)))
 

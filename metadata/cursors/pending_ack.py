@@ -205,7 +205,7 @@ class PendingAcks:
         """
         for where in missing:
             segment, subscription = where
-            if is_persistent(segment):  # the first segment of a migrated topic: its cursor was migrated or created with it
+            if is_persistent(segment):  # a migrated topic's first segment has no parents
                 raise not_found(segment, subscription)
             name = segment_name(segment)
             record = view.get(paths.topic(name.topic))

@@ -18,15 +18,15 @@ from metadata.rules.acks import Ack, merged
 
 @dataclass(frozen=True)
 class RedirectedAcks:
-    """The calls of `InStreamAcks` without a transaction, redirected after a migration. Acknowledgements within a transaction are
-    redirected by `InStreamCoordinator.commit`.
+    """Acknowledges rows of persistent topics without a transaction. The calls are those of `InStreamAcks`; after a migration they
+    go to the successor. `InStreamCoordinator.commit` redirects acknowledgements within a transaction.
     """
 
     acks: InStreamAcks
     redirect: Callable[[], Redirect]
 
     def acknowledge(self, wanted: Sequence[Ack]) -> None:
-        """Acknowledge without a transaction. After an error some acks may have been done. Raises AckConflict,
+        """Acknowledge without a transaction. After an error some acks may have taken effect. The errors are AckConflict and
         SubscriptionNotFound.
         """
         left = self._each(self.acks.acknowledge, merged(wanted))
@@ -34,8 +34,8 @@ class RedirectedAcks:
             self.redirect().coordinator.acks.acknowledge(left)
 
     def advance(self, wanted: Sequence[Ack]) -> None:
-        """Acknowledge cumulatively, as far as the rows are not acknowledged yet. Idempotent. Raises AckConflict,
-        SubscriptionNotFound.
+        """Acknowledge cumulatively. An ack whose rows are all acknowledged already is skipped, so the call is idempotent. Raises
+        AckConflict, SubscriptionNotFound.
         """
         left = self._each(self.acks.advance, wanted)
         if left:

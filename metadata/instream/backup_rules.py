@@ -39,13 +39,13 @@ class Fate(Enum):
 
 @dataclass(frozen=True)
 class Decided:
-    """The transactions by their state in the transaction log up to the entry `state.at`, the last one that the backup has read."""
+    """The outcomes of transactions for a backup. They follow from the transaction log up to the entry `state.at`."""
 
     state: TxnLogState
 
     def ended(self, txn: str) -> Fate:
-        """Return the status of a transaction with a COMMIT marker. Its COMMITTING was logged before the marker, but perhaps above
-        `state.at`.
+        """Return the status of a transaction with a COMMIT marker. The transaction log has its COMMITTING, but perhaps above the
+        entry `state.at`, up to which the backup has read that log.
         """
         ident, found = txn_id(txn), self._txn(txn)
         if ident.most == COORDINATOR and (ident.least > self.state.at or (found is not None and found.state not in COMMITS)):
@@ -53,8 +53,8 @@ class Decided:
         return Fate.COUNTS  # a transaction without a record has expired, so it was final before
 
     def ongoing(self, txn: str, participant: str | tuple[str, str]) -> Fate:
-        """Return the status of a transaction without a marker in the log of a participant. A committed transaction counts there if
-        it had registered the participant.
+        """Return the status of a transaction that has no marker in the log of `participant`, which is a topic or a subscription. A
+        committed transaction counts there if it had registered the participant.
         """
         ident, found = txn_id(txn), self._txn(txn)
         if found is not None and found.state in COMMITS:
@@ -68,7 +68,7 @@ class Decided:
 
     def kept(self) -> TxnLogSnapshot:
         """Return the snapshot of the transaction log for the backup. It has no transactions. Applications are marked as restored.
-        Random ones are left out, because they expire with their transactions.
+        Random applications are left out, because they expire with their transactions.
         """
         apps = {
             name: written.model_copy(update={"restored": True}) for name, written in self.state.apps.items() if not written.random

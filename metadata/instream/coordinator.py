@@ -77,7 +77,7 @@ class InStreamCoordinator(TransactionSteps):
         """
         try:
             return self._commit(work)
-        except (TopicSealed, AckConflict):  # nothing is committed in this model
+        except (TopicSealed, AckConflict):  # the marker-based transaction has committed nothing
             further = self.redirect.redirected(work)
             if further is None:
                 raise
@@ -202,7 +202,7 @@ class InStreamCoordinator(TransactionSteps):
                     self.ending.finish(txn.least)
             # An aborted transaction that stalls delays no writer: its rows stay invisible wherever the marker is missing.
             self.ending.resolve(f"{self.log.most}_{txn.least}" for txn in mine if txn.state is TxnState.ABORTING)
-            written = self.log.written(app)  # read after these ends, so it includes their commits
+            written = self.log.written(app)  # read after these transactions were finished, so it includes their commits
             if written is None and work.random and work.retried and not self.log.knows(app):
                 raise OutcomeUnknown(
                     f"An earlier commit of {work.app} was left without an answer, and what became of it is forgotten by now.",

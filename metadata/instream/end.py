@@ -206,7 +206,7 @@ class Ending:
     def _time_out(self, txn: Txn) -> None:
         now_ms = time_ms(self.cluster.store)
         entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=txn.least, state=TxnState.ABORTING, at_ms=now_ms)
-        self.log.append(entry)  # void if the owner has decided before
+        self.log.append(entry)  # this entry is void if the owner has decided before
         log.warning("timed out txn=%s_%s app=%s version=%s", self.log.most, txn.least, txn.app, txn.version)
         self.finish(txn.least)
 

@@ -1,8 +1,8 @@
 """A migrated persistent topic as a segment of its successor topic (docs/in_stream.md, Migration).
 
-Its ledgers keep their ids, which are numbers of its own log. In the cluster's log (for the cut, stream offsets, limits and times)
-the ledger `n` has the number `n + shift`. That number lies below the seal that ends the segment. It lies above every entry that the
-cluster's log had before the layout named the segment, so no reader has passed it.
+The ledgers of the segment keep their ids, which are numbers of the persistent topic's own log. In the cluster's log (for the cut,
+stream offsets, limits and times) the ledger `n` has the number `n + shift`. That number lies below the seal that ends the segment.
+It lies above every entry that the cluster's log had before the layout named the segment, so no reader has passed it.
 """
 
 from __future__ import annotations

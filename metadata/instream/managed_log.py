@@ -91,7 +91,7 @@ class ManagedLog(Generic[E]):
         )
 
     def find(self, view: View, entry_id: str, after: int = 0) -> int | None:
-        """Return the number of the first entry with this id above `after`, or None."""
+        """Return the number of the first entry above the number `after` that has this id; None without one."""
         entries, _ = self.entries(view, self.numbers(view, after))
         return next((n for n, entry in entries.items() if entry.id == entry_id), None)
 

@@ -57,7 +57,7 @@ LOOK_AGAIN_SECONDS = 0.05
 
 @dataclass
 class Migrator:
-    """Migrates the persistent topics of one cluster. Any process may migrate, several at once."""
+    """Migrates the persistent topics of one cluster. Any number of processes may migrate at once."""
 
     cluster: Cluster
     coordinator: TransactionSteps
@@ -235,8 +235,8 @@ class Migrator:
         return found
 
     def _said(self, name: PersistentName, seal: LogEntry, wanted: TopicName | None) -> TopicName:
-        """Store the successor's name in the topic's record, whose content is final afterwards. The SEAL gives the name. `wanted`
-        replaces that name only if another topic has taken it.
+        """Store the successor's name in the topic's record, whose content is final afterwards. Return the stored name. The SEAL
+        gives the name. `wanted` replaces that name only if another topic has taken it.
         """
         before = self.coordinator.topics.get(name).layout
         first = rules.successor(before, seal)

@@ -48,9 +48,8 @@ def first_layout(name: PersistentName, old: PersistentLayout, seal: int, segment
 
 
 def in_the_way(txns: Iterable[Txn], ongoing: Iterable[int], name: PersistentName) -> list[Txn]:
-    """Return the transactions that a migration must not split. They have not ended everywhere. They have registered this topic or
-    one of its subscriptions, or wrote to the topic. `ongoing`: the sequence numbers of transactions that are open in the topic's
-    log.
+    """Return the transactions that a migration must not split: those that have not ended everywhere, and have written to this topic
+    or registered it or one of its subscriptions. `ongoing`: the sequence numbers of transactions that are open in the topic's log.
     """
     wrote = set(ongoing)
     return [t for t in txns if t.state not in FINAL and (t.least in wrote or touches(t, name))]
@@ -82,7 +81,8 @@ def application_of(app: str, name: PersistentName, to: TopicName) -> str | None:
 def carried(there: Application | None, written: Written) -> Application | None:
     """Return the successor's application record with the versions committed before the migration (8.8); None if it is up to date.
 
-    Random applications are not copied. Each of their names serves one write, and a retried write asks the old log.
+    Random applications are not copied. The name of a random application serves one write only, and a retry of this write reads the
+    old log.
     """
     if written.random:
         return None

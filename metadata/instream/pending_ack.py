@@ -144,8 +144,8 @@ class InStreamAcks:
         self._append(acks.merged(wanted), None)
 
     def advance(self, wanted: Sequence[Ack]) -> None:
-        """Acknowledge cumulatively, as far as the rows are not acknowledged yet. Idempotent. Raises AckConflict,
-        SubscriptionNotFound.
+        """Acknowledge cumulatively. An ack whose rows are all acknowledged already is skipped, so the call is idempotent. Raises
+        AckConflict, SubscriptionNotFound.
         """
         for ack in wanted:
             if not self._left(ack):
@@ -240,8 +240,8 @@ class InStreamAcks:
     # --- logs -------------------------------------------------------------------------------------------------------
 
     def _in_life(self, where: Where, body: Callable[[AckReplay], T], *, seals: bool = False) -> T:
-        """Run `body` with the log of the subscription's current life (`SubscriptionRecord.life`). If that life has ended, run it
-        again with the next one. `seals`: the caller migrates the subscription.
+        """Run `body` with the log of the subscription's current life (`SubscriptionRecord.life`). If that life has ended, run
+        `body` again with the log of the next life. `seals`: the caller migrates the subscription.
         """
         while True:
             with self._lock:

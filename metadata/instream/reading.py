@@ -54,7 +54,7 @@ class TopicReading:
 
     @property
     def name(self) -> str:
-        """The topic's full name, in place of a segment's name in topic://."""
+        """The topic's full name. It takes the place of a segment's name."""
         return str(self.topic.name)
 
     @property
@@ -64,7 +64,7 @@ class TopicReading:
 
     @property
     def trimmed_to(self) -> int:
-        """The number at or below which rows may be trimmed (0: none)."""
+        """The number up to which all entries are trimmed; 0 if none are."""
         return self.topic.layout.trimmed_log
 
     @property

@@ -72,7 +72,7 @@ class TransactionSteps:
         random: bool = False,
     ) -> str:
         """Begin a transaction and return its id. `topics` and `subscriptions` are registered with it. `app` (the name of an
-        application record) and `claim` (version and attempt) make it exactly-once.
+        application record) and `claim` (version and attempt) make the transaction exactly-once.
 
         Raises OptionError for a timeout that is not allowed.
         """
@@ -156,8 +156,8 @@ class TransactionSteps:
         self.acks.claim(txn, merged(wanted))
 
     def _append_plain(self, name: PersistentName, entry: LogEntry) -> int:
-        # A plain append is not announced: readers by publish time rely on it to be in the log soon after its publish time (section
-        # 6).
+        # No transaction announces a plain append. Readers by publish time assume that the entry is in the log soon after its
+        # publish time (protocol.md section 6).
         entry = entry.model_copy(update={"publish_ms": self._now()})
         try:
             number = self.buffer.log(name).append(entry)

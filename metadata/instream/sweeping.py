@@ -1,5 +1,5 @@
-"""The sweep of the marker-based model: abort expired transactions, finish decided ones, take snapshots, compact, trim
-(docs/in_stream.md, Sweeping).
+"""The sweep of the marker-based model. It aborts expired transactions, finishes decided transactions, takes snapshots, compacts and
+trims (docs/in_stream.md, Sweeping).
 
 Any number of processes may sweep at once. If a process loses an append or a CAS, another process has done the step.
 """

@@ -111,7 +111,7 @@ class TransactionLog:
         number, outcome = self.replay.append(entry)
         if outcome is not None:
             return Appended(number, *outcome)
-        # A compaction has covered the entry before it was read; the current state is all that is known.
+        # A compaction has covered the entry before it was read, so only the current state of the transaction is known.
         txn = self.txn(entry.txn or number)
         same = txn is not None and (entry.state is None or entry.state is txn.state)
         return Appended(number, Effect.SAME if same else Effect.VOID, txn)

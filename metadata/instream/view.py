@@ -1,5 +1,5 @@
-"""Adapters that show a persistent topic as a `Reading` with one segment. Its own log takes the place of the cluster's log. Code for
-readings and segments then works for both models.
+"""Adapters that show a persistent topic as a `Reading` with one segment. The topic's own log takes the place of the cluster's log.
+So code for readings and segments works for both models.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PersistentSegment(SegmentView):
 
 @dataclass(frozen=True, kw_only=True)
 class PersistentReading(Reading):
-    """The reading `found` of a persistent topic's own log as a `Reading`. Numbers are ledger ids of that log."""
+    """A `Reading` made from `found`, the reading of a persistent topic's own log. Numbers are ledger ids of that log."""
 
     found: TopicReading
 
@@ -102,8 +102,8 @@ class PersistentReading(Reading):
 
 
 def as_reading(found: TopicReading) -> PersistentReading:
-    """Return the reading of a persistent topic as a `Reading`. It has one segment over the whole ring, with the topic's name. The
-    ongoing transactions of the topic are the undecided ones of the `Reading`.
+    """Return the reading of a persistent topic as a `Reading`. It has one segment over the whole ring, with the topic's name. Its
+    undecided transactions are those that are open in the topic.
 
     The selection is empty. A selection guards against segments that leave the layout, and the only segment cannot leave.
     """

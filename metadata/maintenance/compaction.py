@@ -54,7 +54,7 @@ class Compacted:
 
 @dataclass
 class Compactor:
-    """Compacts segments. `merge`: the function that merges units into files."""
+    """Compacts segments. `merge`: the function that joins the rows of small files in large ones (`ledgers.compaction.merged`)."""
 
     cluster: Cluster
     merge: Merge = field(default=merged)

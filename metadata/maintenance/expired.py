@@ -31,7 +31,7 @@ def end_expired(cluster: Cluster) -> int:
             if not transitions.expired(header, view.now_ms(), allowance):
                 continue
             if ending.end(cluster.store, record, State.ABORTED, now_ms=view.now_ms()) is None:
-                done = False  # another process ended it, or the request was lost and it may still be OPEN
+                done = False  # another process ended the transaction, or the request was lost and it may still be OPEN
                 continue
             aborted += 1
             log.warning("timed out txn=%s app=%s version=%s", record.key.partition, header.app, header.version)

@@ -23,8 +23,8 @@ from metadata.store.contract import ABSENT, Delete, Put, Record, View, decide, i
 
 @dataclass
 class Folded:
-    """The result of one folding: ledgers moved into snapshots, records dropped from the log, and segments that could not
-    be folded.
+    """The result of one folding. `folded`: the number of ledgers moved into snapshots. `dropped`: the number of records dropped
+    from the log. `unfolded`: the segments that could not be folded, with the error.
     """
 
     folded: int = 0

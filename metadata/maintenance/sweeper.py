@@ -163,7 +163,7 @@ class Sweeper:
     def _sweep_orphans(self, report: SweepReport) -> None:
         """Trim all topics, then sweep orphans. The orphan sweep lists all files and takes long, so it runs without the turn."""
         from metadata.maintenance.orphans import sweep_orphans  # imported late, because a committer's share seldom needs it
-        from metadata.maintenance.trimming import Trimmed, trim_all  # trimming uses snapshots, which folding makes
+        from metadata.maintenance.trimming import Trimmed, trim_all  # imported late for the same reason
 
         trim_all(self.cluster, self.buffer, Trimmed())
         orphans = sweep_orphans(self.cluster, self.buffer.markers)
@@ -284,7 +284,7 @@ class Sweeper:
     # --- expire headers -------------------------------------------------------------------------------------------
 
     def forget(self, report: SweepReport, *, limit: int) -> None:
-        """Delete headers older than the retention whose registrations are settled and whose ops are deleted."""
+        """Delete the headers older than the retention whose registrations are settled and whose op records are deleted."""
 
         def body(view: View) -> None:
             top = paths.pad20(max(0, view.now_ms() - self.cluster.settings.header_retention_ms))
