@@ -1,1 +1,1 @@
-"""Measures the figures of docs/speed.md, as ratios to named baselines within one run: `make bench`."""
+"""Measures the figures of docs/speed.md: `make bench`. Many figures are ratios to a named baseline that the same run measures."""

@@ -1,4 +1,4 @@
-"""The steady-state footprint of 10,000 old commits on each store: records, and bytes of storage (protocol.md section 8.14)."""
+"""Measures the records and the bytes of storage that 10,000 old commits leave on each store (protocol.md section 8.14)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metadata.store.sqlite_database import FILE
 
 COMMITS = 10_000
 SQLITE_MB = 16.0
-"""The largest size of the database with its write-ahead log after these commits."""
+"""Largest allowed size, in MB, of the database with its write-ahead log after these commits."""
 
 
 def run() -> Report:

@@ -46,8 +46,8 @@ class BareSource(DataSource):
 
 
 class BareReader(DataSourceReader):
-    """One task for each file by default, like txnsegment's source for parts of about 128 MB. Spark needs some 20 ms for each
-    task, so a different number of tasks would compare Spark's tasks and not the reading.
+    """A reader with one task for each file by default, as txnsegment's source has for parts of about 128 MB. Spark needs some 20 ms
+    for each task, so a different number of tasks would compare Spark's tasks and not the reading.
     """
 
     def __init__(self, files: list[str], tasks: int) -> None:

@@ -1,4 +1,4 @@
-"""The detection rate of quick and wide schedules of the simulator: how many mutants each detects in the same time."""
+"""Measures how often quick and wide schedules of the simulator detect a mutant in the same CPU time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from conformance.simulator.quiet import quiet
 
 KINDS = {"quick": "", "wide": "wide"}
 COUNTS = {"quick": 4000, "wide": 1600}
-"""Some seven seconds of CPU time, for each fault and kind."""
+"""Number of schedules for each mutant. They take some seven seconds of CPU time."""
 FAULTS = (
     "settle-without-version",
     "raise-after-forget",
@@ -33,7 +33,7 @@ FAULTS = (
 
 
 def rate(fault: Mutant, kind: str, count: int) -> tuple[float, int]:
-    """The schedules among the first `count` of a kind that detect the mutant: for each second of CPU time, and in total."""
+    """Return how many of the first `count` schedules of a kind detect the mutant: for each second of CPU time, and in total."""
     with planted(fault), quiet():
         began = time.process_time()
         seen = sum(by_schedule(seed, kind) is not None for seed in range(count))

@@ -1,4 +1,4 @@
-"""The cost of a commit: sequential store round trips, latency, and commits a second with 1, 4 and 16 writers on each store."""
+"""Measures the cost of a commit on each store: sequential round trips, latency, and commits a second with 1, 4 and 16 writers."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def _path(app: str) -> str:
 
 
 def lay(storage: LedgerStorage, app: str) -> None:
-    """The file that all parts of an application stand for."""
+    """Publish the file that all parts of an application name."""
     if storage.info(_path(app)) is None:
         storage.publish(_path(app), bytes(BYTES))
 
 
 def write_set(topic: str, segments: list[str], app: str, version: int, staged_ms: int, parts: int = 1) -> WriteSet:
-    """A transaction over all segments. A commit checks that its parts exist and never opens them, so all parts name one file
-    (`lay`).
+    """Return a transaction over all segments. A commit checks that its parts exist and never opens them, so all parts name one
+    file, which `lay` publishes.
     """
     found = {s: [Part(_path(app), 100, BYTES, 1, (100,), 0) for _ in range(parts)] for s in segments}
     return WriteSet(app, topic, Claim(version, app, f"{app}-{version}", True), found, staged_ms, 30_000)
@@ -64,7 +64,9 @@ def _writer(url: str, app: str, seconds: float, results: Queue[list[float]]) -> 
 
 
 def rate(url: str, writers: int, seconds: float = SECONDS) -> tuple[float, float]:
-    """(commits a second, median latency in ms) with this many processes, each an application of its own, over 4 segments."""
+    """Return (commits a second, median latency in ms). Each of the `writers` processes is an application of its own; all commit to
+    the same 4 segments.
+    """
     context = multiprocessing.get_context("spawn")
     results: Queue[list[float]] = context.Queue()
     processes = [context.Process(target=_writer, args=(url, f"app-{writers}-{i}", seconds, results)) for i in range(writers)]
@@ -77,14 +79,14 @@ def rate(url: str, writers: int, seconds: float = SECONDS) -> tuple[float, float
 
 
 def round_trips(url: str, segments: int, parts: int, history: int) -> int:
-    """The number of sequential round trips that one warm commit waits for."""
+    """Return the number of sequential round trips for which one warm commit waits."""
     cluster = open_cluster(url)
     counting = Counting()
     cluster.store = FaultyStore(cluster.store, counting)
     made = client(cluster)
     name = topic_name(f"trips-{segments}-{parts}-{history}")
     topic = made.topics.create(name, segments=segments)
-    made.coordinator.aftermath = lambda job: None  # what a commit does not wait for is not counted
+    made.coordinator.aftermath = lambda job: None  # skips the work for which a commit does not wait
     lay(cluster.storage, str(name))
     worst = 0
     for version in range(history + 3):
@@ -98,7 +100,7 @@ def round_trips(url: str, segments: int, parts: int, history: int) -> int:
 
 @contextmanager
 def stores() -> Iterator[dict[str, str]]:
-    """Service URLs, one on each store, with a topic `bench` of 4 segments."""
+    """Yield the service URLs of one cluster on each store. Each cluster has a topic `bench` of 4 segments."""
     with folder() as root, ZooKeeperServer(root / "zookeeper") as server:
         urls = {"sqlite": f"file://{root}/sqlite", "zookeeper": f"zk://{server.hosts}/bench"}
         for name, url in urls.items():

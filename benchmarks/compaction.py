@@ -1,4 +1,4 @@
-"""Compares reading many small commits after compaction with reading the same rows from one write; and the speed of compaction."""
+"""Measures the speed of compaction, and compares reading many compacted commits with reading the same rows from one commit."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def rows(first: int, count: int) -> pa.RecordBatch:
 
 
 def commits(made: Client, name: str, count: int) -> None:
-    """A topic of one segment with this many folded commits, each a real part, in the state after a sweep. (Registered at once:
-    another benchmark measures committing.)
+    """Create a topic of one segment with this many folded commits, in the state after a sweep. Each commit has a real part. (The
+    records are written directly, because another benchmark measures committing.)
     """
     cluster = made.cluster
     topic = made.topics.create(topic_name(name), schema=parse_schema(DDL))
     (segment,) = topic.segments()
     place = folder_of(segment)
     head, now = None, time_ms(cluster.store)
-    base = 1_000_000  # above every number of the other topic's commit
+    base = 1_000_000  # above the log number of the other topic's commit
     for start in range(0, count, 5_000):
         found = []
         for number in range(start, min(start + 5_000, count)):
@@ -62,7 +62,7 @@ def commits(made: Client, name: str, count: int) -> None:
 
 
 def read(spark: SparkSession, url: str, topic: str) -> None:
-    """Read every value, in the JVM."""
+    """Read every value of a topic into the JVM, which drops it."""
     frame = spark.read.format("txnsegment").option("serviceUrl", url).load(topic)
     frame.write.format("noop").mode("overwrite").save()
 

@@ -1,4 +1,4 @@
-"""The time from a commit to the delivery of its rows to a waiting `Consumer` in another process, on each store."""
+"""Measures the time from a commit to the delivery of its rows to a waiting `Consumer` in another process, on each store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _consume(url: str, count: int, ready: Event, results: Queue[dict[int, float]
 
 
 def latencies(url: str, *, segments: int = 4, count: int = COMMITS) -> list[float]:
-    """Milliseconds from the return of `flush` to the delivery of its row, for each of `count` transactions of one row."""
+    """Return the milliseconds from the end of `flush` to the delivery of its row, for `count` transactions of one row each."""
     context = multiprocessing.get_context("spawn")
     results: Queue[dict[int, float]] = context.Queue()
     ready = context.Event()

@@ -15,7 +15,7 @@ TRIPS = {"get": 1, "keys": 1, "index": 1, "write": 1, "scan": 2}
 
 
 class Trips:
-    """Sequential round trips by thread, so that background work is counted apart."""
+    """Counts sequential round trips by thread, so that background work is counted apart."""
 
     def __init__(self) -> None:
         self._by_thread: Counter[int] = Counter()
@@ -25,13 +25,13 @@ class Trips:
 
     @property
     def mine(self) -> int:
-        """The round trips of the calling thread."""
+        """The number of round trips of the calling thread."""
         return self._by_thread[threading.get_ident()]
 
 
 def count_flights(store: ZooKeeperStore) -> Trips:
-    """Start to count the requests that this store sends and waits for: flights of reads, including those before a write, and
-    multis.
+    """Start to count the round trips of this store, and return the counter. A round trip is a multi, or a flight: reads that are
+    sent together, also those before a write.
     """
     session, trips = store._session, Trips()
 
@@ -48,7 +48,9 @@ def count_flights(store: ZooKeeperStore) -> Trips:
 
 
 class Counting:
-    """The policy of a `FaultyStore` that counts its sequential round trips: `trips` since `reset` (a sync rides with a read)."""
+    """The policy of a `FaultyStore` that counts its sequential round trips. `trips`: the number since `reset`. A sync is sent
+    together with a read, so it does not count.
+    """
 
     def __init__(self) -> None:
         self.trips = 0
@@ -62,7 +64,7 @@ class Counting:
 
     @property
     def mine(self) -> int:
-        """Those of the calling thread, since the beginning."""
+        """The number of round trips of the calling thread, since the beginning."""
         return self._threads.mine
 
     def reset(self) -> None:

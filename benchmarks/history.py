@@ -1,4 +1,4 @@
-"""The cost of history: latestOffset, a full batch plan and the planning of a scan over many folded ledgers."""
+"""Measures the cost of a long history: latestOffset, a full batch plan and the planning of a scan over many folded ledgers."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ SCHEMA = StructType([StructField("id", LongType())])
 
 
 def folded(made: Client, name: str, first: int, last: int, part: Part) -> None:
-    """A topic of one segment whose history is the folded ledgers `first` to `last`, of one part each, in the state after a sweep:
-    the newest registration is still in the log. (The numbers are set directly: another benchmark measures committing.)
+    """Create a topic of one segment whose history is the folded ledgers `first` to `last`, with one part each. As after a sweep,
+    the newest registration is still in the log. (The records are written directly, because another benchmark measures committing.)
     """
     cluster = made.cluster
     topic = made.topics.create(topic_name(name), schema=SCHEMA)
@@ -50,7 +50,7 @@ def folded(made: Client, name: str, first: int, last: int, part: Part) -> None:
 
 
 def one_part(made: Client, topic: str) -> Part:
-    """A real part of ten rows."""
+    """Write a part of ten rows, and return it."""
     name = topic_name(topic)
     path = segment_folder(name.tenant, name.namespace, name.name, "0000-ffff-0")
     schema = pa.schema([pa.field("id", pa.int64())])
@@ -71,7 +71,7 @@ def median_ms(action: Callable[[], object], runs: int = 15) -> float:
 
 
 def latest_offset(reader: StreamReader, start: dict[str, object]) -> None:
-    """Milliseconds of a full latestOffset, as after a commit. (An idle query only checks whether the log has a new record.)"""
+    """Run a full latestOffset, as after a commit. (In an idle query it only checks whether the log has a new record.)"""
     following = reader.follow()
     assert following is not None
     following.wake()
@@ -79,7 +79,7 @@ def latest_offset(reader: StreamReader, start: dict[str, object]) -> None:
 
 
 def scan_planning(spark: SparkSession, root: Path, parts: int) -> float:
-    """Milliseconds of planning for each part of a topic with this many parts, from scan() to the physical plan."""
+    """Return the milliseconds of planning for each part of a topic with this many parts, from scan() to the physical plan."""
     url = f"file://{root}/scan"
     made = client(open_cluster(url))
     name = topic_name("many")

@@ -1,4 +1,4 @@
-"""Alternating runs, medians, ratios, and a report table that names the machine."""
+"""Times alternating runs, shows reports as tables, and describes the machine."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ class Report:
 
 
 def alternating(actions: dict[str, Callable[[], None]], *, runs: int = 5, warm: int = 1) -> dict[str, float]:
-    """Seconds of each action: medians over `runs` rounds in which the actions take turns, after `warm` rounds that do not count."""
+    """Return the seconds of each action: the median over `runs` rounds. Each round runs every action once. The first `warm` rounds
+    do not count.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in actions}
     for round_ in range(warm + runs):
         for name, action in actions.items():
@@ -77,7 +79,7 @@ def alternating(actions: dict[str, Callable[[], None]], *, runs: int = 5, warm: 
 
 
 def machine() -> str:
-    """A description of this machine and its software."""
+    """Return a description of this machine and its software."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     cores = len(os.sched_getaffinity(0))
     packages = ", ".join(f"{name} {version(name)}" for name in ("pyspark", "pyarrow", "kazoo", "pydantic"))
@@ -88,7 +90,8 @@ def machine() -> str:
 
 @contextmanager
 def spark_session(**conf: str) -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable  # not whichever python3 comes first
+    # this Python, not the first python3 of PATH
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("benchmark")
     defaults = {
         "spark.ui.enabled": "false",
@@ -110,7 +113,7 @@ def spark_session(**conf: str) -> Iterator[SparkSession]:
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """A temporary folder on the disk of this checkout, not in memory."""
+    """Yield a temporary folder on the disk of this checkout, not in memory."""
     base = Path("out/bench")
     base.mkdir(parents=True, exist_ok=True)
     path = Path(tempfile.mkdtemp(dir=base.resolve()))

@@ -1,4 +1,4 @@
-"""The memory of a read task: anonymous memory (RssAnon) of the process that reads topics of 10 MB, 1 GB and 4 GB."""
+"""Measures the memory of a read task: the anonymous memory (RssAnon) of a process that reads a topic of 10 MB, 1 GB or 4 GB."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rss_anon_mb() -> float:
 
 
 def write(root: Path, megabytes: int) -> ReadTask:
-    """Write one part of this many incompressible megabytes, which one task reads."""
+    """Write one part of this many incompressible megabytes. Return the task that reads it."""
     storage = LedgerStorage(f"file://{root}/{megabytes}")
     storage.create()
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("payload", pa.binary())])
@@ -44,7 +44,7 @@ def write(root: Path, megabytes: int) -> ReadTask:
 
 
 def _read(task: ReadTask | None, results: Queue[float]) -> None:
-    """The peak of anonymous memory above that of the idle process after all imports."""
+    """Run a task. Report the peak of anonymous memory above that of the idle process after all imports."""
     idle = rss_anon_mb()
     most = idle
     for batch in read_task(task):

@@ -1,4 +1,4 @@
-"""The latency of a micro-batch of 20,000 rows, compared with a Python sink that drops the rows."""
+"""Measures the latency of a micro-batch of 20,000 rows, compared with a Python sink that drops the rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BATCHES = 30
 
 
 def triggers(spark: SparkSession, root: Path, name: str, sink: str, options: dict[str, str], batches: int) -> list[int]:
-    """Milliseconds of each trigger of a query that reads files of 20,000 rows, one file for each micro-batch."""
+    """Return the milliseconds of each trigger of a query that reads files of 20,000 rows, one file for each micro-batch."""
     source = spark.readStream.schema("id long, k string").option("maxFilesPerTrigger", 1).parquet(str(root / "input"))
     writer = source.writeStream.format(sink).option("checkpointLocation", str(root / f"checkpoint-{name}")).options(**options)
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(batches + 10))

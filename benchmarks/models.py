@@ -53,7 +53,7 @@ PICTURE = Path("out/models.png")
 
 
 def part(name: str) -> Part:
-    """A part that is named and does not exist: transactions never open it."""
+    """Return a part of this name, without writing its file, because transactions never open the file."""
     return Part(f"{name}.parquet", 1, BYTES, 1, (1,), 0)
 
 
@@ -77,7 +77,7 @@ def write_set(cluster: Cluster, participants: Sequence[str], version: int) -> Wr
 
 
 def end_in_stream(cluster: Cluster, participants: int, runs: int) -> float:
-    """Milliseconds from the start of the decision to the last marker and the final state."""
+    """Return the median of the milliseconds from the start of the decision to the last marker and the final state."""
     coordinator = InStreamCoordinator(cluster, InStreamBuffer(cluster))
     names = persistent(cluster, "end", participants)
     for name in names:
@@ -93,7 +93,7 @@ def end_in_stream(cluster: Cluster, participants: int, runs: int) -> float:
 
 
 def end_in_store(cluster: Cluster, participants: int, runs: int) -> float:
-    """Milliseconds of the deciding CAS."""
+    """Return the median of the milliseconds of the deciding CAS."""
     made = client(cluster)
     names = [s for t in topics(cluster, "end", participants) for s in made.topics.create(t, segments=1).segments()]
     timed = Timed(cluster, lambda job: None, made.buffer.log)
@@ -107,8 +107,8 @@ def end_in_store(cluster: Cluster, participants: int, runs: int) -> float:
 
 
 def past(cluster: Cluster, name: PersistentName, transactions: int, *, transactional: bool) -> None:
-    """A topic with this many messages, each plain or a transaction of its own with its marker. (Written in groups: another
-    benchmark measures committing.)
+    """Create a topic with this many messages. `transactional`: each message is a transaction of its own, with a marker; otherwise
+    it is a plain message. (The entries are written in groups, because another benchmark measures committing.)
     """
     coordinator = InStreamCoordinator(cluster, InStreamBuffer(cluster))
     coordinator.topics.create(name)
@@ -128,7 +128,7 @@ def past(cluster: Cluster, name: PersistentName, transactions: int, *, transacti
 
 
 def opening(make: Callable[[], object], runs: int) -> float:
-    """Milliseconds until a new process has read the state of the topic."""
+    """Return the median of the milliseconds of `make`, which reads the state of a topic without a cache, as a new process does."""
     taken = []
     for _ in range(runs):
         started = time.perf_counter()
@@ -148,7 +148,7 @@ def open_in_stream(cluster: Cluster, transactions: int, runs: int) -> dict[str, 
 
 
 def open_in_store(cluster: Cluster, transactions: int, runs: int) -> float:
-    """A topic of one segment, in the state after a sweep, in a new cluster."""
+    """Return the milliseconds to open a topic of one segment, in the state after a sweep, in a new cluster."""
     made = client(cluster)
     if transactions:
         folded(made, "open", 1, transactions, part("past"), segments=1)
@@ -213,7 +213,7 @@ def written_in_store(cluster: Cluster, transactions: int) -> Written:
 
 
 class SplitMeanwhile(Coordinator):
-    """Splits the segment right before the decision."""
+    """A coordinator that splits the segment right before its decision."""
 
     split: Callable[[], object]
     took_ms = 0.0
@@ -238,7 +238,7 @@ def sealed_in_store(cluster: Cluster) -> str:
 
 
 class TerminateMeanwhile(Ending):
-    """Seals the topic after COMMITTING is logged and before the marker arrives."""
+    """An end of a transaction that seals the topic after COMMITTING is logged and before the marker arrives."""
 
     terminate: Callable[[], object]
 
@@ -279,7 +279,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 
 
 def draw(ends: dict[str, dict[int, float]], opens: dict[str, dict[int, float]]) -> None:
-    """Draw both curves of each store, and the time to open a topic."""
+    """Draw the time to end a transaction and the time to open a topic, with a curve for each model and store."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -309,7 +309,7 @@ def run(
     stores: Sequence[str] = ("SQLite", "ZooKeeper"),
 ) -> Report:
     report = Report("The two models")
-    logging.getLogger("txnsegment.instream").setLevel(logging.CRITICAL)  # that a topic stalls is the point
+    logging.getLogger("txnsegment.instream").setLevel(logging.CRITICAL)  # hides the warnings: transactions must stall here
     ends: dict[str, dict[int, float]] = {}
     opens: dict[str, dict[int, float]] = {}
     written, sealed = [], []

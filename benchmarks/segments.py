@@ -1,5 +1,5 @@
-"""The cost of segments and topics: a keyed write into 64 segments, planning over 64 segments with a long history, commits over up
-to 256.
+"""Measures the cost of segments and topics: a keyed write into 64 segments, planning over 64 segments with a long history, and
+commits over up to 256 segments or topics.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ SEGMENTS = 64
 BATCH = 20_000
 FOLDED = Settings().fold_after_registrations
 SPREADS = (1, 4, 16, 64, 256)
-"""(segments of one topic, topics of one segment) in one transaction."""
+"""Numbers of segments, or of topics with one segment each, in one transaction."""
 
 
 def folded(made: Client, name: str, first: int, each: int, part: Part, *, segments: int = SEGMENTS) -> int:
-    """A topic of this many segments, each with `each` folded ledgers, from transactions over all segments; the newest is in the
-    log. Returns its log number.
+    """Create a topic of this many segments. Each segment has `each` folded ledgers, from transactions over all segments. The newest
+    registration is still in the log; return its number.
 
-    As after a sweep, at most the newest 64 ledgers were folded last and are in the snapshots' heads. (The numbers are set
-    directly: another benchmark measures committing.)
+    As after a sweep, the ledgers of the last fold (at most 64) are in the heads of the snapshots. (The records are written
+    directly, because another benchmark measures committing.)
     """
     cluster = made.cluster
     topic = made.topics.create(topic_name(name), segments=segments, schema=SCHEMA)
@@ -67,7 +67,7 @@ def folded(made: Client, name: str, first: int, each: int, part: Part, *, segmen
 
 
 def plan_newest(reader: StreamReader, last: int) -> None:
-    """The tasks of a micro-batch over the ten newest transactions."""
+    """Plan a micro-batch over the ten newest transactions."""
     end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     start = {**end, "log": last - 10}
     assert reader.partitions(start, end)
@@ -92,7 +92,9 @@ def history(report: Report, root: Path, large: int, small: int) -> None:
 
 @dataclass
 class Timed(Coordinator):
-    """`deciding`: seconds of each deciding CAS. `busy_ms`: other work of the process right before the CAS."""
+    """A coordinator that times its decisions. `deciding`: seconds of each deciding CAS. `busy_ms`: duration of other work of the
+    process right before the CAS.
+    """
 
     deciding: list[float] = field(default_factory=list)
     busy_ms: float = 0.0
@@ -107,8 +109,9 @@ class Timed(Coordinator):
 
 
 def spread(url: str, segments: int, topics: int, runs: int, *, busy_ms: float = 0.0) -> tuple[int, float, float]:
-    """For a transaction over this many topics with this many segments each: sequential round trips, the median ms of the whole
-    commit, and the ms of the fastest deciding CAS. (Other processes on the machine can only make a CAS slower.)
+    """Return three figures of a transaction over this many topics with this many segments each: sequential round trips, the median
+    ms of the whole commit, and the ms of the fastest deciding CAS. (The fastest, because other processes on the machine can only
+    make a CAS slower.)
     """
     cluster = open_cluster(url)
     counting = Counting()
@@ -116,7 +119,7 @@ def spread(url: str, segments: int, topics: int, runs: int, *, busy_ms: float = 
     made = client(cluster)
     names = [topic_name(f"spread-{cluster.unique()}-{i}") for i in range(topics)]
     found = [s for name in names for s in made.topics.create(name, segments=segments).segments()]
-    timed = Timed(cluster, lambda job: None, made.buffer.log, busy_ms=busy_ms)  # what a commit does not wait for is another's work
+    timed = Timed(cluster, lambda job: None, made.buffer.log, busy_ms=busy_ms)  # skips the work for which a commit does not wait
     lay(cluster.storage, names[0].name)
     taken, trips = [], 0
     for version in range(runs + 3):
@@ -138,7 +141,8 @@ def commits(report: Report, name: str, url: str, runs: int) -> None:
             wide = (count, 1) if kind == "segments" else (1, count)
             trips[kind, count], whole[count], cas[kind, count] = spread(url, *wide, runs)
             figures.append(f"{count}: {whole[count]:.1f} ms, CAS {cas[kind, count]:.2f} ms, {trips[kind, count]} round trips")
-        # A CAS that follows work is compared with one that follows as long at other work.
+        # The deciding CAS follows the work of a wide commit, so it is compared with a CAS that follows other work of the same
+        # duration.
         widest = whole[SPREADS[-1]]
         busy = spread(url, 1, 1, runs, busy_ms=widest)[2]
         figures.append(f"1 after {widest:.1f} ms of other work: CAS {busy:.2f} ms")
@@ -150,9 +154,9 @@ def commits(report: Report, name: str, url: str, runs: int) -> None:
 
 
 def rerouting(report: Report, root: Path, runs: int) -> None:
-    """The time of a commit of 20,000 rows in four segments, all of which are split between staging and commit. The commit finds
-    the seals, aborts, writes its parts again for the children, and commits those. Compared with the same commit without a
-    split.
+    """Report the time of a commit of 20,000 rows in four segments, all of which are split between staging and commit. The commit
+    finds the seals, aborts, writes its parts again for the children, and commits the new parts. Compare it with the same commit
+    without a split.
     """
     taken: dict[str, list[float]] = {"calm": [], "split": []}
     rows = pa.table({"k": [f"key-{i % 1_000}" for i in range(BATCH)], "payload": [f"{i:0100d}" for i in range(BATCH)]})

@@ -1,4 +1,4 @@
-"""The speed of writing and reading 4 M rows of (bigint, string key, 100 hard-to-compress bytes, timestamp) on local[2]."""
+"""Measures the speed of writing and reading 4 M rows of (bigint, string key, 100 hard-to-compress bytes, timestamp) on local[2]."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = 4_000_000
 
 
 def make_rows(path: Path, rows: int = ROWS) -> None:
-    """Write the input of both writers: Parquet files in two halves."""
+    """Write the input of all writers: two Parquet files with half of the rows each."""
     import numpy as np
 
     random = np.random.default_rng(7)
@@ -39,7 +39,7 @@ def make_rows(path: Path, rows: int = ROWS) -> None:
 
 
 class Cases:
-    """The writers and readers that take turns."""
+    """The writers and readers that are compared."""
 
     def __init__(self, spark: SparkSession, root: Path) -> None:
         self.spark, self.root = spark, root

@@ -24,7 +24,7 @@ from txnsegment import Committed, connect
 
 
 def etl(spark: SparkSession, given: argparse.Namespace) -> Committed:
-    """One run of the job."""
+    """Run the job once. Return the committed transaction."""
     with (
         connect(given.service_url) as cluster,
         cluster.transaction(app=given.subscription, version=given.version) as txn,

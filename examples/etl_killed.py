@@ -1,9 +1,9 @@
 """Runs the job of examples/etl.py again and again, and kills it at every stage: `python examples/etl_killed.py`.
 
-Flights arrive, and spark-submit starts the job. SIGKILL hits the job with all its processes at one of these stages: its first
-write is staged, both writes are staged, its transaction is OPEN, its transaction has committed. After each kill, and after
-each undisturbed run, the two topics must match the acknowledged flights exactly. At the end that is every flight, once. Exits
-with 1 if a count is off by one.
+Flights arrive, and spark-submit starts the job. SIGKILL hits the job with all its processes at one of these stages: its first write
+is staged, both writes are staged, its transaction is OPEN, its transaction has committed. After each kill, and after each
+undisturbed run, the two topics must match the acknowledged flights exactly. At the end every flight must be acknowledged, and
+counted once. Exits with 1 if a count is off by one.
 """
 
 from __future__ import annotations
@@ -73,15 +73,15 @@ class Schedule:
         return job(command, self._folder / "logs" / f"run-{self._runs}.txt", environment)
 
     def staged(self) -> int:
-        """The number of writes that have left a manifest."""
+        """Return the number of writes that have left a manifest."""
         return sum(file.path.endswith(".manifest") for file in self.cluster.client.cluster.storage.list("staging"))
 
     def committed(self) -> int:
         return sum(txn.app == NAME for txn in self.cluster.transactions.list("COMMITTED"))
 
     def checks(self, *, done: bool) -> list[tuple[str, object, object]]:
-        """The content of the topics and the acknowledged flights, to be compared. `done`: every flight that arrived must be
-        acknowledged.
+        """Return the counts in the topics as (name, found, expected); the acknowledged flights determine what is expected. `done`:
+        also expect that every flight that arrived is acknowledged.
         """
         left = self.cluster.subscriptions.describe(FLIGHTS, NAME).lag.rows
         carriers, late = self._all(CARRIERS), self._all(LATE)
@@ -108,8 +108,8 @@ class Schedule:
 
 
 def stages(schedule: Schedule) -> dict[str, Callable[[], Callable[[], object]]]:
-    """The stages at which a run is killed. Each value is called when a run starts, and returns its `due` function for
-    `kill_when`.
+    """Return the stages at which a run is killed, by name. Each value is called before a run starts, and returns the `due` function
+    of this run for `kill_when`.
     """
 
     def staged(count: int) -> Callable[[], object]:
@@ -129,7 +129,7 @@ def stages(schedule: Schedule) -> dict[str, Callable[[], Callable[[], object]]]:
 
 
 def kill_at(schedule: Schedule, stage: str) -> bool:
-    """Run the job and kill it at this stage. False if the job ended first."""
+    """Run the job and kill it at this stage. Return False if the job ended first."""
     due = stages(schedule)[stage]()
     with schedule.run() as process:
         return kill_when(process, due, pause=0.0 if "OPEN" in stage else 0.002) is not None

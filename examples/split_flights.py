@@ -1,9 +1,9 @@
-"""Splits a stream into three topics in two namespaces, and acknowledges its rows, in one transaction, by a job that is killed.
+"""A job that is killed splits a stream into three topics in two namespaces. It writes and acknowledges rows in one transaction.
 
-The flights of 2013 are in a topic, one transaction for each day. A streaming job reads them, some days at a time, and writes
-each micro-batch into three topics: punctual flights, late flights, and flights that never arrived. The three writes and the
-acknowledgement of the flights are one transaction, exactly once by the id of the micro-batch. The job is killed in the middle
-of two commits and started again.
+The flights of 2013 are in a topic, one transaction for each day. A streaming job reads them, some days at a time, and writes each
+micro-batch into three topics: punctual flights, late flights, and flights that never arrived. The three writes and the
+acknowledgement of the flights are one transaction. Its version is the id of the micro-batch, so it commits exactly once. The job is
+killed in the middle of two commits and started again.
 
     python examples/split_flights.py     exits with 1 if a count is off by one
 """
@@ -30,7 +30,7 @@ from txnsegment import Cluster, connect
 FLIGHTS = "topic://public/default/flights"
 PUNCTUAL, LATE, NEVER = "topic://air/arrivals/punctual", "topic://air/arrivals/late", "topic://air/operations/never"
 NAME = "split"
-"""The application, and the subscription that the job acknowledges on."""
+"""The name of the application, and of the subscription on which the job acknowledges."""
 LATE_MINUTES = 15
 KILL_AFTER_BATCHES = (3, 8)
 
@@ -51,7 +51,7 @@ def feed(cluster: Cluster, flights: pa.Table) -> int:
 
 
 def stream() -> None:
-    """The streaming job. After a restart it continues from its checkpoint."""
+    """Run the streaming job. After a restart it continues from its checkpoint."""
     spark, cluster = session("split", SERVICE_URL), connect(SERVICE_URL)
 
     def split(batch: DataFrame, version: int) -> None:
@@ -73,7 +73,7 @@ def stream() -> None:
 
 
 def expected(flights: pa.Table) -> dict[str, tuple[int, int]]:
-    """For each topic the number of flights and the sum of their distances in miles, computed by pyarrow only."""
+    """Return, for each topic, the number of flights and the sum of their distances in miles, computed by pyarrow only."""
     delay = flights["arr_delay"]
     parts = {PUNCTUAL: pc.less_equal(delay, LATE_MINUTES), LATE: pc.greater(delay, LATE_MINUTES), NEVER: pc.is_null(delay)}
     found = {topic: flights.filter(wanted) for topic, wanted in parts.items()}
@@ -81,7 +81,7 @@ def expected(flights: pa.Table) -> dict[str, tuple[int, int]]:
 
 
 def read_back() -> dict[str, tuple[int, int]]:
-    """The same values, read from the topics."""
+    """Read the topics. Return the values that `expected` returns."""
     spark = session("split: read back", SERVICE_URL)
     found = {}
     for topic in (PUNCTUAL, LATE, NEVER):

@@ -1,9 +1,9 @@
 """`python -m benchmarks.longevity --minutes 120 --out FOLDER`: soak, judge, draw. Exits with 1 if something grew or a process died.
 
-`--judge FOLDER` judges and draws again what an earlier run wrote there (also while it runs).
+`--judge FOLDER` judges and draws the results of an earlier run again, also while that run continues.
 
 In FOLDER: `samples.csv` (one line for each process and moment), `heap.csv` (the driver's heap after a collection), `cluster.csv`
-(files, znodes), `summary.txt`, `soak.png`, and the logs of all processes. SIGTERM ends the soak early; what there is, is judged.
+(files, znodes), `summary.txt`, `soak.png`, and the logs of all processes. SIGTERM ends the soak early; its samples are judged.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def soak(folder: Path, store: str, seconds: float, every: float) -> list[str]:
-    """Run the soak. Returns the processes that ended too early, with the end of their logs."""
+    """Run the soak. Return the processes that ended too early, with the end of their logs."""
     folder.mkdir(parents=True)
     (folder / "machine.txt").write_text(f"{machine()}; store: {store}; {time.strftime('%F %T %Z')}\n")
     stop = threading.Event()
@@ -91,7 +91,7 @@ def prepare(place: Place) -> None:
 
 
 def commands(place: Place) -> dict[str, list[str]]:
-    """The processes of a soak, by name."""
+    """Return the commands that start the processes of a soak, by name."""
     python = [sys.executable, "-m"]
     words = ["--url", place.url, "--folder", str(place.folder)]
     return {
@@ -120,7 +120,7 @@ def _watch(
 
 
 class _csv:
-    """A file whose lines are always complete, so that the samples of a killed run can be judged."""
+    """A CSV file that is flushed after each line, so that the samples of a killed run can be judged."""
 
     def __init__(self, path: Path, header: tuple[str, ...]) -> None:
         self._file = path.open("w", newline="")

@@ -32,7 +32,7 @@ def main() -> None:
         looked = began - HEAP_EVERY
         while not stop_file(folder).exists():
             for name, query in queries.items():
-                if not query.isActive:  # on a machine that others overload: as a user's supervisor does
+                if not query.isActive:  # overload can end a query, which is then started again, as a user's supervisor does
                     print(f"{WENT_ON} the {name} stream: {query.exception()}", flush=True)
                     queries[name] = starts[name]()
             if time.monotonic() - looked >= HEAP_EVERY:

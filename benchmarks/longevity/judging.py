@@ -1,5 +1,5 @@
-"""Judges whether the measurements of a soak are flat: compares the median of the last quarter with that of the second one. The
-first quarter does not count: caches fill, workers start, retention and expiry have nothing to delete yet.
+"""Judges whether the measurements of a soak are flat. It compares the median of the last quarter with the median of the second
+quarter. The first quarter does not count, because caches fill, workers start, and retention and expiry have nothing to delete.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Series = list[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Line:
-    """One measured value of one group of processes. `share`, `slack`: the growth that still counts as flat."""
+    """One measured value of one group of processes. `share`, `slack`: the growth (relative, absolute) that counts as flat."""
 
     group: str
     what: str
@@ -29,7 +29,7 @@ class Line:
     judged: bool = True
 
     def median(self, quarter: int) -> float:
-        """The median of this quarter of the run's time (1 to 4), in units."""
+        """Return the median of this quarter of the run's time (1 to 4), in units."""
         end = self.series[-1][0]
         found = [v for s, v in self.series if end * (quarter - 1) / 4 <= s <= end * quarter / 4]
         return statistics.median(found) / self.unit if found else float("nan")
@@ -47,7 +47,7 @@ class Line:
 
 
 def measured(folder: Path) -> list[Line]:
-    """All samples of a soak. Processes of a group are summed at each time."""
+    """Return all samples of a soak. The values of the processes of a group are summed at each time."""
     held: dict[tuple[str, str], dict[float, float]] = defaultdict(lambda: defaultdict(float))
     for row in _rows(folder / "samples.csv"):
         for name in ("rss", "anon", "descriptors", "threads"):
@@ -80,7 +80,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def judge(folder: Path, died: list[str]) -> tuple[str, bool]:
-    """The summary as text, and whether every judged value is flat."""
+    """Return the summary as text, and whether every judged value is flat."""
     lines = measured(folder)
     minutes = max(line.series[-1][0] for line in lines) / 60
     text = [(folder / "machine.txt").read_text().strip(), f"{minutes:.0f} minutes", ""]

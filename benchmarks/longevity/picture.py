@@ -1,4 +1,4 @@
-"""The figure of a soak: memory, descriptors and threads of each group of processes over time, files and znodes."""
+"""Draws the figure of a soak: memory, descriptors and threads of each group of processes over time, and the files and znodes."""
 
 from __future__ import annotations
 

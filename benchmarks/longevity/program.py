@@ -1,5 +1,6 @@
-"""The plain Python program of a soak: a producer that writes a row every few seconds, and a consumer that acknowledges all rows.
-Every twelfth turn a transaction acknowledges rows and writes one row; in the next turn such a transaction is aborted.
+"""The plain Python program of a soak: a producer that writes a row every few seconds, and a consumer that acknowledges all rows. In
+every twelfth turn of its loop, a transaction acknowledges rows and writes one row. In each turn after that, another such
+transaction is aborted.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def main() -> None:
             turn += 1
             try:
                 _turn(cluster, producer, consumer, turn)
-            except TxnSegmentError as error:  # on a machine that others overload
+            except TxnSegmentError as error:  # overload can cause errors; the next turn tries again
                 print(f"{WENT_ON} turn {turn}: {error}", flush=True)
                 consumer.rewind()
             time.sleep(PERIOD / 2)

@@ -14,8 +14,8 @@ Line = tuple[str, int, int, int, int, int]
 
 
 def sample(sessions: Mapping[str, int], server: int | None) -> Iterator[Line]:
-    """A line for each running process: its group, its id, and its resources (bytes and counts). The driver's session has a JVM, a
-    Python program and Python workers, each a group of its own.
+    """Yield a line for each running process: its group, its id, and its resources (bytes and counts). The driver's session has
+    three groups: the JVM, the Python program and the Python workers.
     """
     names = {pid: name for name, pid in sessions.items()}
     for one in processes():
@@ -23,7 +23,7 @@ def sample(sessions: Mapping[str, int], server: int | None) -> Iterator[Line]:
             continue
         group = "ZooKeeper server" if one.pid == server else _group(one, names.get(one.session))
         if group is not None:
-            with suppress(FileNotFoundError, ProcessLookupError):  # it ended while we looked
+            with suppress(FileNotFoundError, ProcessLookupError):  # the process ended meanwhile
                 if (held := _held(one.pid)) is not None:
                     yield group, one.pid, *held
 
@@ -40,7 +40,7 @@ def _group(one: Found, session: str | None) -> str | None:
 
 
 def _held(pid: int) -> tuple[int, int, int, int] | None:
-    """The resources of a process; None if it is ending and has released its memory."""
+    """Return the resources of a process; None if the process is ending and has released its memory."""
     status = dict(re.findall(r"^(\w+):\s+(\d+)", (PROC / str(pid) / "status").read_text(), re.MULTILINE))
     if "VmRSS" not in status:
         return None
@@ -49,6 +49,6 @@ def _held(pid: int) -> tuple[int, int, int, int] | None:
 
 
 def znodes(server: ZooKeeperServer) -> int | None:
-    """The number of the server's znodes; None if the server does not answer."""
+    """Return the number of the server's znodes; None if the server does not answer."""
     found = re.search(r"^Node count: (\d+)", server.ask("srvr"), re.MULTILINE)
     return int(found[1]) if found else None

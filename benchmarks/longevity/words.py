@@ -1,4 +1,4 @@
-"""Shared by the processes of a soak: the topics, the subscription, the folders."""
+"""Names that the processes of a soak share: the topics, the subscription, the folders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Place:
     folder: Path
     url: str
     own_ledgers: bool
-    """Whether the ledgers are apart from the store (ZooKeeper), not in the folder of the embedded cluster."""
+    """Whether the ledgers have a folder of their own (ZooKeeper), and are not in the folder of the embedded cluster."""
 
     @property
     def ledgers_folder(self) -> Path:
@@ -35,12 +35,12 @@ class Place:
 
 
 def stop_file(folder: Path) -> Path:
-    """The file whose existence makes all processes end."""
+    """Return the path of the stop file. All processes end when it exists."""
     return folder / "stop"
 
 
 def given(program: str) -> tuple[str, Path]:
-    """The URL of the cluster and the folder of the soak, from the command line."""
+    """Return the URL of the cluster and the folder of the soak, from the command line."""
     parser = argparse.ArgumentParser(prog=f"python -m {program}")
     parser.add_argument("--url", required=True)
     parser.add_argument("--folder", required=True, type=Path)
