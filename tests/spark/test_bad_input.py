@@ -1,7 +1,8 @@
-"""Bad input, bad files, bad disks, bad servers: each gives its own clear error, loses no row, and leaves no transaction OPEN.
+"""Bad input, bad files, bad disks and bad servers. Each raises a clear error of its own, loses no row, and leaves no transaction
+OPEN.
 
-The entry points are called as Spark's driver and tasks call them, without Spark: fast, with the same errors. The last test shows
-that the errors reach a user through Spark.
+The tests call the entry points as Spark's driver and tasks do, but without Spark. This is fast and raises the same errors. The last
+test shows that the errors reach a user through Spark.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Site:
         return DefaultSource({"serviceUrl": self.url, **options})
 
     def staged(self, table: pa.Table, **options: str) -> tuple[Any, list[Any]]:
-        """Return a writer, and the message of its only task."""
+        """Stage the rows. Return the writer, and the message of its only task."""
         writer = self.source({"topic": "t", **options}).writer(from_arrow(table.schema), overwrite=False)
         return writer, [writer.write(iter(table.to_batches()))]
 
@@ -261,7 +262,7 @@ def flipped(path: Path, at: int) -> None:
 
 
 def in_a_page(path: Path) -> int:
-    """Return a place inside the last page of the first column."""
+    """Return the place of a byte inside the last page of the first column."""
     column = pq.read_metadata(path).row_group(0).column(0)
     first = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
     return int(first + column.total_compressed_size - 3)
@@ -320,7 +321,8 @@ def _all() -> Any:
 def test_the_ledger_folder_is_gone(site: Site) -> None:
     ledgers, away = site.folder / "ledgers", site.folder / "away"
     ledgers.rename(away)
-    # The first missing file is the head of an index snapshot, if the commit's share of the sweeping has folded, or a part.
+    # The first missing file is the head of an index snapshot if the commit's share of the sweeping has folded. Otherwise it is a
+    # part.
     with pytest.raises((CorruptPart, CorruptSnapshot, StorageError), match=r"missing|does not exist"):
         site.read()
     with pytest.raises(StorageError, match=r"ledger folder .* does not exist"):
@@ -355,7 +357,9 @@ def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
 
 
 class Disk:
-    """A small mounted disk, if this process may mount one. Otherwise a limit on the size of this process's files."""
+    """A small disk that can be made full. It is a mounted disk if this process may mount one. Otherwise the size of the files of
+    this process is limited.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -420,8 +424,8 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 def on_disk(disk: Disk, tmp_path: Path) -> Site:
-    """A site with its ledgers on the small disk and its records beside it. No file of the disk is open, since a disk in use cannot
-    be made read-only.
+    """Return a site with its ledgers on the small disk and its records beside it. No file of the disk is left open, because a disk
+    in use cannot be made read-only.
     """
     connect(f"file://{tmp_path}/cluster", ledgers=f"file://{disk.folder}/ledgers").close()
     site = Site(tmp_path)
@@ -450,7 +454,9 @@ def test_a_read_only_disk(disk: Disk, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_under_the_records(disk: Disk) -> None:
-    """The disk becomes full between staging and commit. The commit raises an error; its repetition commits once."""
+    """The disk becomes full between staging and commit, so that other writes raise an error. After there is room again, the commit
+    and its repetition commit the rows once.
+    """
     site = Site(disk.folder)
     table = rows_of({"n": list(range(1000))})
     writer, messages = site.staged(table, txnAppId="app", txnVersion="1")
@@ -572,7 +578,7 @@ def test_two_first_writes_with_different_keys(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("planned", ["before", "after"])
 def test_a_key_set_between_staging_and_commit_refuses_the_write(tmp_path: Path, planned: str) -> None:
-    """A stream's committer has a plan of its own. This plan may know the key although the tasks' plan does not."""
+    """The process that commits a stream has a plan of its own, which may know the key although the tasks' plan does not."""
     site = Site(tmp_path)
     table = rows_of({"a": [1, 2]})
     site.write(table.slice(0, 0), topic="new", segments="4")
@@ -621,7 +627,7 @@ def test_no_cluster_on_zookeeper(zookeeper: ZooKeeperServer) -> None:
 
 
 def test_zookeeper_lost_in_a_commit(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
-    """The reply to the commit's first write is lost, and the connection stays broken. The error tells the known outcome. No
+    """The reply to the commit's first write is lost, and the connection stays broken. The error says that the commit failed. No
     transaction stays OPEN past its deadline. A repetition of the version commits once.
     """
     url = f"zk://{zookeeper.hosts}/lost"
@@ -684,7 +690,9 @@ class _ZooKeeperSite:
 
 
 def test_the_errors_reach_a_user_of_spark(here: Deployment, disk: Disk) -> None:
-    """The errors are: options at load; damage in a task of the source and in the JVM's own reader; a full disk in a task."""
+    """A wrong option raises an error at load. A damaged file raises an error in a task of the source and in Spark's own reader. A
+    full disk raises an error in a task.
+    """
     spark = here.spark
     with pytest.raises(PySparkException, match=r"OptionError.*Did you mean startingOffsets\?"):
         here.read(startingOffset="latest")

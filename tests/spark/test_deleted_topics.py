@@ -1,4 +1,4 @@
-"""After the deletion of a topic a read at earlier offsets is an error; it never silently returns fewer rows."""
+"""After the deletion of a topic a read at earlier offsets raises an error. It never silently returns fewer rows."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_pattern_sees_deleted_topics(here: Deployment) -> None:
 
 
 def test_the_first_batch_replays_with_the_deletions_known_at_its_planning(here: Deployment) -> None:
-    """A replay of the first batch asks for the initial offset again, here after a deletion."""
+    """Spark plans the first batch again, and requests the initial offset again, here after a deletion. It gets DataLoss."""
     two(here)
     one = reader(here, startingOffsets="earliest", topicsPattern=PATTERN)
     end = one.latestOffset(one.initialOffset(), ReadAllAvailable())

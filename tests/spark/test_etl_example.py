@@ -1,5 +1,5 @@
-"""examples/etl.py as a user runs it: by spark-submit, killed during staging, and run again (`examples/etl_killed.py` does more);
-and the way in which the examples kill their jobs.
+"""examples/etl.py as a user runs it: by spark-submit, killed during staging, and run again (`examples/etl_killed.py` does more).
+Further tests show how the examples kill their jobs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
-    """A function that imports a program of examples/ by its name."""
+    """Yield a function that imports a program of examples/ by its name."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     for name, value in spark_environment().items():
         monkeypatch.setenv(name, value)
@@ -62,7 +62,7 @@ def test_the_split_stream_expects_every_flight_once(example: Callable[[str], Mod
 
 BUSY = f"""{shlex.quote(sys.executable)} -c 'import os; os.setsid()
 while True: pass' & wait"""
-"""A shell with a child in a group of its own, which runs all the time."""
+"""A shell command. Its child has a process group of its own and is busy all the time."""
 
 
 def test_a_job_is_killed_only_if_its_state_still_holds_once_stopped(example: Callable[[str], ModuleType], tmp_path: Path) -> None:
@@ -105,7 +105,9 @@ import os, sys
 os.posix_spawn("/bin/sleep", ["sleep", "600"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, sys.argv[1], os.O_RDONLY, 0)])
 os.wait()
 """
-"""Starts a program that begins only once somebody writes into a FIFO; until then he waits for that in the kernel."""
+"""Spawns a program whose input is a FIFO. The program begins only when another process opens the FIFO for writing. Until then the
+spawning process waits in the kernel.
+"""
 
 
 def test_a_waiter_for_a_program_stopped_before_its_start_is_stopped_too(
@@ -126,7 +128,7 @@ def test_a_waiter_for_a_program_stopped_before_its_start_is_stopped_too(
         processes.send(signal.SIGSTOP)
         while "T" not in states():
             assert process.poll() is None
-        fd = os.open(fifo, os.O_RDWR)  # lets the program begin
+        fd = os.open(fifo, os.O_RDWR)  # opens the FIFO, which lets the program begin
         with processes.stopped():
             assert states() == ["T", "T"]
         os.close(fd)

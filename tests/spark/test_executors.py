@@ -1,4 +1,6 @@
-"""Executors never open the metadata store: tasks run where opening a store, or importing a module that could, is an error."""
+"""Executors never open the metadata store. The tests run tasks in processes where it is an error to open a store, or to import a
+module that could open one.
+"""
 
 from __future__ import annotations
 

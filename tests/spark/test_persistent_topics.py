@@ -50,8 +50,8 @@ def test_batches_and_scans_read_both_models(here: Deployment) -> None:
 
 
 def test_a_stream_from_one_persistent_topic_to_another_is_exactly_once(here: Deployment) -> None:
-    """The stream restarts, and Spark repeats a micro-batch whose commit it has not recorded. The coordinator's log skips the
-    repetition.
+    """The stream restarts, and Spark repeats a micro-batch whose commit it has not recorded. The transaction log shows the commit,
+    so the repetition is skipped.
     """
 
     def run() -> None:
@@ -102,7 +102,7 @@ def test_a_persistent_topic_has_one_log(here: Deployment) -> None:
 
 
 def test_rows_are_repartitioned_for_the_topic_behind_a_name(here: Deployment) -> None:
-    """The name may be that of a migrated topic, or of a topic that the write creates. A persistent topic has one partition."""
+    """The name may belong to a migrated topic, or to a topic that the write creates. A persistent topic gets one partition."""
     cluster, new = here.cluster, "persistent://public/new/a"
 
     def partitions(topic: str, **options: object) -> int:

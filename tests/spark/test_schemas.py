@@ -1,4 +1,4 @@
-"""Projection, user schemas, growing topics, several topics as one: the source and `scan` agree."""
+"""The source and `scan` agree: projections, user schemas, topics that get columns, and several topics read as one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The states seen by several reads of a topic, and the single state given by `cluster.snapshot` (docs/guide.md)."""
+"""Several reads of a topic may see different states. Reads up to one `cluster.snapshot` see the same state (docs/guide.md)."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ def test_topics_that_differ_from_the_checkpoint_are_refused_or_continued(here: D
 
 
 def test_a_replay_reads_the_topics_that_it_was_planned_for(here: Deployment) -> None:
-    """The sink may have committed this batch already. Rows of an added topic in the batch would then be skipped and lost."""
+    """The sink may have committed the replayed batch already. It would skip the batch, and lose rows of an added topic in it."""
     ten(here, "a")
     here.drain(here.stream("a", startingOffsets="earliest"))
     ten(here, "b", first=1000)

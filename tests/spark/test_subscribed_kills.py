@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from tests.spark.conftest import Deployment
 
 ROWS = 3
-"""In a micro-batch."""
+"""The number of rows of a micro-batch."""
 LIMIT_SECONDS = 600.0
-"""For the first two micro-batches."""
+"""The time limit for the first two micro-batches."""
 
 
 @pytest.mark.slow
@@ -45,7 +45,7 @@ def test_a_killed_driver_skips_nothing(here: Deployment, tmp_path: Path) -> None
         driver.kill()
     assert sorted(first) == wanted[: 2 * ROWS]
 
-    # All acknowledged rows are written: the cursor is never ahead of the sink.
+    # All acknowledged rows are written, because the cursor is never ahead of the sink.
     copied = [row.id for row in here.read("out").collect()]
     left = [row.id for row in here.read("t", subscription="s").collect()]
     assert sorted({*copied, *left}) == wanted

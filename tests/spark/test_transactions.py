@@ -85,7 +85,7 @@ def test_a_micro_batch_is_acknowledged_with_its_output(here: Deployment) -> None
             write(txn, batch.where("id % 10 < 5").select("id"), BIG)
             write(txn, batch.where("id % 10 >= 5").select("id"), SMALL)
         runs.append((version, txn.commit().skipped))
-        with here.cluster.transaction(app="halves", version=version) as again:  # as after a crash before Spark records the batch
+        with here.cluster.transaction(app="halves", version=version) as again:  # as after a crash before Spark's record
             again.acknowledge_rows(batch, subscription="etl")
             write(again, batch.select("id"), BIG)
         runs.append((version, again.commit().skipped))

@@ -1,4 +1,4 @@
-"""Every type, nested too, through the sink and back by the source, by `scan` and by a stream: the same rows, type by type."""
+"""Rows of every type, also nested, go through the sink. The source, `scan` and a stream return the same rows, type by type."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.spark.conftest import Deployment
 
-# name -> two SQL expressions; `rows_of` adds a row of nulls
+# For each column name: two SQL expressions. `rows_of` adds a row of nulls.
 PLAIN = {
     "yes": ("true", "false"),
     "tiny": ("cast(-128 as tinyint)", "cast(127 as tinyint)"),
@@ -79,7 +79,7 @@ def rows_of(spark: SparkSession, columns: dict[str, tuple[str, str]]) -> DataFra
 
 
 def comparable(df: DataFrame, names: list[str]) -> list[tuple[object, ...]]:
-    """Return the rows, sorted, as text that is different for different values. Spark itself cannot compare variants and maps."""
+    """Return the sorted rows as text that is different for different values. Spark itself cannot compare variants and maps."""
     columns = [
         F.to_json(F.struct(F.col(quoted(n)).alias("v")), {"timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSSXXX"}) for n in names
     ]
@@ -141,7 +141,7 @@ def test_every_type_comes_back_by_every_way(here: Deployment, write_zone: str, r
 
 
 def test_a_single_column_of_each_type_comes_back(here: Deployment) -> None:
-    """A single column is projected at the file by its index. The columns have names with dots, or are next to nested columns."""
+    """A single column is projected by its index in the file. The columns have names with dots, or are next to nested columns."""
     here.write(rows_of(here.spark, ALL))
     for name in ("a", "a.b", "with.dot", "with`tick", "_metadata", "map_int", "deep", "vars"):
         source = here.read(columns=json.dumps([name]))

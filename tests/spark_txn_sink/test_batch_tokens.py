@@ -1,4 +1,5 @@
-"""Batch writes with a token (txnAppId, txnVersion): the writes that repeat a version, in the `foreachBatch` of a query and outside.
+"""Batch writes with a token (txnAppId, txnVersion). Which writes repeat a version depends on the query in whose `foreachBatch` they
+run, if there is one.
 
 tests/spark/test_sink.py does the same in a real streaming query.
 """
@@ -16,7 +17,7 @@ from tests.support.rows import rows
 from txnsegment import Cluster
 
 Write = Callable[..., None]
-"""Rows, version and query of a write to the topic t under the application `app`."""
+"""A function that writes rows to the topic t under the application `app`, by a version and, in `foreachBatch`, a query."""
 
 
 def numbers(cluster: Cluster) -> list[int]:
@@ -63,7 +64,7 @@ def test_another_query_repeats_nothing(cluster: Cluster, write: Write) -> None:
 
 
 def test_without_a_query_the_token_decides(cluster: Cluster, write: Write) -> None:
-    for query in (None, None, "q"):  # the last: a record that was written before the query was kept in it
+    for query in (None, None, "q"):  # at the last write the record names no query, like a record of an older version
         write(1, version=4, query=query)
     write(2, version=5, query="q")
     write(3, version=5)

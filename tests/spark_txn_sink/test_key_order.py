@@ -25,7 +25,7 @@ def rows(first: int, count: int = 40) -> pa.RecordBatch:
 
 
 def streamed(url: str) -> list[list[dict[str, object]]]:
-    """Micro-batch by micro-batch, as Spark drives the stream reader."""
+    """Return the rows of each micro-batch of a stream that is driven as Spark drives it."""
     options = {"path": "t", "serviceUrl": url, "includeMetadata": "true", "startingOffsets": "earliest"}
     query, found = MicroBatchExecution(), []
     query.start(options)
@@ -36,7 +36,9 @@ def streamed(url: str) -> list[list[dict[str, object]]]:
 
 
 def check(url: str, expected: int) -> None:
-    """Every row once, in the segment of its key, and each key's rows in written order, micro-batch after micro-batch."""
+    """Check that each row is read once, from the segment of its key, and that the rows of each key come in the order in which they
+    were written, over all micro-batches.
+    """
     by_key: dict[str, list[int]] = defaultdict(list)
     for micro_batch in streamed(url):
         ordered = sorted(micro_batch, key=lambda row: position_of(str(row["__messageId"])))
@@ -49,7 +51,7 @@ def check(url: str, expected: int) -> None:
 
 
 def active(cluster: Cluster) -> list[tuple[int, int]]:
-    """(start, id) of the active segments, in the order of their ranges."""
+    """Return the start and the id of each active segment, in the order of their ranges."""
     found = cluster.topics.describe("t").segments
     return sorted((s.start, int(s.name.rpartition("-")[2])) for s in found if s.sealed_ms is None)
 
@@ -57,7 +59,7 @@ def active(cluster: Cluster) -> list[tuple[int, int]]:
 @settings(max_examples=15)
 @given(seed=st.integers(0, 2**32))
 def test_rows_of_a_key_keep_their_order_over_any_splits_and_merges(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    """Transactions staged before a seal and committed after it among them."""
+    """Some transactions are staged before a seal and committed after it."""
     rng = random.Random(seed)
     url = f"file://{tmp_path_factory.mktemp('cluster')}/c"
     with connect(url) as cluster:

@@ -1,4 +1,4 @@
-"""Keys and segments in a write by a persistent name: their validity depends on the topic behind the name (docs/in_stream.md)."""
+"""A write by a persistent name may set a key or segments only if a `topic://` topic is behind the name (docs/in_stream.md)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_name_that_resolves_to_a_segmented_topic_takes_a_key(bench: SparkBench
 
 
 def test_names_are_those_of_the_cluster(bench: SparkBench) -> None:
-    """The random application of a write comes from it, as all randomness does; those of a task's parts are given to it."""
+    """The cluster's `unique` names the random application of a write. The names of a task's parts come from `name_source`."""
     names = map("name-{}".format, count())
     bench.client.cluster.unique = names.__next__
     write(bench, "t")
@@ -69,7 +69,7 @@ def test_names_are_those_of_the_cluster(bench: SparkBench) -> None:
 
 @pytest.mark.parametrize("given", [{"keyColumn": "n"}, {"segments": "1"}])
 def test_a_persistent_topic_is_one_log(bench: SparkBench, given: dict[str, str]) -> None:
-    """There is nothing to route between; and none is made for who thinks that there is."""
+    """A persistent topic has no segments to route between. A write with such an option raises an error and creates no topic."""
     (option,) = given
     with pytest.raises(OptionError, match=f"option {option} is given, but {X} is a persistent:// topic.*Leave {option} out"):
         write(bench, X, **given)

@@ -1,4 +1,4 @@
-"""Routing: `key_hash` decides the segment of every key, order is kept, no row is lost, a single segment needs no copy."""
+"""Routing of rows: `key_hash` decides the segment of each key, the order is kept, no row is lost, and one segment needs no copy."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_each_row_goes_to_the_segment_of_its_key_in_order(
     whole = pa.record_batch({"k": pa.array(keys, kind), "n": pa.array(range(len(keys)), pa.int64())})
     to = active(segments)
     router = Router(to, "k", whole.schema, start=start)
-    found = routed(router, [whole.slice(0, cut), whole.slice(cut)])  # slices have offsets
+    found = routed(router, [whole.slice(0, cut), whole.slice(cut)])  # slices, because their arrays have offsets
     assert sorted(n for rows in found.values() for n in rows) == list(range(len(keys)))
     for segment, rows in found.items():
         assert rows == sorted(rows)

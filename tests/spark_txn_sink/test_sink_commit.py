@@ -1,4 +1,4 @@
-"""The messages of tasks that the committing process of a Spark write accepts or refuses. The sink runs as Spark runs it."""
+"""The committing process of a Spark write accepts or refuses the messages of its tasks. The sink runs as Spark runs it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def rows(cluster: Cluster) -> int:
 
 
 def test_parts_have_the_age_that_their_tasks_report(cluster: Cluster) -> None:
-    """Tasks and committer may be planned apart: what counts is when the first part was written."""
+    """Tasks and committing process may be planned at different times. The age of a write counts from its first part."""
     late = write(cluster)
     first, second = late.run()
     long_ago = second.staged_ms - cluster.settings.orphan_age_ms // 2 - 1_000
@@ -40,7 +40,7 @@ def test_a_task_that_does_not_report_is_an_error(cluster: Cluster) -> None:
 
 
 def test_tasks_that_routed_by_different_keys_are_an_error(cluster: Cluster) -> None:
-    """The topic got its key while they ran."""
+    """The topic got its key while the tasks ran, so one task routed by the key and the other did not."""
     made = write(cluster, segments="2", keyColumn="k")
     first, second = made.run()
     with pytest.raises(TxnConflict, match="topic://public/default/t got its key while this write staged its rows"):

@@ -1,4 +1,4 @@
-"""A stream's checkpoint used with another cluster than its own, or with other topics than before.
+"""A stream's checkpoint is used with another cluster than its own, or with other topics than before.
 
 Readers are called as Spark calls them (`conformance.harness.spark_driver`).
 """
@@ -36,7 +36,7 @@ def drained(query: MicroBatchExecution, **options: str) -> list[int]:
 
 def test_a_checkpoint_counts_for_the_cluster_that_it_was_made_with(cluster: Cluster, tmp_path: Path) -> None:
     """A checkpoint is valid after one restore. After a second restore from the same backup, or in a cluster created again at the
-    same URL, its numbers mean other rows.
+    same URL, its numbers mean other rows, and it is refused.
     """
     cluster.topics.create("t", schema="n bigint")
     commit(cluster, "t", 1)
@@ -101,7 +101,7 @@ def test_a_subscription_added_to_a_stream_loses_no_unacknowledged_row(cluster: C
 
 
 def test_a_checkpoint_file_resumes_after_a_kill_between_any_two_steps(cluster: Cluster, tmp_path: Path) -> None:
-    """A planned, uncommitted batch is read again with the same rows."""
+    """A batch that was planned and not committed is read again, with the same rows."""
     cluster.topics.create("t", schema="n bigint")
     options = {"serviceUrl": cluster.url, "path": "t", "startingOffsets": "earliest"}
     commit(cluster, "t", 1)

@@ -37,7 +37,7 @@ class Site:
         bench.plain(X, [12])
 
     def now(self) -> int:
-        """Return a time between the last row and the next one."""
+        """Return a time between the last row and the row that follows."""
         clock = self.cluster.client.cluster.clock
         clock.sleep(0.002)
         found = clock.now_ms()
@@ -131,7 +131,7 @@ def test_replay_of_the_first_batch_reads_the_same_rows(site: Site, start: str, l
 
 @pytest.mark.parametrize("start", STARTS)
 def test_the_first_plan_of_a_batch_asks_for_the_initial_offset_twice(site: Site, start: str) -> None:
-    """Also without a crash Spark asks before the end is determined, and again before the batch is planned."""
+    """Even without a crash Spark asks twice: before the end is determined, and before the batch is planned. Both answers agree."""
     options = starts(site)[start]
     reader = site.reader(**options)
     begin = reader.initialOffset()
@@ -197,9 +197,9 @@ def test_replay_of_the_first_batch_of_a_subscription_whose_cursor_has_moved(
     site.write("u", 5)
     assert 5 in [n for batch in replayed.rest() for n in batch]
 
-    # Spark commits the first batch after planning the second one, which moves the cursor.
+    # Spark commits the first batch after it has planned the second one. The commit moves the cursor.
     if moved is moved_back:
-        with pytest.raises(AckConflict, match="moved back"):  # row 2 was acknowledged, and is not any more
+        with pytest.raises(AckConflict, match="moved back"):  # row 2 was acknowledged, but the seek has undone this
             again.commit(end)
         assert {row["n"] for row in site.bench.batch(["u", X], subscription="s")} == {1, 2, 3, 4, 5, 11, 12}
         return

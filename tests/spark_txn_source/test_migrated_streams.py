@@ -1,4 +1,4 @@
-"""Streams and writers of a persistent topic continue during its migration: Spark's own classes, without the JVM."""
+"""Streams and writers of a persistent topic continue during its migration (Spark's own classes, without the JVM)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_stream_and_a_writer_continue_over_a_migration(bench: SparkBench) -> N
     commit(late)
     migrate(bench)
     assert commit(late).skipped
-    commit(written)  # staged for the persistent topic, which is now sealed
+    commit(written)  # these rows were staged for the persistent topic, which is now sealed
     assert commit(written).skipped
     assert [n for found in old.rest() for n in found] == [3, 4, 5]
     assert [n for found in behind.rest() for n in found] == [1, 2, 3, 4, 5]
@@ -96,8 +96,8 @@ def test_the_migrate_command_and_lineage_show_the_successor(bench: SparkBench) -
 
 @pytest.mark.parametrize("younger", ["commit", "tasks"])
 def test_a_sink_continues_when_a_migration_falls_between_its_tasks_and_its_commit(bench: SparkBench, younger: str) -> None:
-    """Spark makes one writer for the tasks and, in another process, a second writer for the commit. The migration comes between
-    their plans.
+    """Spark makes one writer for the tasks and, in another process, a second writer for the commit. The topic is migrated between
+    the plans of the two writers.
     """
     bench.commit(X, [0])
     rows = pa.table({"n": pa.array([1, 2], pa.int64()), "more": ["a", "b"]})
@@ -118,7 +118,7 @@ def test_a_sink_continues_when_a_migration_falls_between_its_tasks_and_its_commi
 
 
 def test_a_plain_producer_of_a_migrated_topic_gets_an_error(bench: SparkBench) -> None:
-    """One producer has sent no row before the migration, the other has."""
+    """One producer has written a row before the migration, the other has not. Both get the error."""
     bench.commit(X, [1])
     with connect(bench.url) as cluster:
         producer, begun = (cluster.producer(X, plain=True) for _ in range(2))
@@ -139,7 +139,7 @@ def test_a_plain_producer_of_a_migrated_topic_gets_an_error(bench: SparkBench) -
 def test_a_flush_of_a_plain_producer_is_safe_beside_a_migration_at_each_lookup(
     bench: SparkBench, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The migration comes after each lookup of the name. A flush resolves the name and its model at most once each."""
+    """The topic is migrated after a given lookup of its name. A flush looks up the name and its model at most once each."""
     bench.commit(X, [1])
     asked = 0
     select = Providers.select
@@ -251,8 +251,8 @@ def test_a_pattern_of_the_old_name_continues_with_the_successor(bench: SparkBenc
 
 
 def test_deleted_rows_of_a_migrated_topic_are_a_loss_for_streams(bench: SparkBench) -> None:
-    """The successor is deleted and created again. A stream that has read all rows continues with the new topic. A stream that has
-    not gets DataLoss. No old row is read.
+    """The successor is deleted and created again. A stream that has read all rows continues with the new topic. Any other stream
+    gets DataLoss. No old row is read.
     """
     bench.commit(X, [1, 2])
     end, behind = (bench.stream([], topicsPattern="persistent://.*", startingOffsets="earliest") for _ in range(2))

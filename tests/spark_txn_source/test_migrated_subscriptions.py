@@ -57,7 +57,7 @@ def test_a_stream_commits_its_cursor_for_rows_of_either_log(bench: SparkBench) -
         bench.commit(X, [2])
         migrate(bench)
         send(cluster, 3)
-        query.reader.commit(query.at)  # planned before the migration, committed after it
+        query.reader.commit(query.at)  # the batch was planned before the migration
         assert left(cluster, TO) == [2, 3]
         assert query.next() == [2]
         query.reader.commit(query.at)
@@ -134,7 +134,7 @@ def test_a_new_stream_of_the_old_name_starts_at_the_given_offset(bench: SparkBen
 
 
 def test_a_checkpoint_continues_under_the_new_name(bench: SparkBench) -> None:
-    """`topicsChanged=continue`: rows read by positions of the old log are not read again by numbers of the new log."""
+    """With `topicsChanged=continue` rows that were read by positions of the old log are not read again by numbers of the new."""
     for n in range(1, 5):
         bench.commit(X, [n])
     query = bench.stream(X, startingOffsets="earliest", maxRowsPerTrigger="2")
@@ -233,7 +233,7 @@ def shift(bench: SparkBench) -> int:
 
 
 def test_a_cumulative_acknowledgement_keeps_to_the_order_of_the_log(bench: SparkBench) -> None:
-    """Migrated ledgers keep ids of their old topic. The ids of two topics cannot be compared."""
+    """Migrated ledgers keep the ids of their old topic. Ids of two topics cannot be compared, so log numbers give the order."""
     z, later = "topic://public/default/z", "topic://public/default/later"
     with connect(bench.url) as cluster:
         cluster.topics.create(z, schema="n bigint")
@@ -367,7 +367,7 @@ def pause(bench: SparkBench) -> None:
 
 
 def test_the_successor_of_a_dropped_topic_is_added_only_if_no_row_is_unacknowledged(bench: SparkBench) -> None:
-    """The offset keeps the position of the persistent topic that the query dropped before its migration."""
+    """The query drops the persistent topic before the topic's migration. Its offset keeps the position in the persistent topic."""
     z = "topic://public/default/z"
     options = {"subscription": "s", "topicsChanged": "continue", "maxRowsPerTrigger": "1"}
     with connect(bench.url) as cluster:

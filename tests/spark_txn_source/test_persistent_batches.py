@@ -61,8 +61,8 @@ def rows(mine: Client, options: ReadOptions) -> list[str]:
 
 
 def deleted_at(step: int, options: ReadOptions) -> tuple[str, list[str] | None]:
-    """Delete the successor of T at one step of a batch, with a row in T and a row in the successor. Return this step, and the
-    labels that the batch returns. None: the batch raises TopicNotFound.
+    """Read a batch, and delete the successor of T at a step of it. T and the successor have a row each. Return the store call at
+    this step, and the labels of the rows that the batch returns, or None if it raises TopicNotFound.
     """
     bench = Bench(topics=[T])
     other = bench.instream()
@@ -83,8 +83,8 @@ def deleted_at(step: int, options: ReadOptions) -> tuple[str, list[str] | None]:
 
 @pytest.mark.parametrize("what", [str(T), ".*/(t|y)", "persistent://.*/t"])
 def test_a_deletion_at_any_step_of_a_batch_removes_all_rows_or_none(what: str) -> None:
-    """The rows of a migrated topic and those of its successor are read together or not at all. A deleted topic is an error for a
-    name, and no match for a pattern.
+    """The rows of a migrated topic and of its successor are read together or not at all. After the deletion a name raises an error,
+    and a pattern matches no topic.
     """
     nothing: list[str] | None = [] if "*" in what else None
     both = ["after.1", "before.1"]

@@ -282,7 +282,7 @@ def test_a_stream_reads_both_models(bench: SparkBench) -> None:
 
 @pytest.mark.parametrize(("limit", "batches"), [("1", 6), ("3", 3), ("100", 1)])
 def test_limits_take_the_oldest_first(bench: SparkBench, limit: str, batches: int) -> None:
-    """A micro-batch has whole appends. No log waits for another log."""
+    """A micro-batch has whole appends. Rows of one log do not wait for rows of another log."""
     for n in range(2):
         scalable(bench, 10 * n)
         bench.plain(X, [10 * n + 1])
@@ -399,7 +399,7 @@ def trim(bench: SparkBench, to: int) -> None:
 
 
 def test_a_deleted_topic_of_a_pattern(bench: SparkBench) -> None:
-    """Deleted rows that a stream has not read are a DataLoss. Rows that it has read are none."""
+    """The deletion of rows that a stream has not read is a DataLoss for the stream. The deletion of rows it has read is none."""
     bench.plain(X, [1])
     bench.plain(Y, [2])
     read, unread = (bench.stream([], topicsPattern="persistent://.*", startingOffsets="earliest") for _ in range(2))
@@ -451,7 +451,7 @@ def test_a_name_mapped_by_its_namespace_reads_the_segmented_topic(bench: SparkBe
 
 
 def test_an_invalid_position_is_refused(bench: SparkBench) -> None:
-    """The position lies beyond the last entry of its append."""
+    """An invalid position lies beyond the last entry of its append."""
     first = bench.plain(X, [1, 2, 3], entry_rows=2)
     bench.plain(X, [4])
     assert bench.numbers(X, startingOffsets=json.dumps({X: f"{first}:1"})) == [4]

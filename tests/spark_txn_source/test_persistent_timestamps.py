@@ -1,4 +1,4 @@
-"""A batch of persistent topics up to a publish time is final: it waits or raises (docs/protocol.md, section 6)."""
+"""A batch of persistent topics up to a publish time is final: it waits or raises an error (docs/protocol.md, section 6)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def batch(mine: Client, *, end: int | None = None, start: int | None = None, tim
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_batch_in_the_middle_of_a_commit_is_final_or_an_error(dies: bool) -> None:
-    """At each store call of the commit a batch reads up to several timestamps. The clock advances meanwhile."""
+    """At each store call of a commit the clock advances, and batches read up to several timestamps."""
     answered = refused = 0
     for k in range(200):
         bench, seen = Bench(topics=PERSISTENT), {}
@@ -68,7 +68,7 @@ def test_a_batch_in_the_middle_of_a_commit_is_final_or_an_error(dies: bool) -> N
 
 @pytest.mark.parametrize("done", [0, 1, 2])
 def test_a_batch_beside_a_running_transaction_is_final_or_an_error(done: int) -> None:
-    """`done`: how many steps of the transaction precede the batch. The others run at one store call of the reader."""
+    """`done`: how many steps of the transaction precede the batch. The remaining steps run at one store call of the batch."""
     answered = 0
     for k in range(200):
         bench = Bench(topics=PERSISTENT)
@@ -125,8 +125,8 @@ def test_a_batch_waits_for_an_open_transaction_until_it_has_timed_out() -> None:
 
 
 def test_a_plain_append_takes_its_publish_time_when_it_is_appended() -> None:
-    """The checks and the file for a long list of parts may take long. A plain append has no header that would show its start to a
-    reader.
+    """An append may be slow, because of its checks or of a file for a long list of parts. A plain append has no header that would
+    show its start to a reader. So its publish time is the time of the append itself.
     """
     bench = Bench(topics=PERSISTENT)
 
@@ -179,7 +179,9 @@ def test_a_stream_from_a_timestamp_starts_where_a_batch_up_to_it_ends() -> None:
 
 
 def test_a_publish_time_is_never_before_the_begin_of_its_transaction() -> None:
-    """A reader by publish time waits for open transactions by the time of their begin. The clock is set back after the begin."""
+    """A read by publish time knows of an open transaction only when it began. So no publish time is before the begin, even if the
+    clock is set back after the begin.
+    """
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     txn = party.coordinator.begin(topics=[T])

@@ -1,4 +1,4 @@
-"""Small rules of the source, each by itself: larger tests of reading miss faults in them."""
+"""Small rules of the source. Each is tested by itself, because larger tests of reading miss faults in these rules."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_each_block_of_a_compacted_file_lists_all_of_its_entries() -> None:
 
 
 def test_a_batch_may_start_at_its_end() -> None:
-    """The batch has no rows, as a read that continues an earlier one of an idle topic."""
+    """The batch has no rows of X, like a read that continues an earlier read of an idle topic."""
     given = {"serviceUrl": "memory://x", "topics": f"{X},{Y}"}
     start, end = json.dumps({X: "3:0", Y: "1:0"}), json.dumps({X: "3:0", Y: "2:0"})
     read = ReadOptions.parse({**given, "startingOffsets": start, "endingOffsets": end}, streaming=False)

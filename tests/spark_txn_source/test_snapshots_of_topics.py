@@ -108,7 +108,7 @@ def test_a_snapshot_of_a_topic_that_is_migrated_later(bench: SparkBench, cluster
 
 
 def test_a_snapshot_keeps_no_rows(bench: SparkBench, cluster: Cluster) -> None:
-    """A deletion after the snapshot is DataLoss. The read does not return fewer rows."""
+    """A deletion after the snapshot raises DataLoss. The read does not return fewer rows."""
     end = cluster.snapshot(topicsPattern="topic://public/default/[tu]")
     cluster.topics.delete("u")
     with pytest.raises(DataLoss, match="topic://public/default/u"):

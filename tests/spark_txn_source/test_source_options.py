@@ -1,4 +1,4 @@
-"""The options of the source: their combined meaning, and the error of each invalid combination."""
+"""The options of the source: the meaning of their combinations, and the error of each invalid combination."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A subscription is moved back, or deleted and recreated, under a running stream: the stream acknowledges only rows that it
-delivers.
-"""
+"""A subscription is moved back, or deleted and recreated, under a running stream. The stream acknowledges only rows it delivers."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ class Stream:
         self.reader = StreamReader(self.options, DefaultSource(self.options).schema())
 
     def batch(self) -> list[int]:
-        """Return the rows of the next batch. As Spark does, plan the batch, then commit the previous one."""
+        """Plan the next batch and then commit the previous batch, as Spark does. Return the rows of the next batch."""
         end = logged(self.reader.latestOffset(self.at, self.reader.getDefaultReadLimit()))
         if not self.at.get("initial"):
             self.reader.commit(self.at)
@@ -85,9 +83,9 @@ def test_rows_acked_by_others_before_the_start_stay_unacknowledged_after_a_move_
 ) -> None:
     with cluster.consumer(topic, "s") as consumer:
         messages = consumer.messages(timeout=0)
-        consumer.ack(next(messages))  # row 1, before the start of the stream
+        consumer.ack(next(messages))  # row 1, which lies before the start of the stream
         next(messages)
-        consumer.ack(next(messages))  # row 3, beyond its start
+        consumer.ack(next(messages))  # row 3, which lies beyond the start of the stream
     stream = Stream(cluster, topic)
     assert stream.batch() == [2]
     back(cluster, topic)
@@ -157,7 +155,7 @@ def test_a_stream_stopped_before_its_commits_acknowledges_its_delivered_rows(clu
 
 
 def test_an_idle_stream_keeps_its_offset(cluster: Cluster, topic: str) -> None:
-    """Spark runs an empty batch for every changed offset."""
+    """Spark runs an empty batch for every changed offset, so an idle stream must return an equal offset."""
     stream = Stream(cluster, topic)
     assert stream.batch() == [1, 2, 3]
     for _ in range(2):

@@ -1,5 +1,5 @@
-"""Streams of a subscription as Spark drives them, over topics that are created, deleted, migrated and reselected. They acknowledge
-their delivered rows, report a moved cursor only after a real move, and keep their offsets small.
+"""Streams of a subscription, driven as Spark drives them, over topics that are created, deleted, migrated, dropped and added again.
+The streams acknowledge the rows that they delivered, report a moved cursor only after a real move, and keep their offsets small.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Query:
         self.engine.start(self.options | self.given | options, available_now=available_now)
 
     def batch(self) -> list[int] | None:
-        """Return the rows of the next batch; None: no batch is due."""
+        """Return the rows of the next batch, or None if no batch is due."""
         found = self.engine.next()
         return None if found is None else sorted(numbers(found))
 
@@ -87,7 +87,7 @@ class Killed(BaseException):
 
 
 def killed_before_its_commit(query: Query) -> None:
-    """Crash the query after it logged a batch and before it committed the previous one. Spark never commits that one later."""
+    """Crash the query after it logged a batch and before it commits the previous batch. Spark never commits that batch later."""
 
     def dies(_: object) -> None:
         raise Killed
@@ -173,9 +173,7 @@ def test_a_stream_continues_without_its_segmented_topics(cluster: Cluster) -> No
 def test_an_undecided_row_below_the_start_of_an_added_topic_is_not_skipped(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A transaction is registered but undecided while the topic is added. It is then unknown whether the topic has unacknowledged
-    rows.
-    """
+    """A transaction is registered but undecided while the topic is added, so the topic may still get unacknowledged rows."""
     a, b = SCALABLE + "a", SCALABLE + "b"
     make(cluster, a, b)
     registered, go_on, decide = threading.Event(), threading.Event(), Coordinator._decide
@@ -310,7 +308,7 @@ def test_acks_of_a_removed_topic_leave_the_offset(cluster: Cluster) -> None:
 
 @BOTH
 def test_acks_beyond_the_start_leave_the_offset_of_short_runs(cluster: Cluster, domain: str) -> None:
-    """An `AvailableNow` run of one batch plans this batch before it has committed any."""
+    """An `AvailableNow` run of one batch plans this batch before it has committed a batch."""
     topic = domain + "a"
     make(cluster, topic)
     write(cluster, topic, 1, 2, 3)

@@ -1,4 +1,4 @@
-"""Read tasks without Spark: the batches of many small parts are joined for it."""
+"""Read tasks, without Spark. A task joins the batches of many small parts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read(url: str, topic: str) -> list[pa.RecordBatch]:
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """A topic of 20 transactions of 5 rows each."""
+    """Return the URL of a cluster with a topic of 20 transactions of 5 rows each."""
     url = f"file://{tmp_path}/cluster"
     with connect(url) as cluster:
         cluster.topics.create("t", schema=StructType([StructField("n", LongType())]))
@@ -32,14 +32,14 @@ def url(tmp_path: Path) -> str:
 
 
 def test_small_batches_are_joined_in_order(url: str) -> None:
-    """An Arrow batch costs Spark as much as a thousand rows, so that a stream of small transactions could lag behind."""
+    """One Arrow batch costs Spark as much as a thousand rows, so a stream of small transactions could lag without the joining."""
     found = read(url, "t")
     assert len(found) == 1
     assert found[0].column("n").to_pylist() == list(range(100))
 
 
 def test_joined_batches_have_a_limit_in_bytes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the limit a task would hold ten thousand rows of any width."""
+    """Without the limit a task would hold ten thousand rows, however wide they are."""
     monkeypatch.setattr(tasks, "JOINED_BYTES", 3 * (5 * 8 + 1))  # five longs, and a byte of validity bits
     found = read(url, "t")
     assert [batch.num_rows for batch in found] == [15] * 6 + [10]

@@ -40,7 +40,7 @@ ROW = {"a": 1, "s": "x"}
 
 
 def put(cluster: Cluster, given: list[bytes | None], schema: StructType = VALUE, **options: Any) -> None:
-    """Write as a Spark write with one task does."""
+    """Write the values as a Spark write with one task does."""
     texts = {"serviceUrl": cluster.url, "path": "t", "valueFormat": "avro"} | {k: str(v) for k, v in options.items()}
     client = shared_client(cluster.url)
     plan = plan_write(client, WriteOptions.parse(texts, streaming=False), schema)

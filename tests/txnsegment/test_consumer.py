@@ -17,7 +17,7 @@ from txnsegment import Cluster, Consumer, UncommittedTransaction, connect
 
 NAME = topic_name("t")
 NOW = 0.0
-"""A timeout: what is there, and no waiting."""
+"""A timeout of 0: a read returns the rows that are there and does not wait."""
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_batches_are_arrow(topic: Cluster, consumer: Consumer) -> None:
 
 
 def test_a_value_outside_the_range_of_python_blocks_no_earlier_row(cluster: Cluster) -> None:
-    """Spark writes dates before the year 1. The rows before such a date are delivered, and a batch delivers the date as Arrow."""
+    """Spark writes dates before the year 1. Rows before such a date are delivered. A batch delivers the date as an Arrow value."""
     cluster.topics.create("days", schema="day date")
     with cluster.begin() as txn:
         txn.append("days", pa.table({"day": pa.array([0, -(10**6), 1], pa.date32())}))
@@ -332,7 +332,7 @@ def trim(topic: Cluster) -> None:
 
 
 def test_trimmed_rows_acknowledged_by_another_consumer_are_no_loss(topic: Cluster, consumer: Consumer) -> None:
-    """`make surface` found DataLoss for rows that the subscription had acknowledged."""
+    """Formerly a consumer got DataLoss for rows that its subscription had acknowledged (found by `make surface`)."""
     write(topic, 0)
     assert sorted(numbers(consumer)) == [0, 1, 2, 3]
     write(topic, 4)

@@ -1,4 +1,4 @@
-"""Metrics of many processes: the processes with files in PROMETHEUS_MULTIPROC_DIR, and the removal of these files."""
+"""Metrics of many processes: which processes have files in PROMETHEUS_MULTIPROC_DIR, and when these files are removed."""
 
 from __future__ import annotations
 

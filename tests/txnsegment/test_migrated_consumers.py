@@ -1,4 +1,4 @@
-"""A consumer running during a migration of its topics keeps the order of the log, like a consumer created afterwards."""
+"""A consumer that runs during a migration of its topics keeps the order of the log, like a consumer created afterwards."""
 
 from __future__ import annotations
 
@@ -78,7 +78,9 @@ def test_rows_undelivered_before_the_migration_come_in_their_order(cluster: Clus
 
 @pytest.mark.parametrize("log", [LOG, X])
 def test_a_migration_between_two_polls_loses_no_row(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, log: str) -> None:
-    """A poll may read either log first. Rows of `topic://` topics are not delivered before lower-numbered rows of the successor."""
+    """The topic is migrated just before a poll reads the log `log`. Rows of `topic://` topics are not delivered before
+    lower-numbered rows of the successor.
+    """
     read: Callable[[Feed], Reading] = Feed.look
     moved = False
 
@@ -128,13 +130,13 @@ def test_a_batch_begun_before_the_migration_is_delivered_once(cluster: Cluster) 
         cluster.topics.migrate(X, Y)
         write(cluster, 4, Z)
         write(cluster, 5, Y)
-        assert consumer.lag().rows == 4  # the lag counts the successor after that batch
+        assert consumer.lag().rows == 4  # the lag counts rows of the successor only after that batch
         assert [first.value["n"], *(m.value["n"] for m in rows), *numbers(consumer)] == [1, 2, 3, 4, 5]
         assert consumer.lag().rows == 5
 
 
 def test_rows_read_ahead_before_the_migration_are_delivered_once_after_it(cluster: Cluster) -> None:
-    """The consumer has read a batch ahead. The rest of this batch comes first, and once."""
+    """The consumer has read a batch ahead. After the migration the rest of this batch comes first, and only once."""
     with cluster.consumer([X, Z], "s", start="earliest") as consumer:
         with cluster.begin() as txn:
             txn.append(X, pa.table({"n": pa.array([1, 2, 3], pa.int64())}))

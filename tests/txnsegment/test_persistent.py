@@ -33,7 +33,7 @@ from txnsegment.verify import verify
 P, Q, T = "persistent://public/default/p", "persistent://public/default/q", "topic://public/default/t"
 NAME = persistent_name(P)
 NOW = 0.0
-"""A timeout: what is there, and no waiting."""
+"""A timeout of 0: a read returns the rows that are there and does not wait."""
 
 
 @pytest.fixture
@@ -389,7 +389,7 @@ def test_a_sweep_ends_transactions_past_their_deadline(topics: Cluster, consumer
     assert topics.transactions.get(ongoing).state in (
         "OPEN",
         "ABORTED",
-    )  # the store's clock may allow more time
+    )  # by the store's clock the deadline may not have passed yet
     assert numbers(consumer) == [1]
 
 

@@ -1,4 +1,4 @@
-"""Names of the persistent:// domain: names mapped to topic:// by a namespace, reserved names, and the log of a number."""
+"""Names of the persistent:// domain: names that a namespace maps to topic://, reserved names, and the log in an error."""
 
 from __future__ import annotations
 
@@ -148,8 +148,8 @@ def test_a_trim_by_command(cluster: Cluster) -> None:
 
 
 def test_a_trim_reports_the_rows_that_it_trimmed_itself(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another sweeper trims the first of three ledgers, later all of them, between this process's read and its trim. The topic is
-    read once.
+    """Between this process's read and its trim another sweeper trims the first of three ledgers, and at a second trim all of them.
+    The report counts only the rows that this process trimmed.
     """
     cluster.topics.create(P, schema="n bigint")
     for number in (1, 2, 3):

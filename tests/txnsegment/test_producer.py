@@ -1,4 +1,4 @@
-"""A producer whose flush fails: the rows that it keeps, their later write, and giving them up."""
+"""A producer whose flush fails keeps its rows. The rows can be written later, or given up."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def make_again(cluster: Cluster) -> None:
 
 
 class Eventful(Transaction):
-    """A transaction that calls `before` ahead of its first commit and `after` behind it."""
+    """A transaction that calls `before` just before its first commit, and `after` just after it."""
 
     before: Callable[[], object] | None = None
     after: Callable[[], object] | None = None
@@ -58,7 +58,7 @@ class Eventful(Transaction):
 def eventful(
     cluster: Cluster, *, before: Callable[[], object] | None = None, after: Callable[[], object] | None = None, **options: int
 ) -> Producer:
-    """A producer whose first flush calls `before` when its rows are staged, and `after` when they are committed."""
+    """Return a producer. Its first flush calls `before` when the rows are staged, and `after` when they are committed."""
     happenings = [(before, after)]
 
     def begin() -> Transaction:
@@ -77,7 +77,7 @@ def fail(error: Exception) -> Callable[[], object]:
 
 
 def test_rows_go_to_the_recreated_topic(cluster: Cluster) -> None:
-    """The first flush raises an error. The next one writes the kept rows."""
+    """The topic is deleted and created again during the first flush, which raises an error. The next flush writes the kept rows."""
     make(cluster)
     producer = eventful(cluster, before=lambda: make_again(cluster))
     producer.send({"n": 1})

@@ -1,4 +1,4 @@
-"""`cluster.transaction()`: the writes of a Spark program, staged and committed at once (protocol.md sections 2, 5, 7).
+"""`cluster.transaction()`: the writes of a Spark program are staged, and committed as a whole (protocol.md sections 2, 5, 7).
 
 The sink runs as Spark runs it (`conformance.harness.spark_driver`); tests/spark/test_transactions.py does the same under Spark
 itself. Many errors are raised at the end of the block, so `pytest.raises` surrounds it.
@@ -123,7 +123,7 @@ def test_a_transaction_does_not_begin_inside_another(cluster: Cluster, tmp_path:
 
 
 def test_writes_of_several_threads_are_one_transaction(cluster: Cluster) -> None:
-    """Each thread asks for `options`, which no call has made before."""
+    """All threads ask at the same time for `options`, which do not exist before."""
     topics = [f"t{number}" for number in range(4)]
     together = threading.Barrier(len(topics))
 
@@ -158,7 +158,7 @@ def test_a_write_counts_once_however_often_spark_runs_it(cluster: Cluster) -> No
         twice.commit(twice.run())  # the repetition has other parts of the same rows
         given_up = SparkWrite({**txn.options, "path": BIG}, table(3))
         given_up.commit(messages := given_up.run())
-        given_up.abort(messages)  # as after a lost reply to its commit
+        given_up.abort(messages)  # as Spark does after a lost reply to its commit
         failed = SparkWrite({**txn.options, "path": BIG}, table(4))
         failed.abort([])
         spark_write(txn.options, BIG, table(4))  # the program repeats the write
@@ -325,7 +325,7 @@ def test_a_write_begun_after_the_close_is_refused(cluster: Cluster) -> None:
     area.close()
     with pytest.raises(TxnConflict, match="takes no write"):
         SparkWrite({**txn.options, "path": BIG}, table(2))
-    slow.commit(slow.run())  # it began before the transaction was closed
+    slow.commit(slow.run())  # this write began before the transaction was closed
     assert txn.commit().rows == 1
     assert (numbers(cluster, BIG), numbers(cluster, SMALL)) == ([], [1])
 

@@ -1,4 +1,4 @@
-"""`cluster.subscriptions` and `txnsegment subscriptions`."""
+"""The calls of `cluster.subscriptions` and the command `txnsegment subscriptions`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_starts_and_seeks(cluster: Cluster) -> None:
 
 
 def test_a_subscription_is_not_moved_beyond_the_cut(cluster: Cluster) -> None:
-    """Otherwise it would skip rows of transactions that commit later."""
+    """A cursor beyond the cut would skip rows of transactions that commit later."""
     cluster.topics.create("t", schema="n bigint")
     write(cluster, 1)
     store, segment = cluster.client.cluster.store, cluster.topics.describe("t").segments[0].name
@@ -112,9 +112,7 @@ def test_the_lag_of_each_subscription_is_a_metric(cluster: Cluster) -> None:
 
 
 def test_a_stream_reports_its_lag(cluster: Cluster) -> None:
-    """`reportLatestOffset` does not count rows that the stream has read, although the cursor moves only when the next batch is
-    planned.
-    """
+    """The reported lag excludes rows that the stream has read, although the cursor moves only when the next batch is planned."""
     cluster.topics.create("t", schema="n bigint", segments=2)
     cluster.subscriptions.create("t", "q")
     write(cluster, 10)

@@ -1,4 +1,4 @@
-"""Failures within a sweep: each is named, the rest is swept, and neither the daemon nor the background thread ends."""
+"""A failure within a sweep is named, and the rest is swept. Neither the daemon nor the background thread ends."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_damaged_orphan_note_is_a_warning_that_names_it(
 
 
 def test_a_file_is_not_deleted_by_the_other_note_while_one_is_damaged(cluster: Cluster) -> None:
-    """The damaged note may have recorded a later time of protection."""
+    """The damaged note may have recorded a later time of protection, so the file must stay."""
     cluster.topics.create("t", schema="n bigint")
     path = "manifests/0_1-ab.json"
     file = root(cluster) / path
@@ -180,7 +180,7 @@ def foreign(monkeypatch: pytest.MonkeyPatch, topic: str, error: BaseException) -
 
 @pytest.fixture
 def two(cluster: Cluster) -> Cluster:
-    """Topics `a` and `b` with a row each."""
+    """Make the topics `a` and `b` with a row each."""
     for topic in ("a", "b"):
         cluster.topics.create(topic, schema="n bigint")
         write(cluster, topic, 1)
@@ -208,7 +208,7 @@ def test_the_daemon_continues_past_an_unexpected_error_and_retries(
 def test_the_daemon_does_not_list_all_files_at_each_pass_because_one_topic_fails(
     two: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The daemon lists all files again after ten minutes."""
+    """After a failed pass the daemon lists all files again after ten minutes at the earliest, not at the next pass."""
     listed: list[int] = []
 
     def counted(cluster: object) -> Orphans:

@@ -16,7 +16,7 @@ from metadata.common.errors import AckConflict, CorruptPart, NotDelivered, Subsc
 from txnsegment import Batch, Cluster, Consumer, Message, Transaction, connect
 
 NOW = 0.0
-"""A timeout: what is there, and no waiting."""
+"""A timeout of 0: a read returns the rows that are there and does not wait."""
 
 
 def table(first: int, count: int) -> pa.Table:
@@ -29,7 +29,9 @@ class LeftInTheMiddle(Exception):
 
 
 class Run:
-    """One consumer of two topics, and the expected rows. `given`: delivered since the last rewind; `ever`: delivered in all."""
+    """One consumer of two topics, and the rows that it must deliver. `given`: the rows delivered since the last rewind. `ever`: all
+    rows delivered so far.
+    """
 
     def __init__(self, cluster: Cluster, consumer: Consumer) -> None:
         self.cluster, self.consumer = cluster, consumer
@@ -264,7 +266,7 @@ def test_a_temporarily_missing_file_loses_no_row(cluster: Cluster, consumer: Con
 
 
 def test_a_retried_transaction_acknowledges_the_rows_of_its_first_try(cluster: Cluster) -> None:
-    """The rows of an aborted transaction are delivered again. If the transaction is repeated before that, it repeats all acks."""
+    """After an abort the rows are delivered again. If the program repeats the transaction before that, all acks are repeated."""
     cluster.topics.create("t", segments=2, key="k", schema="k string, n bigint")
     with cluster.consumer("t", "s", start="earliest") as consumer:
         write(cluster, 0, 10)

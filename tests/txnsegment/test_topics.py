@@ -1,4 +1,4 @@
-"""`cluster.topics` and `cluster.transactions`."""
+"""The calls of `cluster.topics` and `cluster.transactions`."""
 
 from __future__ import annotations
 

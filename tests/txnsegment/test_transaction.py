@@ -471,7 +471,7 @@ class LosesReplies:
 
 
 def commit_through(cluster: Cluster, store: Any) -> None:
-    """Let the coordinator use this store, and the rest of the client the store that it has."""
+    """Let the coordinator use this store. The rest of the client keeps the store that it has."""
     coordinator = cluster.client.coordinator
     coordinator.cluster = coordinator.opener.cluster = dataclasses.replace(cluster.client.cluster, store=store)
 
@@ -528,7 +528,7 @@ def test_giving_up_aborts_a_transaction_left_open_by_a_commit(cluster: Cluster) 
 
 
 def test_a_transaction_with_an_unknown_outcome_takes_no_more_work(cluster: Cluster) -> None:
-    """A second commit only finds the outcome of the first. Work added in between would be in neither."""
+    """A second commit only finds the outcome of the first commit. Work added in between would be in neither commit."""
     for name in ("t", "given"):
         cluster.topics.create(name, schema="k string, n bigint")
         with cluster.producer(name) as producer:

@@ -1,4 +1,4 @@
-"""The command line, in process: the answer of each command, for people and for programs."""
+"""The command line, run in this process: what each command prints for people and for programs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(url: str) -> Run:
-    """A function that runs a command on the test's cluster and checks its exit code."""
+    """Return a function that runs a command on the test's cluster and checks its exit code."""
 
     def call(*arguments: str, code: int = 0) -> Result:
         done = CliRunner().invoke(build(), ["--service-url", url, *arguments])

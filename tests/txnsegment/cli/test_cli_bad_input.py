@@ -1,4 +1,4 @@
-"""Bad input at the command line: each gives its own clear error on stderr, exit code 1, and no traceback."""
+"""Bad input at the command line: the command prints a clear error on stderr, exits with code 1, and shows no traceback."""
 
 from __future__ import annotations
 

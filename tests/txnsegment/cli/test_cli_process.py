@@ -48,8 +48,8 @@ def test_the_command_line_works_from_a_program(url: str) -> None:
 
 @contextmanager
 def daemon(*arguments: str, **more: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
-    """Start a command that runs until it is stopped. It is terminated if the block fails: if it were killed, its ZooKeeper would
-    stay.
+    """Start a command that runs until it is stopped. At the end of the block it is terminated, because a killed command would leave
+    its ZooKeeper running.
     """
     process = subprocess.Popen(
         [*PROGRAM, *arguments],
@@ -114,7 +114,7 @@ def test_the_daemon_serves_the_counters_of_all_processes(url: str, tmp_path: Pat
             text = answer.read().decode()
         assert metric(text, "txnsegment_rows_written_total") == 6
         assert metric(text, "txnsegment_commit_seconds_count") == 3
-        process.terminate()  # a daemon that waits an hour ends at once
+        process.terminate()  # a daemon that would wait for an hour ends at once
         assert process.wait(timeout=30) == 0
 
 
@@ -188,7 +188,7 @@ def test_a_cluster_on_zookeeper_from_init_to_rows(tmp_path: Path) -> None:
                 txn.append("t", pa.table({"k": ["x", "y"], "n": [1, 2]}))
                 done = txn.commit()
             assert [t.id for t in cluster.transactions.list("committed")] == [done.txn_id]
-            cluster.client.finish()  # the commit's share of the sweeping must not time it out
+            cluster.client.finish()  # waits for the commit's share of the sweeping, which must not time out the transaction below
             undecided(cluster, "0_9999", deadline_in_ms=-60_000)
         assert '"timedOut": 1' in run("sweep", "--json", "--service-url", url)
         found = [json.loads(line)["n"] for line in run("topics", "read", "t", "--json", "--service-url", url).splitlines()]
