@@ -1,4 +1,5 @@
-"""A backup as one file: gzip of JSON lines, readable with `zcat`. The first line is the heading, the last one is the checksum:
+"""A backup as one file of JSON lines, compressed with gzip and readable with `zcat`. The first line is the heading, and the last
+line is the checksum:
 
     {"txnsegmentBackup":1,"cluster":"..","ledgers":"file:///..","number":977,"takenMs":..,"createdAtMs":..,"records":42, ..}
     {"key":"/log/log-00000000000000000977","partition":"log","record":{..}}
@@ -72,9 +73,9 @@ Number = Annotated[Whole, Field(ge=0, le=MAX_NUMBER)]
 class Heading(JsonRecord):
     """The first line of a backup.
 
-    `number`: the log number up to which the backup holds everything, and above which it holds nothing. `next_txn`: a number above
-    all transaction ids allocated by then. `topics`: the number of topics of both models. `restored`: as in the cluster's record.
-    `in_stream`: the highest number in the logs of the marker-based model; None if the backup has none.
+    `number`: the backup has everything up to this log number, and nothing above it. `next_txn`: a number above all transaction ids
+    allocated by then. `topics`: the number of topics of both models. `restored`: as in the cluster's record. `in_stream`: the
+    highest number in the logs of the marker-based model; None if the backup has none.
     """
 
     txnsegment_backup: Whole = FORMAT

@@ -83,7 +83,7 @@ KINDS: Final = (
 
 
 def kind_of(path: str) -> tuple[type[JsonRecord], Key] | None:
-    """Return the type and the whole key of the record at a path; None if the path belongs to no kind."""
+    """Return the record type and the key (with its partition key) of a path; None if the path belongs to no kind."""
     for kind in KINDS:
         found = kind.path.fullmatch(path)
         if found is not None:

@@ -345,9 +345,9 @@ class Restoration:
     def _take_over(self, restoring: Restoring) -> None:
         """Write the restored cluster's mark into the root.
 
-        The mark keeps the previous owners, so that the same backup can be restored again. The claim keeps them, too: storage that
-        cannot replace a file atomically has no mark for a moment, and the restore may crash then. A repeated restore writes its
-        mark again, because the first one may not be durable.
+        The mark keeps the previous owners, so that the same backup can be restored again. The claim keeps them, too, because a
+        storage that cannot replace a file atomically has no mark for a moment, and the restore may crash in that moment. A repeated
+        restore writes its mark again, because the first one may not be durable.
         """
         was = tuple(one for one in dict.fromkeys([*heirs(self.storage), *(restoring.was or ())]) if one != restoring.id)
         place = place_of(resolve(self.url), self.storage).in_mark()

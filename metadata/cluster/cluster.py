@@ -213,9 +213,9 @@ def _found(store: MetadataStore, service: ServiceUrl, ledgers: str, settings: Se
     """Bootstrap a cluster: create its record, or return the record of a concurrent bootstrap. Raises ConfigurationError for a root
     in use.
 
-    The id comes first (in the store), then the mark with the id (in the root), then the record. So an interrupted bootstrap is
-    completed by the next one, and a root is never taken from another cluster. Once the record exists, a root without a mark is
-    refused: the empty mount point of a missing volume is not adopted.
+    A bootstrap writes the id into the store, then the mark with the id into the root, then the record into the store. So the next
+    bootstrap completes an interrupted one, and a root is never taken from another cluster. Once the record exists, a root without a
+    mark is refused, because it may be the empty mount point of a missing volume.
     """
     storage = LedgerStorage(ledgers)
     storage.create()
@@ -234,7 +234,7 @@ def _found(store: MetadataStore, service: ServiceUrl, ledgers: str, settings: Se
         advice="Give an empty folder or prefix of its own: sweeping deletes old files that no cluster record names.",
     )
     found = marked(storage)
-    # Marks and temporary marks of another or a crashed bootstrap do not count as content.
+    # A mark and temporary marks do not count as content: a concurrent or crashed bootstrap may have written them.
     if found is None and any(file.path != MARK and not UNFINISHED.fullmatch(file.path) for file in storage.list("")):
         made = look(store, paths.CLUSTER)
         if made is None:

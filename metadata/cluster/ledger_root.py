@@ -158,7 +158,7 @@ def check(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, sto
     """Check before a batch of deletes that the store still owns the root. `opened`: the place of the store when the cluster was
     opened.
 
-    Raises ConfigurationError if it does not, or if the store's folder was moved or replaced since.
+    Raises ConfigurationError if the store does not own the root, or if the store's folder was moved or replaced since.
     """
     mark, ours = _checked(storage, known, service, store)
     if mark.place is None:
@@ -193,7 +193,9 @@ def _checked(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, 
 
 
 def _is_here(marked: Place, ours: Place, store: MetadataStore) -> bool:
-    """Return whether the mark names this store. Servers may have other addresses here than where the mark was written."""
+    """Return whether the mark names this store. The servers of the store may have other addresses on this machine than on the
+    machine that wrote the mark.
+    """
     if same_place(marked, ours):
         return True
     if marked.hosts is None or ours.hosts is None or (marked.chroot or "") != (ours.chroot or ""):

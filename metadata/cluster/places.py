@@ -90,8 +90,9 @@ def place_of(service: ServiceUrl, storage: LedgerStorage) -> Place:
 def same_place(marked: Place, ours: Place) -> bool:
     """Return whether the store that the mark names is the one at our place.
 
-    A SQLite file was moved if it is the same file and nothing is at its old path. (A device number may change at a reboot; then the
-    path decides.) For ZooKeeper one common server suffices, by name or address.
+    A SQLite store is at the place of the mark if its file has the same path and inode. It is also the same store if it was moved:
+    its device and inode are the same, and nothing is at the old path. (The device is not compared if the path is the same, because
+    a device number may change at a reboot.) For ZooKeeper one common server suffices, by name or address.
     """
     if marked.within is not None:
         return marked.within == ours.within

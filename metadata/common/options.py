@@ -172,7 +172,8 @@ class OptionTable:
         """Parse the user's options. Names are matched without regard to case. None counts as not given. Spark's own options are
         ignored.
 
-        `streaming`: None while the mode is unknown (Spark asks a source for its schema before the mode is set). Raises OptionError.
+        `streaming`: None while the mode is unknown, because Spark asks a source for its schema before it sets the mode. Raises
+        OptionError.
         """
         given: dict[str, object] = {}
         texts: dict[str, str] = {}

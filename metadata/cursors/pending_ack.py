@@ -1,4 +1,4 @@
-"""Pending acks (claims) and acks: every change of a cursor is a CAS of its record (protocol.md section 7, Acks).
+"""Acknowledgements and pending acks (claims). Every change of a cursor is a CAS of its record (protocol.md section 7, Acks).
 `metadata.rules.acks` has the rules.
 
 No state is kept in memory: the claims and the cursor are one record in the store, so a crash loses none of them (A22, A33).
@@ -121,8 +121,8 @@ class PendingAcks:
     ) -> None:
         """Change cursors by CAS, in groups. Cursors that lost a race are read and changed again, one by one.
 
-        `mine`: a transaction whose own claim is not resolved. `absent`: missing cursors are skipped. `done_already`: recognises the
-        effect of a change that is not idempotent, after a lost reply.
+        `mine`: a transaction whose own claim is not resolved. `absent`: missing cursors are skipped. `done_already`: returns, after
+        a lost reply, whether a cursor shows the effect of a change that is not idempotent.
         """
         left = list(dict.fromkeys(where))
         sent: dict[Where, bytes] = {}  # values whose write had no reply, so it may be done

@@ -56,7 +56,7 @@ class Ending:
         self._log_final(txn)
 
     def _log_final(self, txn: Txn) -> None:
-        """Log COMMITTED or ABORTED. Its effect needs no check: the state is final by this entry or by an earlier one."""
+        """Log COMMITTED or ABORTED. The effect needs no check, because the state is final by this entry or by an earlier one."""
         final = TxnState.COMMITTED if txn.state is TxnState.COMMITTING else TxnState.ABORTED
         now_ms = time_ms(self.cluster.store)
         entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=txn.least, state=final, at_ms=now_ms)
@@ -150,8 +150,8 @@ class Ending:
     def resolve_topic(self, name: PersistentName) -> bool:
         """Resolve the transactions that are open in a topic. Return whether its maxReadPosition may have advanced.
 
-        A transaction may be open in the topic although its state is final or it has expired. It had not registered the topic, or it
-        wrote to the topic after all markers. Such a transaction gets an abort marker.
+        A transaction may be open in the topic although its state is final, or although the transaction has expired. It then had not
+        registered the topic, or it wrote to the topic after all markers. Such a transaction gets an abort marker.
         """
         ongoing = self.buffer.state(name).ongoing
         done = self.resolve(ongoing)

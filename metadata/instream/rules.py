@@ -36,7 +36,7 @@ def txn_id(text: str) -> TxnId:
 
 
 class Counts(Enum):
-    """Whether an entry took effect at its place in the log."""
+    """The answer whether an entry took effect at its place in the log."""
 
     YES = auto()
     VOID = auto()
@@ -165,8 +165,8 @@ def first_ongoing(state: TopicState) -> int | None:
 
 
 def max_read(state: TopicState, end: int) -> int:
-    """Return the number up to which everything is decided. It lies before the first entry of an open transaction. Without one it is
-    `end`, the last entry of the log.
+    """Return the number up to which everything is decided. This is the number before the first entry of an open transaction. If no
+    transaction is open, it is `end`, the number of the last entry of the log.
     """
     first = first_ongoing(state)
     return end if first is None else min(first - 1, end)

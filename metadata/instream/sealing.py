@@ -27,11 +27,11 @@ class Sealing:
 
     def seal(self, name: PersistentName, why: str, *, to: str | None = None, segments: int | None = None) -> int | None:
         """Append the topic's SEAL, and return the number of the SEAL that counts. Everything above it is void. Return None if a
-        `migrate` SEAL did not count because transactions were open; end them, or wait, and try again.
+        `migrate` SEAL did not count because transactions were open. The caller must end these transactions, or wait, and try again.
 
-        `why`: `migrate`, `terminate` or `delete`. The last two do not wait for transactions: a transaction that is open in the
-        topic stalls, which means that it can never end here, and its rows are never visible. `to`, `segments`: the successor
-        topic:// of a migration, and its number of segments. Raises TopicNotFound, OptionError.
+        `why`: `migrate`, `terminate` or `delete`. `terminate` and `delete` do not wait for transactions. A transaction that is open
+        in the topic stalls: it can never end here, and its rows are never visible. `to`, `segments`: the successor topic:// of a
+        migration, and its number of segments. Raises TopicNotFound, OptionError.
         """
         if why not in WHY:
             raise OptionError(f"{why!r} is not a reason to seal a topic.", advice=f"Use one of {', '.join(WHY)}.")

@@ -1,8 +1,8 @@
 """Snapshots of a transaction buffer: Pulsar's TransactionBufferSnapshot in Avro, with additional state for the rules.
 
-A snapshot is taken at maxReadPosition. Everything at or below it is decided, so a reader finds the open transactions by replaying
-the entries above it. A transaction may have entries at or below it and its marker above it; `ongoing` has these transactions. The
-aborted list is as of the end of the log, because a marker above maxReadPosition may decide rows below it.
+A snapshot is taken at maxReadPosition. Everything at or below maxReadPosition is decided, so a reader finds the open transactions
+by replaying the entries above it. `ongoing` has the transactions with entries at or below maxReadPosition and a marker above it.
+The list of aborted transactions is that of the end of the log, because a marker above maxReadPosition may decide rows below it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ SCHEMA = {
         },
     ],
 }
-"""The fields of Pulsar's TransactionBufferSnapshot, in its order (apache/pulsar#9490). The package's spelling is Pulsar's."""
+"""The fields of Pulsar's TransactionBufferSnapshot, in its order (apache/pulsar#9490). The misspelling `matadata` is Pulsar's."""
 
 
 @cache

@@ -139,8 +139,8 @@ class TransactionSteps:
         return {str(name): self._append_plain(name, entry) for name, entry in entries.items()}
 
     def _check_given(self, txn: str) -> None:
-        """Raise TransactionNotFound for an id that was not allocated yet. Otherwise the entries of this caller would belong to the
-        transaction that gets the id later. The log is read only for an id above those known to this process.
+        """Raise TransactionNotFound for an id that was not allocated yet. Without this check the entries of the caller would belong
+        to the transaction that gets the id later. The log is read only for an id above those that this process knows.
         """
         least = self._least(txn)
         if least > self.log.replay.at:
@@ -194,8 +194,8 @@ class TransactionSteps:
             )
 
     def end(self, txn: str, *, commit: bool) -> None:
-        """End a transaction: COMMITTING or ABORTING is logged, then every participant gets its marker, then the final state is
-        logged. A repeated call with the same decision completes an interrupted one.
+        """End a transaction: log COMMITTING or ABORTING, append a marker for every participant, and log the final state. A repeated
+        call with the same decision completes an interrupted call.
 
         Raises TxnConflict if the transaction ended with the other outcome, Fenced if another transaction has committed its
         application's version, TopicSealed if a SEAL lies below its data (it is aborted then), TransactionNotFound,

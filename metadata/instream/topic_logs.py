@@ -55,8 +55,8 @@ class TopicLog(LogReader):
         return self.instream.coordinator.ending.open_transactions()
 
     def is_newest(self, view: View, reading: Reading) -> bool:
-        """Return whether nothing was appended since the reading, neither rows nor markers. Nothing is appended to a sealed log;
-        then only the topic's record can change.
+        """Return whether neither rows nor markers were appended since the reading. To a sealed log nothing is appended, so the
+        method then checks whether the topic's record has changed.
         """
         (topic,), (segment,) = reading.topics, reading.segments
         if segment.sealed_at is None:
@@ -68,8 +68,8 @@ class TopicLog(LogReader):
         return {self.name: paths.log(self.topic)}
 
     def had_more(self, after: int) -> bool:
-        """Return whether a topic that is no longer read had, or may have had, rows after a number. The log is deleted after the
-        grace period; then nothing is known and the result is True.
+        """Return whether a topic that is no longer read had, or may have had, rows after a number. After the grace period the log
+        of a deleted topic is gone, and the result is True.
         """
         log = self.instream.buffer.log(self.topic)
 

@@ -1,4 +1,6 @@
-"""Persistent topics: create, look up, properties, and the system property for transactional messages (docs/in_stream.md)."""
+"""The records of persistent topics: creating and finding topics, their properties, and the system property for transactional
+messages (docs/in_stream.md).
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,7 @@ class PersistentTopics:
         return decide(self._cluster.store, body)
 
     def create(self, name: PersistentName, *, schema: StructType | None = None) -> PersistentTopic:
-        """Create a topic; its system property says that it has no transactional messages. Raises TopicExists, OptionError for a
+        """Create a topic, whose system property says that it has no transactional messages. Raises TopicExists, OptionError for a
         name that a new topic cannot have.
         """
         check_new(name)

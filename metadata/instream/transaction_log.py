@@ -98,7 +98,7 @@ class TransactionLog:
             return any(txn.app == app for txn in self.replay.state.txns.values())
 
     def low_water(self) -> int:
-        """Return `TxnLogState.low_water` as of the last read of the log. An older value is lower and still valid."""
+        """Return the low-water mark (`TxnLogState.low_water`) as of the last read of the log. An older mark is still valid."""
         with self.replay.lock:
             return self.replay.state.low_water
 

@@ -49,7 +49,7 @@ class InStreamTrimmer:
     acks: InStreamAcks
 
     def trim(self, name: PersistentName) -> TrimmedTo:
-        """Trim a topic by its policies, or its namespace's. Raises TopicNotFound."""
+        """Trim a topic by its policies, or by the policies of its namespace. Raises TopicNotFound."""
         reading = self.buffer.read(name)
         if reading.topic.layout.sealing and reading.topic.layout.migrated_to is not None:
             return TrimmedTo(reading.trimmed_to)  # the rows belong to the successor topic, whose retention and cursors apply
@@ -103,7 +103,7 @@ class InStreamTrimmer:
         entries.delete(going)
         if everything and layout.snapshot is not None:  # the tombstone names no file any more
             self.topics.change(name, lambda now: now.model_copy(update={"snapshot": None, "leaving": ()}), deleted=True)
-        elif over:  # last: if the call fails before, the record still names the entries, and the next sweep deletes them again
+        elif over:  # last, because after a failed delete the record must still name the entries for the next sweep
             self.topics.change(
                 name,
                 lambda now: now.model_copy(update={"leaving": tuple(one for one in now.leaving if one.to > to)}),

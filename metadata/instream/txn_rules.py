@@ -50,8 +50,8 @@ class Effect(Enum):
 
 @dataclass
 class TxnLogState:
-    """The state of a transaction log after the entries up to `at`. Final transactions stay until a compaction drops them; `live`
-    has the sequence numbers of the transactions that are not final.
+    """The state of a transaction log after the entries up to `at`. Final transactions stay in `txns` until a compaction drops them.
+    `live`: the sequence numbers of the transactions that are not final.
     """
 
     at: int = 0

@@ -1,6 +1,6 @@
 """The live log, cached in memory. A registration changes only once, when it is settled (protocol.md sections 2 and 4).
 
-The log has no index. Each reader lists all of it and gets the bodies it has not seen; folding keeps the log short.
+The log has no index. Each reader lists the whole log and reads the bodies that it has not seen. Folding keeps the log short.
 """
 
 from __future__ import annotations

@@ -118,8 +118,8 @@ class Folding:
             written(self.cluster.store, *(Delete(record.key) for record in some))
 
     def _forget_events(self, view: View, segment: str) -> bool:
-        """Delete a segment's events. They only wake readers; after folding the snapshot holds their information. Return False after
-        a lost race. Events are deleted before the watermark moves, because after a crash in between no later fold of an idle
+        """Delete a segment's events. Events only wake readers, and after folding the snapshot has their information. Return False
+        after a lost race. Events are deleted before the watermark moves, because after a crash in between no later fold of an idle
         segment would delete them.
         """
         events = paths.segment_events(segment)

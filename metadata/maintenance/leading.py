@@ -1,7 +1,7 @@
 """Leader election: an ephemeral record on a session of the store (protocol.md sections 3 and 4, `/txn/tc/leader/<n>`).
 
-Leadership only saves work. Two processes may believe that they lead, for example one whose session has just ended, so a leader's
-changes are compare-and-sets all the same.
+Leadership only saves work. Two processes may believe that they lead, for example if the session of one has just ended. So the
+changes of a leader are compare-and-sets like those of any other process.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from metadata.store.contract import ABSENT, View, decide
 
 @dataclass
 class Leadership:
-    """One candidate for the leader record `number`. It leads until its session ends or it resigns. After that the next process that
-    calls `leads` becomes the leader.
+    """A process that may become the leader by the leader record `number`. It leads until its session ends or it resigns. After that
+    the next process that calls `leads` becomes the leader.
     """
 
     cluster: Cluster

@@ -1,10 +1,10 @@
-"""The orphan sweep: the only code that deletes files (protocol.md sections 2 and 7).
+"""The orphan sweep, which is the only code that deletes files (protocol.md sections 2 and 7).
 
-It lists the files first. Then it reads everything that protects a file: staging manifests, the live log, registration manifests,
-snapshot chains with the parts they list, and the notes of replaced snapshots. An unprotected part is deleted once it is older than
-the orphan age, by its modification time and the store's clock. A reader may have planned from a superseded index snapshot file, or
-from the manifest of a registration that left the log. So these files are deleted only after they have been seen unprotected for the
-grace period. The ledger root is checked again before each batch of deletes.
+The sweep lists the files first. Then it reads everything that protects a file: staging manifests, the live log, registration
+manifests, snapshot chains with the parts they list, and the notes of replaced snapshots. An unprotected part is deleted once it is
+older than the orphan age, by its modification time and the store's clock. A reader may have planned from a superseded index
+snapshot file, or from the manifest of a registration that left the log. So these files are deleted only after they have been seen
+unprotected for the grace period. The ledger root is checked again before each batch of deletes.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ _OURS = re.compile(
     r"|staging/[^/.][^/]*\.(opened|begun|manifest|withdrawn|persistent|closed|ended)"  # a transaction's staging files
     r"|([^/]+/){4}(index/)?[^/.][^/]*\.(parquet|avro)"  # tenant/namespace/topic/segment: parts, and its index snapshots
     r"|(manifests|sweep|staging|([^/]+/){3}[^/]+(/index)?)/\.[^/]+\.tmp"  # temporary files of writers that crashed
-    r"|" + re.escape(DELETING) + r"-[^/]+"  # notes of sweeps that crashed while deleting
+    r"|" + re.escape(DELETING) + r"-[^/]+"  # files `sweep/deleting-..` of sweeps that crashed
     r"|\.cluster\.json(\.[^/]+)?\.tmp"  # temporary marks of a bootstrap or restore that crashed
 )
-"""Names that txnsegment may have given. The sweep ignores all other files in the ledger root."""
+"""Matches the paths that txnsegment gives to files. The sweep ignores all other files in the ledger root."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,9 @@ class Orphans:
 def sweep_orphans(cluster: Cluster, markers: MarkerModel) -> Orphans:
     """Delete files that no record, snapshot or note protects.
 
-    The sweep reads the clock, aborts expired transactions, and then lists the protected files. A transaction cannot commit a part
-    that is older than the orphan age unless it opened long before. Its deadline has then passed, so this sweep aborts it.
+    The sweep reads the clock, aborts expired transactions, and then lists the protected files. A transaction opens only while its
+    parts are younger than half the orphan age. So if a part is older than the orphan age and its transaction is still OPEN, the
+    deadline has passed, and this sweep aborts the transaction.
     """
     storage, settings = cluster.storage, cluster.settings
     cluster.check_root()  # otherwise the sweep could delete another cluster's files
@@ -158,17 +159,17 @@ def sweep_staging(cluster: Cluster, token: str) -> None:
     """
     paths = StagingArea(cluster.storage, token).files()
     over = staging_manifests.ended(paths)
-    # `.ended` goes last, so that an interrupted call can be repeated
+    # the file `.ended` is deleted last, so that an interrupted call can be repeated
     for path in sorted(paths, key=lambda path: path.endswith(staging_manifests.ENDED)):
         if staging_manifests.token_of(path) in over:
             cluster.storage.delete(path)
 
 
 def _seen(cluster: Cluster, notes: list[str], now_ms: int) -> dict[str, int] | None:
-    """Return when each file was first seen unprotected. Concurrent sweeps leave several notes: then only files in all notes are
-    returned, each with its latest time.
+    """Return the time (ms) at which each file was first seen unprotected. If concurrent sweeps have left several notes, only files
+    in all notes are returned, each with its latest time.
 
-    Return None if a note is damaged: then every file counts as first seen now, which only delays its deletion.
+    Return None if a note is damaged. Then every file counts as first seen now, which only delays its deletion.
     """
     found: list[dict[str, int]] = []
     damaged = False

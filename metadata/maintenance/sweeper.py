@@ -146,7 +146,7 @@ class Sweeper:
             record, now = view.get(paths.SWEEP_TURN), view.now_ms()
             last = Turn(until_ms=0, orphans_ms=now - 1) if record is None else Turn.of(record)
             settings = self.cluster.settings
-            if now < last.until_ms <= now + settings.fold_after_ms:  # a later end was written by a clock that was set back since
+            if now < last.until_ms <= now + settings.fold_after_ms:  # a later `until_ms` comes from a clock that was set back since
                 return None
             mine = last.model_copy(update={"until_ms": now + settings.fold_after_ms, "began_ms": now, "by": self.cluster.owner})
             if _due(last.forgot_ms, now, max(FORGET_EVERY_MS, settings.fold_after_ms)):
@@ -266,7 +266,7 @@ class Sweeper:
             events = [
                 Key(path, path.removeprefix("/txn/subscription-events/")[:-21]) for path in view.keys(paths.SUBSCRIPTION_EVENTS)
             ]
-            for some in in_groups(events):  # events are only wake-ups; the cursors hold the state
+            for some in in_groups(events):  # events only wake readers; the state is in the cursors
                 written(self.cluster.store, *(Delete(key) for key in some))
             return left
 
