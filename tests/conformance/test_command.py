@@ -1,4 +1,4 @@
-"""`python -m conformance`: its output, its refusals, its files, and its repeat commands."""
+"""Tests of `python -m conformance`: its output, its errors, its files, and its commands that repeat a failure."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def reported(folder: Path, *arguments: str) -> tuple[Ran, Report]:
     return ran, from_json((folder / "report.json").read_text())
 
 
-# --- what is asked for --------------------------------------------------------------------------------------------
+# --- arguments ----------------------------------------------------------------------------------------------------
 
 
 def test_without_a_suite_the_command_prints_help() -> None:
@@ -129,7 +129,7 @@ def test_defaults_are_those_of_the_suites() -> None:
     assert {word.name for word in COMMON}.isdisjoint(defaults)
 
 
-# --- what comes of it ---------------------------------------------------------------------------------------------
+# --- results ------------------------------------------------------------------------------------------------------
 
 
 def test_the_seed_comes_first() -> None:
@@ -293,9 +293,9 @@ def test_a_missing_package_is_named() -> None:
 @pytest.mark.parametrize("words", [["--simulate", "10000000"], ["--mutants", "keep-tail", "--beside", "10000000"]], ids=" ".join)
 @pytest.mark.parametrize(("number", "code", "says"), [(signal.SIGINT, 130, "Interrupted"), (signal.SIGTERM, 143, "")])
 def test_a_run_can_be_ended(number: signal.Signals, code: int, says: str, words: list[str]) -> None:
-    """With all its processes: they would keep its standard error open."""
+    """A signal ends a run with all of its processes. A process that remained would keep the standard error open."""
     arguments = [sys.executable, "-m", "conformance", *words]
-    # As from a terminal: the process that runs the tests may ignore SIGINT, and what it starts inherits that.
+    # The run must obey SIGINT, as in a terminal. The process that runs the tests may ignore it, and its children inherit that.
     heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(
         arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: heed() and None
@@ -332,7 +332,7 @@ def test_the_command_line_has_the_conformance_command() -> None:
 
 
 class Hand:
-    """A clock that is turned by hand."""
+    """A clock that only `sleep` moves."""
 
     def __init__(self) -> None:
         self.now = 100.0

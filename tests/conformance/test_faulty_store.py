@@ -1,4 +1,4 @@
-"""A store whose calls pass a policy: each call works as in the plain store, and the policy can fail, count or answer it."""
+"""Tests of FaultyStore. Each call works as in the plain store, and the policy can let it fail, count it or answer it."""
 
 from __future__ import annotations
 

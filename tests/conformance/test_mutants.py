@@ -1,4 +1,4 @@
-"""Planted bugs: each can still be planted, every rule has one, and the hardest are caught within seconds. All: `make mutants`."""
+"""Mutants: each can still be planted, every rule has one, and the hardest are caught within seconds. `make mutants` hunts all."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ SHARPEST: dict[str, Callable[[Mutant], Catch | None]] = {
     "first-child-takes-all": partial(by_simulator, count=60),
     "backup-of-a-later-watermark": partial(by_simulator, count=40),
     "backup-ends-a-log-with-its-last-data": partial(by_simulator, count=40),
-    "buffer-without-its-lock": partial(by_simulator, count=600, seed=100),  # one schedule of a hundred shows it
+    "buffer-without-its-lock": partial(by_simulator, count=600, seed=100),  # one schedule in a hundred catches it
 }
-"""Mutants with the suite that is quickest to catch them, and a generous number of tries."""
+"""Hard mutants, each with the suite that catches it most quickly, and with more tries than the suite needs."""
 
 
 @pytest.mark.parametrize("fault", MUTANTS, ids=lambda fault: fault.name)
@@ -163,7 +163,7 @@ def _asks() -> list[int]:
 
 
 class Kept:
-    """Whatever a function of the product can be."""
+    """A class with the kinds of functions that the product has."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -234,7 +234,7 @@ AND_MORE: dict[str, object] = {
     "Kept.known": 1,
     "Kept.of": (["Kept", 1, "more"], ["Kept", 2, "more"]),
     "Kept.named": ([Kept, 1, 2, (), 3, {}, "more"], [Kept, 1, 5, (6,), 4, {"other": 7}, "more"]),
-    "Kept.factorial": 22,  # one more at each level: 3 * (2 * (1 * (1 + 1) + 1) + 1) + 1
+    "Kept.factorial": 22,  # the replacement adds 1 at each level: 3 * (2 * (1 * (1 + 1) + 1) + 1) + 1
     "squared": 10,
 }
 
@@ -295,7 +295,7 @@ def test_a_mutant_of_which_one_function_is_gone_changes_none() -> None:
 
 
 def test_a_suite_that_fails_anyway_catches_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Else whatever it fails on would have caught every mutant."""
+    """A suite that fails without a mutant raises AlreadyBroken. Otherwise it would seem to catch every mutant."""
     (tmp_path / "wrong.txt").write_text("topic a\nread a\n----\ncut 5\n")
     monkeypatch.setattr(suites, "scripts", lambda: [tmp_path / "wrong.txt"])
     with pytest.raises(AlreadyBroken, match="wrong: it fails without any mutant"):
@@ -309,7 +309,7 @@ def test_a_schedule_of_a_kind_that_fails_anyway_catches_nothing(kind: str) -> No
 
 
 def test_a_schedule_that_fails_anyway_catches_nothing() -> None:
-    """Also if it is none of the first."""
+    """A schedule that fails without a mutant raises AlreadyBroken, also if it is not among the first schedules."""
     with planted(by_name("settle-all-committed")), pytest.raises(AlreadyBroken, match="simulator, --seed"):
         by_simulator(NOTHING, 150)
 
@@ -332,7 +332,7 @@ def test_a_test_that_fails_anyway_catches_nothing(tmp_path: Path) -> None:
 
 
 def test_the_first_example_that_fails_is_enough(tmp_path: Path) -> None:
-    """To make it smaller takes a minute or three where each try compacts files."""
+    """Tests of mutants do not shrink a failing example. That would take some minutes where each try compacts files."""
     test = tmp_path / "test_shrinks.py"
     test.write_text(
         "from hypothesis import Phase, settings\n\n\ndef test_it() -> None:\n    assert Phase.shrink in settings().phases\n"

@@ -1,4 +1,4 @@
-"""The history checker: for each anomaly a small history that has it, and a similar history that is correct."""
+"""Tests of the history checker. Each anomaly has a small history with it, and a similar history that is correct."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SU = "segment://p/d/u/0000-ffff-0"
 
 
 class H:
-    """A builder of histories. Each call adds one event, whose time is one more than that of the last."""
+    """A builder of histories. The time of each event is the number of events before it."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -61,7 +61,7 @@ class H:
         self.events.append(kind(self.now(), *fields, **more))
         return self
 
-    # the store's side
+    # events that the records of the store show
 
     def open(self, txn: str, version: int = 0, *, app: str = "a", attempt: str | None = None, deadline: int = 1000) -> H:
         return self.add(Header, txn, "OPEN", app, T, version, attempt or f"try-{txn}", None, deadline)
@@ -76,7 +76,7 @@ class H:
         return self.add(Header, txn, "ABORTED", "a", T, version, f"try-{txn}", by=by)
 
     def trims(self, segment: str, through: int, *, took: int = 0) -> H:
-        """Add a trim of a segment that took `took` steps."""
+        """Add a trim of a segment. The trim began `took` steps before this event."""
         return self.add(Trim, self.now() - took, segment, through)
 
     def settle(self, number: int, state: str) -> H:
@@ -87,7 +87,7 @@ class H:
         txn = f"0_{number}"
         return self.open(txn, version, app=app).register(number, txn, *rows(number)).decide(txn, number, version, app=app)
 
-    # the clients' side
+    # events that clients record
 
     def asks(self, call: str, version: int = 0, *ids: str, app: str = "a", key: str | None = None, **more: Any) -> H:
         return self.add(Commit, call, "writer", app, T, version, tuple(Written(i, key) for i in ids), **more)
@@ -98,7 +98,7 @@ class H:
     def writes(self, call: str, version: int, number: int, *ids: str) -> H:
         return self.asks(call, version, *ids).told(call, "committed", f"0_{number}", number)
 
-    # readers
+    # events that readers record
 
     def reads(self, *seen: Row, began: int | None = None, who: str = "r", topics: tuple[str, ...] = (T,), **more: Any) -> H:
         return self.add(Read, self.now() if began is None else began, who, topics, seen, **more)
@@ -112,7 +112,7 @@ def rows(number: int) -> tuple[tuple[str, str], tuple[str, str]]:
 
 
 def at(number: int, name: str = "s", entry: int = 0, *, key: str | None = None, segment: str | None = None) -> Row:
-    """The row of a registration in segment S (`s`) or V (`v`)."""
+    """Return the row of registration `number` in segment S (if `name` is `s`) or V (`v`)."""
     return Row(f"{number}-{name}", segment or {"s": S, "v": V}[name], (number, entry, 0), key)
 
 
@@ -125,7 +125,7 @@ def row(name: str, number: int, index: int = 0, *, key: str | None = None, segme
 
 
 def of(txn: str, *seen: Row) -> list[Row]:
-    """Return the rows with this transaction id."""
+    """Return copies of the rows with this transaction id."""
     return [each._replace(txn=txn) for each in seen]
 
 
@@ -151,8 +151,8 @@ def acks(state: str, txn: str | None, first: int, last: int, **more: Any) -> dic
 
 
 def moved(*names: str) -> H:
-    """A history in which the subscription `x` moves the delivered rows `p` and `q` to another topic; `names`: the rows that are
-    registered there.
+    """Return a history in which the subscription `x` moves the delivered rows `p` and `q` to another topic. `names`: the rows that
+    were registered in that topic.
     """
     seen = row("p", 1), row("q", 1, 1)
     h = H().register(1, None, ("p", S), ("q", S)).register(2, None, *((name, SU) for name in names))
@@ -225,7 +225,7 @@ CASES: list[tuple[str, int, H, H]] = [
         H().open("0_1").register(1, "0_1", *rows(1)).drop("0_1").reads(start=0, end=1),
     ),
     (
-        "aborted read",  # the header names another registration of the transaction: A26
+        "aborted read",  # the header names only the second registration of the transaction (A26)
         4,
         H()
         .open("0_1")
@@ -254,7 +254,7 @@ CASES: list[tuple[str, int, H, H]] = [
     ),
     ("precommitted read", 4, H().reads(row("x", 1)).writes("c", 0, 1, "x"), H().writes("c", 0, 1, "x").reads(row("x", 1))),
     (
-        "precommitted read",  # correct: the row is visible between the request and its reply
+        "precommitted read",  # in the correct history the row is visible between the request and its reply
         4,
         H().reads(row("x", 1)).asks("c", 0, "x").told("c", "committed", "0_1", 1),
         H().asks("c", 0, "x").reads(row("x", 1)).told("c", "committed", "0_1", 1),
@@ -266,19 +266,19 @@ CASES: list[tuple[str, int, H, H]] = [
         H().commits(1, 0).reads(*of("0_1", *both(1)), start=0, end=1),
     ),
     (
-        "wrong transaction",  # right the first time
+        "wrong transaction",  # the first read is right
         4,
         H().commits(1, 0).reads(*of("0_1", *both(1)), start=0, end=1).polls(0, 0, 1, *of("0_2", *both(1))),
         H().commits(1, 0).reads(*of("0_1", *both(1)), start=0, end=1).polls(0, 0, 1, *of("0_1", *both(1))),
     ),
     (
-        "wrong transaction",  # a plain write
+        "wrong transaction",  # the rows were written without a transaction
         4,
         H().register(1, None, *rows(1)).reads(*of("0_1", *both(1)), start=0, end=1),
         H().register(1, None, *rows(1)).reads(*both(1), start=0, end=1),
     ),
     (
-        "wrong transaction",  # as clients saw it
+        "wrong transaction",  # the history has no records of the store
         4,
         H().writes("c", 0, 1, "x").reads(*of("0_2", row("x", 1))),
         H().writes("c", 0, 1, "x").reads(*of("0_1", row("x", 1))),
@@ -362,7 +362,7 @@ CASES: list[tuple[str, int, H, H]] = [
         H().commits(1, 0).trims(S, 1).reads(start=0, end=1, began=2),
     ),
     (
-        "torn read",  # retention has trimmed only one segment: a trim that is half done
+        "torn read",  # retention has trimmed only one of the two segments
         9,
         H().commits(1, 0).commits(2, 1).trims(S, 1).reads(at(2), at(1, "v"), at(2, "v"), start=0, end=2),
         H().commits(1, 0).commits(2, 1).trims(S, 1).reads(*both(2), start=0, end=2),
@@ -602,19 +602,19 @@ CASES: list[tuple[str, int, H, H]] = [
         H().commits(1, 0).add(Plan, 3, "s", (T,), 1, 1, 1),
     ),
     (
-        "stands still",  # retention left the rows of transaction 2: the plan must include them
+        "stands still",  # retention left the rows of transaction 2, so the plan must include them
         9,
         H().commits(1, 0).commits(2, 1).trims(S, 1).trims(V, 1).add(Plan, 3, "s", (T,), 0, 0, 1),
         H().commits(1, 0).commits(2, 1).trims(S, 2).trims(V, 2).add(Plan, 3, "s", (T,), 0, 0, 1),
     ),
     (
-        "stands still",  # retention removed all rows of one segment only
+        "stands still",  # retention removed all rows of one segment, but not those of the other
         9,
         H().commits(1, 0).commits(2, 1).trims(S, 2).add(Plan, 3, "s", (T,), 0, 0, 1),
         H().commits(1, 0).commits(2, 1).trims(S, 2).trims(V, 2).add(Plan, 3, "s", (T,), 0, 0, 1),
     ),
     (
-        "stands still",  # the trim was complete before the plan began
+        "stands still",  # in the wrong history the plan began after the trim was complete
         9,
         H().commits(1, 0).commits(2, 1).trims(S, 2).trims(V, 2).add(Plan, 8, "s", (T,), 0, 0, 1),
         H().commits(1, 0).commits(2, 1).trims(S, 2).trims(V, 2).add(Plan, 3, "s", (T,), 0, 0, 1),
@@ -724,7 +724,7 @@ CASES: list[tuple[str, int, H, H]] = [
         .add(Ack, **acks("released", "0_9", 1, 1))
         .polls(0, 1, 2, *both(2), subscription="x")
         .add(Ack, **acks("acked", None, 1, 1)),
-        H()  # another consumer, which had received the row before, has acknowledged it since
+        H()  # another consumer had received the row before, and has acknowledged it since
         .commits(1, 0)
         .commits(2, 1)
         .open("0_9", 5)
@@ -758,7 +758,7 @@ CASES: list[tuple[str, int, H, H]] = [
         .told("c", "failed", number=2, error="SegmentSealed"),
     ),
     (
-        "stalled by a seal",  # the seal of a split: the writer had to continue with the children
+        "stalled by a seal",  # the seal belongs to a split, so the writer had to continue in the children
         12,
         H()
         .add(Commit, "c", "w", "a", T, 0, (Written("x", None, S),), attempt="try-0_1")
@@ -864,7 +864,8 @@ CASES: list[tuple[str, int, H, H]] = [
 ]
 
 
-# Deliveries of a subscription, row by row. (`subscribed`: acks are recorded, so that consumers decide how much they take.)
+# Histories in which a subscription delivers single rows. `subscribed` records an ack. The checker then lets consumers decide how
+# many rows they take.
 FOREIGN = {"segment": V, "subscription": "y", "state": "acked", "ranges": (((1, 0), (1, 0)),)}
 
 
@@ -873,13 +874,13 @@ def subscribed() -> H:
 
 
 def single(state: str, txn: str | None, number: int, first: int, last: int) -> dict[str, Any]:
-    """Rows of one entry."""
+    """Return the fields of an Ack of the rows `first` to `last` in entry 0 of the ledger `number`."""
     ranges = (((number, 0, first), (number, 0, last)),)
     return {"segment": S, "subscription": "x", "state": state, "ranges": ranges, "txn": txn}
 
 
 def entry(number: int, *names: str) -> H:
-    """A transaction of one entry with these rows."""
+    """Return the history of a committed transaction that has one entry with these rows."""
     h = subscribed().open(f"0_{number}").register(number, f"0_{number}", *((name, S) for name in names))
     return h.decide(f"0_{number}", number)
 
@@ -904,13 +905,13 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         subscribed().commits(1, 0).polls(0, 0, 1, at(1), subscription="x"),
     ),
     (
-        "duplicate",  # within one poll
+        "duplicate",  # one poll has the row twice
         5,
         subscribed().commits(1, 0).polls(0, 0, 1, at(1), at(1), subscription="x", ordered=False),
         subscribed().commits(1, 0).polls(0, 0, 1, *both(1), subscription="x", ordered=False),
     ),
     (
-        "duplicate",  # in two polls of one consumer
+        "duplicate",  # two polls of one consumer have the row
         5,
         subscribed().commits(1, 0).polls(0, 0, 1, at(1), subscription="x").polls(1, 0, 1, at(1), subscription="x"),
         subscribed()
@@ -925,13 +926,13 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         entry(1, "p", "q").polls(0, 0, 1, row("p", 1), subscription="x").reads(row("p", 1), row("q", 1, 1), ordered=False),
     ),
     (
-        "poll skip",  # unacked, and not delivered
+        "poll skip",  # row p is neither acknowledged nor delivered
         11,
         entry(1, "p", "q").polls(0, 0, 1, row("q", 1, 1), subscription="x").reads(row("p", 1), row("q", 1, 1)),
         entry(1, "p", "q").polls(0, 0, 1, row("p", 1), subscription="x").reads(row("p", 1), row("q", 1, 1)),
     ),
     (
-        "poll skip",  # only another row of its entry is acknowledged
+        "poll skip",  # in the wrong history only another row of the entry is acknowledged
         11,
         entry(1, "p", "q", "r")
         .add(Ack, **single("acked", None, 1, 1, 1))
@@ -943,7 +944,7 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         .reads(row("p", 1), row("q", 1, 1), row("r", 1, 2)),
     ),
     (
-        "poll skip",  # acked by a transaction that was aborted before
+        "poll skip",  # a transaction acknowledged the row, but was aborted before the poll
         11,
         entry(1, "p", "q")
         .open("0_9", 5)
@@ -959,7 +960,7 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         .reads(row("p", 1), row("q", 1, 1)),
     ),
     (
-        "poll skip",  # the claim was deleted with the subscription: only a poll that began before may skip the row
+        "poll skip",  # the subscription and its pending ack were deleted; only a poll that began before may skip the row
         11,
         entry(1, "p", "q")
         .open("0_9", 5)
@@ -983,7 +984,7 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         entry(1, "p", "q").add(Ack, **acks("moved", None, 0, 0)).polls(0, 0, 1, row("p", 1), subscription="x"),
     ),
     (
-        "redelivered after ack",  # a seek in the middle of a poll: it may have seen either cursor
+        "redelivered after ack",  # a seek happened during the poll, which may have seen either cursor
         11,
         entry(1, "p", "q")
         .add(Ack, **acks("acked", None, 1, 1))
@@ -995,7 +996,7 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         .polls(0, 0, 1, row("p", 1), subscription="x", began=5),
     ),
     (
-        "poll skip",  # a seek back: the row is due again, also to its former consumer
+        "poll skip",  # after a seek back the row is due again, also for the consumer that got it before
         11,
         entry(1, "p", "q")
         .polls(0, 0, 1, row("p", 1), subscription="x")
@@ -1009,7 +1010,7 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         .polls(1, 0, 1, row("p", 1), row("q", 1, 1), subscription="x"),
     ),
     (
-        "redelivered after ack",  # acknowledged after the subscription was created again
+        "redelivered after ack",  # the row was acknowledged after the subscription was created again
         11,
         entry(1, "p", "q")
         .add(Ack, S, "x", "deleted", ())
@@ -1021,7 +1022,7 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         .polls(0, 0, 1, row("p", 1), subscription="x"),
     ),
     (
-        "acked twice",  # claimed after a seek past the row; an earlier claim stays
+        "acked twice",  # the pending ack came after a seek past the row; an earlier pending ack is kept
         11,
         entry(1, "p", "q")
         .open("0_9", 5)
@@ -1037,7 +1038,7 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         .add(Ack, **single("acked", "0_9", 1, 0, 0)),
     ),
     (
-        "committed ack lost",  # the claim of an OPEN transaction was released
+        "committed ack lost",  # the pending ack of an OPEN transaction was released
         11,
         entry(1, "p", "q")
         .open("0_9", 5)
@@ -1051,7 +1052,7 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         .decide("0_9", None, 5),
     ),
     (
-        "redelivered after ack",  # a single row
+        "redelivered after ack",  # a single row of an entry is acknowledged
         11,
         entry(1, "p", "q").add(Ack, **single("acked", None, 1, 0, 0)).polls(0, 0, 1, row("p", 1), subscription="x"),
         entry(1, "p", "q").add(Ack, **single("acked", None, 1, 0, 0)).polls(0, 0, 1, row("q", 1, 1), subscription="x"),
@@ -1186,7 +1187,7 @@ def test_a_recorder_that_was_killed_leaves_half_a_line(tmp_path: Path) -> None:
     path.write_bytes(whole + b'{"event":"to')
     assert repair(path)
     assert read(path) == [Start(0, "tests"), Told(1, "c", "committed")]
-    with Writer(path, Start(5, "tests")) as writer:  # appends to the same file
+    with Writer(path, Start(5, "tests")) as writer:  # the second writer appends to the same file
         writer.add(Told(6, "d", "committed"))
     assert len(read(path)) == 3
 

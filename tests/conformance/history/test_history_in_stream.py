@@ -1,4 +1,4 @@
-"""The history checker on the marker-based model: its logs, the positions of each topic, histories of both models."""
+"""Tests of the history checker with histories of the marker-based model, and of both models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COORDINATOR = "persistent://pulsar/system/__transaction_log_0"
 
 
 class H(Telling):
-    """A history of the older model. Transactions are 1000000_<number of their NEW>."""
+    """A builder of histories of the marker-based model. The id of a transaction is 1000000_<number of its NEW entry>."""
 
     def begins(self, txn: int, *topics: str, **more: Any) -> H:
         self._last[COORDINATOR] = txn - 1
@@ -35,7 +35,7 @@ class H(Telling):
         return self.entry(topic, kind, txn, **more)
 
     def whole(self, txn: int, *rows: str, topic: str = P, commit: bool = True) -> H:
-        """A transaction from its beginning to its end in one topic."""
+        """Add all events of a transaction in one topic, from its beginning to its end."""
         self.begins(txn, topic)
         for row in rows:
             self.data(topic, row, txn)
@@ -52,7 +52,9 @@ def committed() -> H:
 
 
 def forgotten(*, trimmed: bool) -> H:
-    """Late data of a committed transaction whose marker was trimmed is given another one."""
+    """Return a history in which a committed transaction appends again, and this late entry gets an ABORT marker. `trimmed`:
+    retention has removed the COMMIT marker of the transaction before.
+    """
     history = H().whole(1)
     if trimmed:
         history.add(Trim, len(history.events), P, 1)
@@ -60,7 +62,9 @@ def forgotten(*, trimmed: bool) -> H:
 
 
 def passed_over(*, trimmed: bool) -> H:
-    """A subscription is given the rows beyond one that it has released."""
+    """Return a history in which an aborted transaction releases its ack of row `a`, and the subscription then delivers only a later
+    row. `trimmed`: retention removed row `a` meanwhile.
+    """
     claimed = {"segment": P, "subscription": "s", "ranges": (((1, 0), (1, 0, 0)),), "txn": "1000000_9"}
     history = committed().data(P, "b").begins(9).add(Ack, **claimed, state="pending")
     if trimmed:
@@ -81,13 +85,13 @@ CASES: list[tuple[str, int, H, H]] = [
     ("stale read", 9, committed().reads(cut=0), committed().reads((1, "a"), cut=2)),
     ("lost write", 5, committed().reads(cut=2), committed().data(P, "b").reads((1, "a"), (3, "b"), cut=3)),
     (
-        "aborted read",  # data after its own marker
+        "aborted read",  # the row was appended after the marker of its transaction
         4,
         committed().data(P, "late", 1).reads((1, "a"), (3, "late"), cut=3),
         committed().data(P, "late", 1).reads((1, "a"), cut=3),
     ),
     (
-        "aborted read",  # the second append of one id
+        "aborted read",  # the row was appended a second time with the same id
         4,
         H().begins(1, P).data(P, "a", 1, id="x").data(P, "a", 1, id="x").status(1, "COMMITTING").marks(P, "COMMIT", 1)
         .reads((1, "a"), (2, "a"), cut=3),
@@ -95,7 +99,7 @@ CASES: list[tuple[str, int, H, H]] = [
         .reads((1, "a"), cut=3),
     ),
     (
-        "aborted read",  # a zombie below the low-water mark
+        "aborted read",  # Transaction 1 appends after a marker whose low-water mark is 1, which says that transaction 1 has ended.
         4,
         H().whole(1).begins(9, P).status(9, "ABORTING").marks(P, "ABORT", 9, low_water=1).data(P, "z", 1).reads((3, "z"), cut=3),
         H().whole(1).begins(9, P).status(9, "ABORTING").marks(P, "ABORT", 9, low_water=1).data(P, "z", 1).reads(cut=3),
@@ -133,7 +137,8 @@ CASES: list[tuple[str, int, H, H]] = [
     ("marker without a decision", 4, H().begins(1, P).data(P, "a", 1).marks(P, "COMMIT", 1), committed()),
     ("marker without a decision", 4, H().begins(1, P).status(1, "COMMITTING").marks(P, "ABORT", 1), committed()),
     (
-        "marker without a decision",  # COMMITTING did not count: another one has committed this version
+        # the COMMITTING of transaction 2 does not count, since transaction 1 has committed this version
+        "marker without a decision",
         4,
         H().begins(1, P, app="q", version=1).begins(2, P, app="q", version=1).status(1, "COMMITTING").status(2, "COMMITTING")
         .marks(P, "COMMIT", 2),
@@ -155,7 +160,8 @@ CASES: list[tuple[str, int, H, H]] = [
         committed(),
     ),
     (
-        "ended before its markers",  # a seal takes none, and none is missed where nothing stands below it
+        # A sealed log takes no marker. In the correct history the transaction has no rows in the log, so no marker is missing.
+        "ended before its markers",
         9,
         H().begins(1, P).data(P, "a", 1).entry(P, "SEAL", why="terminate").status(1, "COMMITTING", "COMMITTED"),
         H().begins(1, P).data(P, "a").entry(P, "SEAL", why="terminate").status(1, "COMMITTING", "COMMITTED"),

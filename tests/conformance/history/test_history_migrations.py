@@ -1,4 +1,4 @@
-"""The history checker on migrations: reads of the successor are judged by the rows of the persistent topic."""
+"""Tests of the history checker with migrations. It judges reads of the successor by the rows of the persistent topic."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ OLD, OTHER, NEW = "persistent://p/d/p", "persistent://p/d/q", "topic://p/d/y"
 CHILD = "segment://p/d/y/0000-ffff-1"
 COORDINATOR = "persistent://pulsar/system/__transaction_log_0"
 SEALED_AT = 10
-"""The common seal; the SEAL of OLD is its 4th entry, so its ledger 2 stands at 7."""
+"""The number of the seal in the cluster's log. The SEAL of OLD is entry 4 of its own log, so ledger 2 of OLD gets the number 7."""
 
 
 class H(Telling):
-    """A history of one migration."""
+    """A builder of the history of one migration."""
 
     def old(self) -> H:
-        """`a` is plain, `b` of version 1 of an application."""
+        """Add a plain message `a`, and a committed transaction with the row `b`, which is version 1 of an application."""
         self.entry(OLD, "DATA", rows=(Written("a", None, OLD),))
         self.entry(COORDINATOR, "NEW", "1000000_1", topics=(OLD,), app="app", topic=OLD, version=1)
         self.entry(OLD, "DATA", "1000000_1", rows=(Written("b", None, OLD),))
@@ -45,7 +45,7 @@ class H(Telling):
         return self.entry(OLD, "SEAL", why="migrate")
 
     def shown(self) -> H:
-        """The layout, the common seal, and the layout with the segment that goes on."""
+        """Add the first layout of the successor, the seal in the cluster's log, and the layout with the new active segment."""
         self.add(Layout, NEW, 0, (Segment(OLD, 0, 0xFFFF, True),)).add(Seal, SEALED_AT, NEW, (OLD,), "migrate", 0)
         gone = Segment(OLD, 0, 0xFFFF, False, (), SEALED_AT)
         return self.add(Layout, NEW, 1, (gone, Segment(CHILD, 0, 0xFFFF, True, (OLD,))))
@@ -117,14 +117,18 @@ def test_a_damaged_migration_history_is_found(what: str) -> None:
 
 
 def test_rows_of_two_topics_may_have_the_same_number() -> None:
-    """A ledger of a migrated topic is where it is only for those who read it: the common log's own may be at the same number."""
+    """A ledger of a migrated topic has its number only in that topic. A registration in the cluster's log may have the same number.
+    The checker accepts this.
+    """
     history, other = H().old().sealed(), "segment://p/d/other/0000-ffff-0"
     history.add(Registration, 7, None, None, (Written("x", None, other),)).shown().commits(11, "c").reads(A, B, C, cut=11)
     assert check(history.events) == []
 
 
 def aborted_late(*, topic: str, app_topic: str, claims: str = OLD, moved: bool = True) -> H:
-    """An attempt's late abort ends a transaction of another one, which writes to `topic` and acknowledges rows of `claims`."""
+    """Return a history in which the attempt `first` aborts a transaction of the attempt `second`. The transaction writes to `topic`
+    and acknowledges rows of `claims`. `moved`: OLD was migrated before the abort.
+    """
     history, txn = H().entry(OLD, "DATA"), "1000000_1"
     history.entry(COORDINATOR, "NEW", txn, topics=(topic,), app="app", topic=app_topic, version=1, attempt="second")
     history.add(Ack, claims, "sub", "pending", (((1, 0), (1, 0)),), txn)
@@ -136,7 +140,7 @@ def aborted_late(*, topic: str, app_topic: str, claims: str = OLD, moved: bool =
 @pytest.mark.parametrize(
     "history",
     [aborted_late(topic=OTHER, app_topic=OTHER, claims=OTHER), aborted_late(topic=OLD, app_topic=OLD, moved=False)],
-    ids=["another topic was migrated", "none was"],
+    ids=["another topic was migrated", "no topic was migrated"],
 )
 def test_a_late_abort_ends_no_other_transaction(history: H) -> None:
     assert [finding.anomaly for finding in check(history.events)] == ["ended another's transaction"]
@@ -149,7 +153,7 @@ def test_the_process_that_meets_a_seal_may_abort_blocking_transactions(what: str
 
 
 def test_many_migrated_topics_may_share_numbers_with_others() -> None:
-    """The last of each one's two rows stands at the number of a row of another topic."""
+    """The second of the two rows of each migrated topic has the same number as a row of another topic. The checker accepts this."""
     history, other = H(), "segment://p/d/other/0000-ffff-0"
     others = tuple(Row(f"x{i}", other, (20 + 2 * i, 0, 0)) for i in range(20))
     for i, row in enumerate(others):

@@ -1,4 +1,4 @@
-"""Histories of clients alone: each kind of damage to correct rows is found, in a read and in a stream."""
+"""Histories that clients recorded, without the store's records. Each kind of damage to a read or a stream is found."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ BATCHES = 3
 
 
 def written(batch: int) -> tuple[Written, ...]:
-    """The rows of a batch in written order; several of each key."""
+    """Return the rows of a batch in the order of the writer. Each key has several rows."""
     return tuple(Written(f"row-{seq}", f"key-{seq % KEYS}") for seq in range(batch * ROWS, (batch + 1) * ROWS))
 
 
 def rows(*batches: int) -> list[Row]:
-    """What a reader sees of these batches: two segments, keys by their parity, one ledger for each batch."""
+    """Return the rows of these batches as a reader sees them. The parity of a key decides its segment. Each batch is one ledger."""
     found: list[Row] = []
     for batch in batches:
         places = {LEFT: 0, RIGHT: 0}
@@ -34,7 +34,7 @@ def rows(*batches: int) -> list[Row]:
 
 
 def job(batches: int = BATCHES) -> list[Event]:
-    """A job that writes so many batches, one after the other, and is told each time."""
+    """Return the history of a job that commits `batches` batches one after the other, and gets an answer each time."""
     history: list[Event] = [Start(0, "test")]
     for batch in range(batches):
         history.append(Commit(10 * batch, f"c{batch}", "job", "app", TOPIC, batch, written(batch), "query", None, True))
@@ -97,7 +97,7 @@ DAMAGE: dict[str, tuple[list[Row], str]] = {
 
 @pytest.mark.parametrize("what", DAMAGE)
 def test_damage_of_a_read_is_found(what: str) -> None:
-    """Both of the last read and of one in between, where a later one was right."""
+    """Damage is found in the last read, and in an earlier read that is followed by a correct read."""
     found, anomaly = DAMAGE[what]
     assert anomaly in anomalies(read(found, final=True))
     assert anomalies(read(found), read(rows(0, 1, 2), 2000, final=True)) != set()
@@ -131,7 +131,7 @@ GONE: dict[str, Callable[[list[Row]], list[Row]]] = {
 
 @pytest.mark.parametrize("what", GONE)
 def test_a_vanished_visible_row_is_found(what: str) -> None:
-    """Though nobody was told that it counts."""
+    """A read saw rows that are missing or elsewhere in a later read. This is found, though no commit was answered."""
     begun = [event for event in job(2) if not isinstance(event, Told)]
     right = rows(0, 1)
     assert check([*begun, read(right), read(right, 2000)]) == []

@@ -1,4 +1,4 @@
-"""Histories of a tiny correct world pass for every seed; one change, as a bug could make it, is found."""
+"""Random correct histories pass the checker. One change to a read, such as a bug could make, is found."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEGMENTS = ("segment://p/d/t/0000-7fff-0", "segment://p/d/t/8000-ffff-1")
 
 
 class World:
-    """One writer after the other, some of whose transactions abort; a batch reader, and a stream. Every step is right."""
+    """A random correct history: transactions one after the other, of which some abort, batch reads, and a stream."""
 
     def __init__(self, seed: int, *, store: bool) -> None:
         self.rng, self.store = random.Random(seed), store
@@ -74,7 +74,7 @@ class World:
         start, end = self.offset, max((n for n, _ in self.log), default=self.offset)
         self.events.append(Plan(self.now(), self.now(), "s", (T,), start, end, self.number))
         if end > start:
-            for _ in range(self.rng.randrange(1, 3)):  # the second is a replay
+            for _ in range(self.rng.randrange(1, 3)):  # the second poll is a replay of the same batch
                 self.events.append(Poll(self.now(), self.now(), "s", self.batch, (T,), self.rows(start, end), start, end))
             self.batch, self.offset = self.batch + 1, end
 
@@ -93,7 +93,7 @@ def doubles(rows: tuple[Row, ...], rng: random.Random) -> tuple[Row, ...]:
 
 
 def swaps(rows: tuple[Row, ...], rng: random.Random) -> tuple[Row, ...]:
-    """Two rows of one segment trade places; where no segment has two, the first comes from elsewhere."""
+    """Swap two rows of one segment. If no segment has two rows, change the position of the first row."""
     pairs = [(i, j) for i in range(len(rows)) for j in range(i) if rows[i].segment == rows[j].segment]
     if not pairs:
         return (rows[0]._replace(position=(rows[0].position[0], 9, 9)), *rows[1:])
@@ -104,7 +104,7 @@ def swaps(rows: tuple[Row, ...], rng: random.Random) -> tuple[Row, ...]:
 
 
 def adds_foreign(rows: tuple[Row, ...], rng: random.Random) -> tuple[Row, ...]:
-    """A row of a transaction that never committed."""
+    """Add a row of a transaction that never committed."""
     return (*rows, Row("foreign", rows[0].segment, (rows[-1].position[0], 7, 7), None, "0_666"))
 
 

@@ -1,4 +1,4 @@
-"""A migration in a history of clients alone: each loss, doubling, tearing and disorder over both names of a topic is found."""
+"""Histories of a migration that clients recorded. Each lost, repeated, torn or disordered row is found, under both names."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ THERE = [
     row(CHILD, 3, 1, "w.3"),
     row(CHILD, 4, 0, "p.2"),
 ]
-"""Two transactions of two rows, a plain message between; the second transaction went into the successor, and so did the last
-message. All of them are moved to another topic, which migrates meanwhile."""
+"""The rows of the topic: two transactions of two rows, each followed by a plain message. The second transaction and the last
+message are in the successor. A mover copies all rows to another topic, which is migrated meanwhile.
+"""
 MOVED = [row(OTHER if i < 3 else OTHER_CHILD, 20, i, one.id)._replace(key=one.key) for i, one in enumerate(THERE)]
 W, P, M, D, S, L = "writer", "sender", "mover", "delivered", "stream", "looker"
 
 
 def call(at: float, name: str, app: str, version: int, topic: str, *ids: str, said: str | None = "committed") -> list[Event]:
-    """A commit, and what its caller was told (None: nothing)."""
+    """Return a commit and its answer. `said`: the answer; None if there was none."""
     rows = tuple(Written(one, f"{one.partition('.')[0]}-k") for one in ids)
     asked = Commit(at, name, app, app, topic, version, rows)
     return [asked, *([] if said is None else [Told(at + 0.5, name, said)])]
 
 
 class History:
-    """A good one, by who recorded what; each part may be damaged."""
+    """A correct history, in parts by recorder. Tests damage single parts."""
 
     def __init__(self) -> None:
         self.there, self.moved = list(THERE), list(MOVED)
@@ -61,7 +62,7 @@ class History:
 
     @staticmethod
     def gives(at: float, batch: int, rows: Sequence[Row], life: str = "life") -> list[Event]:
-        """Rows are delivered, and then acknowledged."""
+        """Return the delivery of rows to a consumer, and then their acknowledgements."""
         acks: list[Event] = [Ack(at + 1, one.segment, D, "acked", ((one.position, one.position),)) for one in rows]
         return [Poll(at, at - 1, f"{D} {life}", batch, (OLD,), tuple(rows), subscription=D), *acks]
 
@@ -96,7 +97,7 @@ def test_a_correct_history_passes() -> None:
 
 
 def moved_alone(history: History) -> None:
-    """A batch that was acknowledged and whose rows went nowhere, by a mover that was killed before it was told."""
+    """The mover acknowledged its second batch, but no topic has the rows. The mover was killed before its commit was answered."""
     history.moved = history.moved[:3]
     history.calls = [event for event in history.calls if not (isinstance(event, Told) and event.call == "m1")]
 
@@ -149,20 +150,22 @@ def test_each_damage_is_found(name: str) -> None:
 
 
 def test_rows_of_a_key_may_move_to_any_segment_of_a_successor_in_order() -> None:
-    """It has no key, as the old topic had none."""
+    """The successor has no key column, as the old topic had none. So rows of a key may be in any segment, but must be in order."""
     beside = "segment://t/n/a/8000-ffff-2"
     history = History()
     history.there[-3:-1] = [one._replace(segment=beside, position=(3, 0, i)) for i, one in enumerate(THERE[3:5])]
     history.streamed[2] = history.polls(42, 1, history.there[3:])
     history.given[1] = history.gives(34, 1, history.there[3:])
     history.looks.pop()
-    assert history.found() - {"moved row"} == set(), "one more reader has it elsewhere"
+    assert history.found() - {"moved row"} == set(), "another reader saw the rows elsewhere, so only a moved row may be found"
     history.there[-3:-1] = [one._replace(position=(3, 0, 1 - i)) for i, one in enumerate(history.there[3:5])]
     assert "internal reorder" in history.found()
 
 
 def spanning(*, told: bool, everywhere: bool) -> set[str]:
-    """A transaction over two topics, one of which was migrated."""
+    """Return the anomalies in the history of a transaction over two topics, one of which was migrated. `told`: the commit was
+    answered. `everywhere`: the rows are in both topics.
+    """
     ids = (Written("w.0", "k", OLD), Written("w.1", "k", OTHER))
     history: list[Event] = [Start(0, "test"), Successor(1, OLD, NEW), Commit(1, "c", W, W, "", 0, ids)]
     history += [Told(2, "c", "committed")] * told

@@ -1,4 +1,4 @@
-"""The report: its exact text, its JSON in a round trip, its page parsed, its pictures measured."""
+"""Tests of the report: its text, its JSON, its HTML page and its pictures."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class Element:
     text: str = ""
 
     def all(self, tag: str, kind: str = "") -> list[Element]:
-        """Those of a tag and class below it."""
+        """Return the elements with a tag and a class, from this element downwards."""
         found = [self] if self.tag == tag and (not kind or kind in self.attributes.get("class", "").split()) else []
         return found + [each for child in self.children for each in child.all(tag, kind)]
 
@@ -193,7 +193,7 @@ class Element:
 
 
 class Tree(HTMLParser):
-    """Refuses a tag that is not closed where it must be."""
+    """A parser that fails if a tag is not closed in the right place."""
 
     def __init__(self, given: str) -> None:
         super().__init__()

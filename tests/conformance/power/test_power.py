@@ -1,4 +1,4 @@
-"""After a power cut at any moment every promised row is there, and no other (`python -m conformance.power`: all scenarios)."""
+"""After a power cut, every promised row is there, and no other row. `python -m conformance.power` tries more moments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_power_cut_loses_no_acknowledged_write(name: str) -> None:
 
 
 def test_a_power_cut_after_a_decision_loses_no_file() -> None:
-    """Whatever a record names is durable before there is the record: only calls to the store and what they promise come after."""
+    """A file is durable before a record names it. So a power cut after a store call or after the whole commit loses no file."""
     assert not wrong(BY_NAME["sink"], only=lambda after: after.startswith("store ") or after == "commit has returned")
 
 

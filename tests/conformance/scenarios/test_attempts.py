@@ -1,4 +1,4 @@
-"""Failed or duplicate attempts of Spark tasks: only the parts staged by accepted attempts count."""
+"""Spark repeats or duplicates attempts of tasks. Only the parts that accepted attempts staged become visible."""
 
 from __future__ import annotations
 

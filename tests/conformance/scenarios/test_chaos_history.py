@@ -1,4 +1,4 @@
-"""The history checker finds each damage in the histories of chaos runs: in a single read, and in a merge of several recorders."""
+"""The history checker finds each kind of damage in a chaos run: in a single read, and in a merge of several recorders."""
 
 from __future__ import annotations
 
@@ -92,7 +92,9 @@ def test_unwritten_rows_are_found() -> None:
 
 
 def _observed(*looks: list[Row], told: int) -> tuple[list[Event], list[Event]]:
-    """Batches 0 and 1 are fed, readers look, batches are told, readers look a last time."""
+    """Return the histories of a job and of its readers. The job commits batches 0 and 1, and the first `told` commits are answered.
+    Each of `looks` is a read; the last read comes after the answers.
+    """
     job: list[Event] = [commit(now(), batch, TOPIC) for batch in (0, 1)]
     noted = Observation(TOPIC)
     for rows in looks[:-1]:
@@ -108,7 +110,7 @@ def test_the_history_of_a_run_is_judged_and_kept(tmp_path: Path) -> None:
     assert judged([job, reader], tmp_path / "history") == []
     kept = read(tmp_path / "history")
     assert len(kept) == 1 + len(job) + len(reader)
-    assert sum(len(getattr(e, "rows", ())) for e in reader) == 4 * ROWS, "reads list what is new only, the stream all"
+    assert sum(len(getattr(e, "rows", ())) for e in reader) == 4 * ROWS, "a read lists only its new rows, the stream all rows"
     job, reader = _observed([], _rows(0), _rows(1), told=2)
     assert _has(judged([job, reader]), "lost write") or _has(judged([job, reader]), "internal skip")
     job, reader = _observed([], _rows(0)[:7], _rows(0, 1), told=2)

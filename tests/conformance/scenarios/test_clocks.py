@@ -1,4 +1,4 @@
-"""Processes with clocks hours apart, on both stores. `make chaos` runs the long form, also with libfaketime."""
+"""Processes whose clocks differ by hours lose no row, on both stores. `make chaos` runs the long form, also with libfaketime."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Kills, pauses and failures at every store call of a commit: no row is lost, doubled or split.
+"""A process is killed, suspended or fails at every store call of a commit. No row is lost, doubled or split.
 
-After call k and before call k+1 the store holds the same, so these run each gap once; `make chaos` runs both sides of each call.
+The store has the same content after call k and before call k+1. So these tests use only the moment after each call. `make chaos`
+uses both moments.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from conformance.scenarios.forks import Forks
 from conformance.scenarios.scenario import run
 
 PERSISTENT = 14
-"""Calls of a commit to a persistent topic; what follows (a snapshot, the sweeping share) depends on the time."""
+"""The number of store calls of a commit to a persistent topic. Later calls (snapshot, sweeping share) depend on the time."""
 SECTION_5 = 11
-"""Calls of the commit itself, the closing group among them; the sweeping share follows."""
+"""The number of store calls of the commit itself, with those of the closing group. The share of sweeping follows."""
 
 
 @pytest.mark.slow
@@ -28,7 +29,9 @@ SECTION_5 = 11
 def test_a_kill_at_every_store_call_of_a_persistent_commit_is_safe(
     fault: Fault, last: int | None, cluster_at: Callable[[str], Place], forks: Forks
 ) -> None:
-    """COMMITTING in the coordinator's log is the commit point: whatever happens around it, each version counts once."""
+    """The entry COMMITTING in the coordinator's log decides the transaction. At each store call around it the process is killed or
+    suspended, and each version still counts once.
+    """
     place = dataclasses.replace(cluster_at("sqlite"), topic="persistent://public/default/chaos")
     points = CommitPoints(forks, place, fault, (When.AFTER,), last=last)
     assert run(points).wrong == []
@@ -56,5 +59,5 @@ def test_a_kill_at_every_store_call_of_a_commit_is_safe(
     assert run(points).wrong == []
     cases = points.all
     assert len(cases) >= SECTION_5
-    if fault is not Fault.TWIN:  # a twin that is faster leaves its sibling nothing to do
+    if fault is not Fault.TWIN:  # a faster twin may do all of the work, so that its sibling does not reach the call
         assert all(c.hit for c in cases)

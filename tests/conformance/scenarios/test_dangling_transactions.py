@@ -1,4 +1,4 @@
-"""Transactions left OPEN at the end of a run: that of a killed party ends at its deadline, and any other one is reported."""
+"""Transactions that are OPEN at the end of a run. That of a killed party ends at its deadline. Every other is reported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMEOUT_MS = 500
 
 @pytest.fixture
 def cluster(cluster_at: Callable[[str], Place], forks: Forks) -> Iterator[Cluster]:
-    """With a transaction whose owner was killed."""
+    """A cluster with an OPEN transaction whose owner was killed."""
     place = cluster_at("sqlite")
     make(place, Settings(txn_timeout_ms=TIMEOUT_MS, deadline_allowance_ms=0))
     with connect(place.url) as made:

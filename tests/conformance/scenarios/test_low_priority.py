@@ -35,7 +35,7 @@ def test_all_at_once() -> None:
         for one in started:
             assert one.stdout is not None
             assert one.stdout.readline() == "up\n"
-        everybody.close()  # the end of what all of them read
+        everybody.close()  # all processes read this pipe, so its end lets them continue at the same moment
         for one in started:
             said, _ = one.communicate()
             assert one.returncode == 0

@@ -1,6 +1,6 @@
-"""The checker of the migration workload: damaged records reach the history checker, and missing work is named.
+"""The checker of the migration workload passes damaged records to the history checker, and names missing work.
 
-Each kind of loss, doubling, tearing and disorder that it finds is in tests/conformance/history/test_history_successors.py.
+tests/conformance/history/test_history_successors.py tests each kind of damage that the history checker finds.
 """
 
 from __future__ import annotations
@@ -94,11 +94,13 @@ def test_missing_work_is_named(name: str) -> None:
     assert says in check()
 
 
-# --- what a Spark query has seen of a Spark job --------------------------------------------------------------------------
+# --- the rows of a Spark job that a Spark query has read -----------------------------------------------------------------
 
 
 def seen(*micro_batches: list[int]) -> str:
-    """As the query notes it: by micro-batch, the job's batches in it; those below 20 are from before the migration."""
+    """Return the notes of a query. Each argument is a micro-batch, with the batches of the job that it has. The batches below 20
+    were written before the migration.
+    """
     lines = []
     for batches in micro_batches:
         rows = [

@@ -1,5 +1,6 @@
-"""Persistent topics migrate under load. The migrating process is killed at its store calls, or any process at random. `make chaos`
-covers every call, with sleepers, duplicate drivers and failures, thirty kills, Spark jobs, and ZooKeeper.
+"""Persistent topics migrate under load. The migrating process is killed at some of its store calls, or processes are killed at
+random. `make chaos` covers every call, also with suspended, duplicate and failing processes, with thirty random kills, Spark jobs,
+and ZooKeeper.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def test_migration_failing_before_kill_reports_its_error(cluster_at: Callable[[s
 
 @pytest.mark.slow
 def test_a_migration_survives_kills_of_every_process(cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path) -> None:
-    """Who migrates is among them: killed between its first topic and its last."""
+    """Processes are killed, among them the migrating process between its first and its last topic. Nothing is wrong afterwards."""
     storm = migration_storm.MigrationStorm(forks, cluster_at("sqlite"), tmp_path / "notes", kills=2, rng=random.Random(2))
     assert run(storm).wrong == []
     assert all(storm.count[what] > 0 for what in ("transactions", "rows", "micro-batches", "looks", "migrators"))

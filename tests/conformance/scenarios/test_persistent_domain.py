@@ -1,4 +1,4 @@
-"""Chaos on marker-based topics: the log of the topic judges recorded reads, and the command names the domain."""
+"""Chaos on marker-based topics. Recorded reads are judged by the log of the topic, and the command selects the kind of topics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ BATCHES = 3
 
 
 class Noted(NamedTuple):
-    """What the writer and the readers of one topic noted, and how far the stream had come after each micro-batch."""
+    """What was recorded on one topic. `writer` and `readers`: their events. `numbers`: the log number that the stream had reached
+    after each micro-batch.
+    """
 
     writer: list[Event]
     readers: list[Event]
@@ -30,7 +32,7 @@ class Noted(NamedTuple):
 
 
 def _observed(place: Place) -> Noted:
-    """A job of a few batches, each read as a whole and as a micro-batch."""
+    """Run a job of a few batches. After each batch read the stream up to it, and then the whole topic."""
     make(place)
     planned(place)
     writer: list[Event] = [commit(now(), batch, place.topic) for batch in range(BATCHES)]
@@ -48,7 +50,7 @@ def _observed(place: Place) -> Noted:
 
 @pytest.mark.slow
 def test_a_persistent_topic_is_judged_by_its_own_log(cluster_at: Callable[[str], Place], forks: Forks) -> None:
-    """A good run has nothing wrong; a row that a micro-batch did not have, or had twice, is found."""
+    """Nothing is wrong in the records of a good run. A row that is missing from a micro-batch, or is there twice, is found."""
     found: Noted = forks.call(_observed, dataclasses.replace(cluster_at("sqlite"), topic=TOPIC))
     assert judged([found.writer, found.readers]) == []
     assert found.numbers == sorted(set(found.numbers))

@@ -1,4 +1,4 @@
-"""Batches that Spark repeats, and checkpoints of other queries: skipped or refused, never lost or doubled."""
+"""Spark repeats batches, or another checkpoint uses the same application. No row is lost or doubled."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class Stream:
-    """One topic that streams write to."""
+    """A topic, and the streaming queries that write to it."""
 
     def __init__(self, spark: SparkSession, folder: Path, forks: Forks) -> None:
         self.spark, self.folder, self.forks = spark, folder, forks
         self.place = Place(f"file://{folder}/cluster", "t")
 
     def run(self, checkpoint: str, **options: str) -> None:
-        """All input that there is; raises what the query raises."""
+        """Run a query with this checkpoint over all existing input. Raises the error of the query."""
         query = (
             streamed(self.spark, self.folder / "input")
             .writeStream.format("txnsegment")
@@ -63,7 +63,9 @@ def test_a_lost_last_entry_of_the_commit_log_replays_its_batch_without_a_write(s
 
 
 def test_a_driver_killed_between_two_checkpoint_notes_keeps_batches_of_one_file(stream: Stream) -> None:
-    """Its successor would take the next file, too, if that were there already."""
+    """A driver is killed before a batch is in the offset log. The next driver plans the batch again, and would take a further file
+    into it. `Singly` lays one file at a time, so each batch keeps one file.
+    """
     singly = Singly(stream.folder / "checkpoint", lambda batch: add_batches(stream.folder / "input", batch, 1))
     singly.laid = 3
     stream.run("checkpoint")
@@ -76,7 +78,9 @@ def test_a_driver_killed_between_two_checkpoint_notes_keeps_batches_of_one_file(
 
 
 def test_a_new_checkpoint_under_an_old_app_id_is_an_error_and_loses_nothing(stream: Stream) -> None:
-    """The commit raises, Spark calls `abort` after it, and what was committed before stays; nothing is left open."""
+    """A query with a new checkpoint uses an application that has committed its versions before. Its commit raises VersionConflict,
+    and Spark calls `abort`. The committed rows stay, and no transaction is left open.
+    """
     stream.run("checkpoint", txnAppId="app")
     with pytest.raises(PySparkException, match="VersionConflict"):
         stream.run("another", txnAppId="app")

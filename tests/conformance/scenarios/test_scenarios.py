@@ -1,4 +1,4 @@
-"""The runner of all scenarios: its phases, the end of a run after an error, and a scenario for every fault of the vocabulary."""
+"""Tests of the runner of scenarios: its phases, the end of a run after an error, and a scenario for every kind of fault."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PLANNED = {
     "fill": "disk-full",
     "shift": "clock",
 }
-"""Of the cluster suite, by what each kind does; of kills and stops by what is struck."""
+"""The kinds of faults in the cluster suite, by what they do. Kills and stops are named by what they strike."""
 
 
 def test_every_fault_is_met() -> None:
@@ -57,7 +57,7 @@ def test_every_fault_is_met() -> None:
 
 
 class Told(Scenario):
-    """Tells its phases, and fails in one of them."""
+    """A scenario that records its phases and may fail in one of them."""
 
     name = "told"
 
@@ -109,7 +109,7 @@ def test_a_scenario_that_fails_is_reported_and_closed(phase: str) -> None:
 
 
 class Half(CrashPoints):
-    """Two cases, one of which was met."""
+    """Crash points with two cases, of which only the first was reached."""
 
     name = "half"
 

@@ -1,6 +1,6 @@
-"""A Spark streaming job that is killed, duplicated and resumed: every row exactly once, and no read returns part of a batch.
+"""A Spark streaming job is killed, duplicated and resumed. Every row is there exactly once, and no read returns a part of a batch.
 
-`make chaos` kills it 30 times on each store; this is the short form.
+These tests are the short form. `make chaos` kills the job 30 times on each store.
 """
 
 from __future__ import annotations

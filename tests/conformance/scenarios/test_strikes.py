@@ -1,4 +1,4 @@
-"""Faults on child processes, and waits for their work: a child that ended by itself or never worked is reported."""
+"""Faults on child processes, and waits for their work. A child that ended by itself or never worked is reported."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_missing_work_is_reported_after_a_wait(forks: Forks, tmp_path: Path, mon
 
 @dataclass(frozen=True)
 class LookedAt(Scene):
-    """A scene that tells how often somebody has counted what was done."""
+    """A scene that releases the semaphore `looks` each time that it counts work."""
 
     looks: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
@@ -77,14 +77,16 @@ class LookedAt(Scene):
 
 
 def test_a_wait_counts_work_noted_after_the_call(tmp_path: Path) -> None:
-    """What was noted before it does not count, nor what is no work; it returns with the last piece that it wants."""
+    """A wait counts only work that is recorded after the call began, and returns with the last piece that it waits for. Other
+    events do not count.
+    """
     scene = LookedAt("memory://nobody", tmp_path / "scene")
     scene.begin()
     history = scene.history("writer")
     history.add(Told(now(), "writer-0", "committed"))
 
     def work() -> None:
-        """An event after each look, the first of which is how much was there when the call began."""
+        """Add an event after each count of the work. The first count is that at the beginning of the call."""
         for said in ("unknown", "committed", "unknown", "committed"):
             assert scene.looks.acquire(timeout=60)
             history.add(Told(now(), "writer-1", said))
@@ -126,7 +128,7 @@ def test_a_partial_line_counts_as_no_work_and_is_dropped_by_the_next_writer(tmp_
     with file.open("a") as half:
         half.write('{"event":"told","said":"committed"')
     assert scene.done("writer") == 1
-    assert file.read_text().endswith('"committed"'), "who reads writes nothing"
+    assert file.read_text().endswith('"committed"'), "a reader does not change the file"
     with Resumed(file, Start(9, "writer")) as again:
         assert again.before[1:] == [told]
         again.add(told)

@@ -1,5 +1,5 @@
-"""Transactions over four topics in two namespaces, with acknowledgements, killed and paused at their store calls and during
-staging. No transaction is torn, lost or doubled. `make chaos` covers every call, random kills, and ZooKeeper.
+"""Processes with transactions over four topics in two namespaces are killed and suspended, at their store calls and during staging.
+No transaction and no acknowledgement is torn, lost or doubled. `make chaos` covers every call, random kills, and ZooKeeper.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def test_killed_topic_changes_are_atomic(fault: Fault, every: int, cluster_at: C
     points = topics.TopicsPoints(forks, cluster_at("sqlite"), fault, (When.AFTER,), every=every)
     assert run(points).wrong == []
     cases = points.all
-    assert sum(case.hit for case in cases) >= len(cases) - 2  # a later one has less to sweep than the one that was counted
+    assert sum(case.hit for case in cases) >= len(cases) - 2  # a later case has less to sweep than the run whose calls were counted
     assert len(cases) >= 5
 
 

@@ -1,4 +1,4 @@
-"""Many writers on one SQLite file: a waiting writer retries soon, so that no writer starves."""
+"""Many writers share one SQLite file. A waiting writer retries soon, so that no writer starves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from metadata.store.sqlite import SqliteStore
 
 
 class ReleasingClock:
-    """The first sleep ends somebody else's write transaction."""
+    """A clock whose first sleep ends the write transaction of another connection."""
 
     def __init__(self) -> None:
         self.slept: list[float] = []

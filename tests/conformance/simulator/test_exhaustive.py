@@ -1,4 +1,4 @@
-"""The exhaustive search: complete within its bounds, the same each time, and able to find a fault."""
+"""The exhaustive search is complete within its bounds, gives the same counts each time, and catches mutants."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CAUGHT = {
     "log-before-snapshot": "crossing",
     "raise-before-forget": "crossing",
 }
-"""Mutants that one preemption and one crash show, and the scenario that shows them."""
+"""Mutants that are caught with one preemption and one crash, each with the scenario that catches it."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Threads of a simulated process are greenlets of one thread: the locks of `Cluster.lock` still exclude them from each other."""
+"""The threads of a simulated process are greenlets of one thread. The locks of `Cluster.lock` still keep them apart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ A = Key("/a", "")
 
 
 def run(seed: int, *, locked: bool = True, crashes: int = 0) -> tuple[list[tuple[str, str]], World]:
-    """Three threads of a process, each of which reads three times under one lock: who came in and who went out, in order."""
+    """Run three threads of a process, each of which reads three times under one lock. Return the order in which the threads began
+    (`in`) and ended (`out`) their reads, and the world.
+    """
     rng = random.Random(seed)
     fates = ((CHANCES // 20, Fate.CRASH_BEFORE),) if crashes else ()
     world = World(rng, replace(Plan.draw(rng), fates=fates, crashes=crashes))
@@ -32,7 +34,7 @@ def run(seed: int, *, locked: bool = True, crashes: int = 0) -> tuple[list[tuple
         if not locked:
             reads(name)
             return
-        with lock, lock:  # it may be taken again by who has it
+        with lock, lock:  # a thread that has the lock may take it again
             reads(name)
 
     for name in ("a", "b", "c"):
@@ -50,7 +52,7 @@ def test_a_lock_serves_every_waiter_one_after_the_other() -> None:
         seen, _ = run(seed)
         assert sorted(seen) == [(name, way) for name in "abc" for way in ("in", "out")]
         assert apart(seen), (seed, seen)
-    assert not all(apart(run(seed, locked=False)[0]) for seed in range(100)), "nothing would be in the way of the others"
+    assert not all(apart(run(seed, locked=False)[0]) for seed in range(100)), "without the lock some schedules mix the threads"
 
 
 def test_a_lock_waiter_dies_with_its_process() -> None:

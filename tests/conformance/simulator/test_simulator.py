@@ -1,6 +1,6 @@
-"""The simulator: thousands of schedules of the real code without a violation, the same ones each time.
+"""Thousands of schedules of the real code break no rule, and a seed always gives the same schedule.
 
-tests/conformance/test_mutants.py shows that it finds faults.
+tests/conformance/test_mutants.py shows that the simulator finds faults.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def test_the_same_seed_is_the_same_run(only: str) -> None:
 
 
 def test_the_same_seed_is_the_same_run_in_another_process() -> None:
-    """Whatever the order of its sets, whether or not decoding is remembered, and whichever schedules came before."""
+    """A seed gives the same schedule in another process: with other set orders, without cached decoding, after other schedules."""
     with quiet():
         here = [schedule(seed, only=only, digest=True).digest for seed in range(24) for only in ("", "wide")]
     assert [_elsewhere(hash_seed) for hash_seed in ("1", "2")] == [here, here]
@@ -59,7 +59,7 @@ def test_the_same_seed_is_the_same_run_in_another_process() -> None:
 
 @pytest.mark.parametrize("only", ["", "wide"])
 def test_a_run_that_is_traced_is_the_same_run(only: str) -> None:
-    """Actors wake each other directly; for a trace each step goes by way of the hub."""
+    """A traced run is the same as a plain run, although actors wake each other directly only in a plain run."""
     with quiet():
         for seed in range(60):
             traced, plain = schedule(seed, only=only, trace=True), schedule(seed, only=only, digest=True)
@@ -76,7 +76,7 @@ def _elsewhere(hash_seed: str) -> list[str]:
 
 
 def test_streams_read_every_row_despite_late_and_lost_watches() -> None:
-    """Of many worlds: in some a wake-up came, in some one was lost, and replicas lagged in some."""
+    """Streams read all rows in 200 worlds. In some of them a watch wakes a stream, a wake-up is lost, or replicas lag."""
     worlds = [cast_of(seed, "wide").world for seed in range(200)]
     with quiet():
         for world in worlds:
@@ -88,7 +88,7 @@ def test_streams_read_every_row_despite_late_and_lost_watches() -> None:
 
 
 def test_consumers_that_acknowledge_break_no_rule() -> None:
-    """Invariant 11, with transactions and without, through crashes and lost replies."""
+    """Invariant 11 holds with and without transactions, also after crashes and lost replies."""
     alone, plain, states = 0, 0, Counter[str]()
     with quiet():
         for seed in range(40):
@@ -99,26 +99,26 @@ def test_consumers_that_acknowledge_break_no_rule() -> None:
             acks = [event for event in found if event.state == "acked"]
             alone += sum(len(end) > 2 for event in acks for ends in event.ranges for end in ends)
             plain += sum(event.txn is None for event in acks)
-    assert alone > 20, "single rows of an entry"
+    assert alone > 20, "acks of single rows of an entry"
     assert plain > 20
-    assert states["moved"] > 10, "by a seek, or made again"
+    assert states["moved"] > 10, "cursors of a seek, or of a recreated subscription"
     assert states["deleted"] > 5
 
 
 def test_movers_that_write_and_acknowledge_break_no_rule() -> None:
-    """Writes into two topics through staging manifests, committed with the acknowledgement of what they came from."""
+    """Movers write to two topics through staging manifests, and commit the rows together with acks of the rows that they read."""
     commits = 0
     with quiet():
         for seed in range(40):
             found = play(seed, moving.drawn(random.Random(seed), False), digest=False, trace=False)
             assert not found.violations
             commits += found.commits
-    assert commits > 150  # the writer's are 120
+    assert commits > 150  # 120 of these commits are those of the writer
 
 
 def test_compaction_and_trimming_beside_all_actors_break_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same worlds as without them, and the same rules: nobody sees that rows have moved into other files, and what retention
-    has taken does not come back.
+    """Compaction and trimming run beside all actors, and the same rules hold. No actor sees that rows are in other files, and
+    trimmed rows do not come back.
     """
     moved: list[int] = []
 
@@ -137,7 +137,7 @@ def test_compaction_and_trimming_beside_all_actors_break_no_rule(monkeypatch: py
 
 
 def test_segments_split_and_merge_and_no_rule_breaks() -> None:
-    """Invariants 12 and 13: beside writers of keys, two kinds of readers, sweepers and consumers."""
+    """Segments split and merge beside keyed writers, two kinds of readers, sweepers and consumers. Invariants 12 and 13 hold."""
     whys, acks = list[str](), 0
     with quiet():
         for seed in range(60):
@@ -151,7 +151,7 @@ def test_segments_split_and_merge_and_no_rule_breaks() -> None:
 
 
 def test_short_schedules_split_merge_acknowledge_and_move() -> None:
-    """Most schedules are short ones of these casts: in each kind what it is about happens, and no rule breaks."""
+    """Short schedules of three casts break no rule. In each cast the events occur for which the cast is made."""
     seen = Counter[str]()
     with quiet():
         for cast_of_kind in (splitting.short, acking.short, moving.short):

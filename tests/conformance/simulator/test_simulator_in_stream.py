@@ -1,4 +1,4 @@
-"""The simulator's schedules of the marker-based model: no schedule breaks a rule, and every situation occurs in some of them."""
+"""Schedules of the marker-based model in the simulator. No schedule breaks a rule, and every situation occurs in some of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from metadata.instream.sweeping import InStreamReport, InStreamSweeper
 from metadata.instream.topics import PersistentTopic
 
 SEEDS = (*range(200, 330), 466, 508)
-"""466, 508: a transaction that is aborted releases what it had claimed."""
+"""In the schedules 466 and 508 an aborted transaction releases its pending acks."""
 
 
 def test_marker_based_schedules_break_no_rule_and_meet_every_situation() -> None:
@@ -60,7 +60,9 @@ def test_a_marker_based_schedule_is_the_same_twice() -> None:
 
 
 def test_a_sweep_that_finds_a_damaged_file_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes on with the other topics and raises SweepIncomplete: a fault of a world explains some, but not these."""
+    """A sweep that meets a damaged file in one topic continues with the other topics and raises SweepIncomplete. The simulator
+    reports it, since no fault of the world explains it.
+    """
     sweep, broken = InStreamSweeper._sweep_topic, set[int]()
 
     def once(self: InStreamSweeper, topic: PersistentTopic, report: InStreamReport) -> None:
@@ -74,6 +76,6 @@ def test_a_sweep_that_finds_a_damaged_file_reports_it(monkeypatch: pytest.Monkey
     with quiet():
         for seed in range(30):
             broken.add(seed)
-            with suppress(SweepIncomplete):  # by the sweep that ends a world, if none of its own met it
+            with suppress(SweepIncomplete):  # the last sweep of a world raises it if no earlier sweep met the damage
                 said += schedule(seed, only="instream").violations
     assert any("k0: 1 persistent topics could not be swept" in text for text in said)

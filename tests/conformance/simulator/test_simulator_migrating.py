@@ -1,4 +1,4 @@
-"""The simulator's schedules of migrations: no schedule breaks a rule, and every situation of a migration occurs in some of them."""
+"""Schedules of migrations in the simulator. No schedule breaks a rule, and every situation occurs in some of them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from conformance.simulator.schedules import schedule
 from conformance.simulator.world.stage import P, Q, W, Y, Z
 
 SEEDS = (*range(100, 152), 164, 398, 438, 915, 50155, 206934)
-"""915, 50155: retention takes what a subscription was given and has released before it can be given again. 206934: two threads of a
-process replay one log at once, unless a lock keeps them apart."""
+"""In the schedules 915 and 50155, retention removes rows that a subscription received and released, before it receives them again.
+In the schedule 206934, two threads of a process would replay one log at once if no lock excluded them.
+"""
 WANTED = (
     *("void seal", "behind the seal", "marker behind the seal", "second common seal", "split", "application carried"),
     *("pending", "acked", "acked afterwards", "delivery before", "delivery afterwards", "committed afterwards"),

@@ -1,4 +1,4 @@
-"""The linearizability checker: correct and wrong histories, and random histories of a real register."""
+"""Tests of the linearizability checker with correct and wrong histories, and with random histories of a correct register."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_failure_shows_the_longest_order_and_the_rest() -> None:
 
 
 def test_a_search_beyond_its_budget_reports_undecided() -> None:
-    """Writes that are all under way at once, and a read that no order explains."""
+    """Twelve concurrent writes and a read that no order explains exceed the budget of the search. The result is undecided."""
     writes = [Operation("w", "/k", "put", 0, 10, "done", ANY, str(n), None) for n in range(12)]
     history = [*[replace(write, answer="unknown", ended=math.inf) for write in writes], get(11, 12, "x", 0)]
     verdict = check(history, budget=500)
@@ -107,9 +107,8 @@ def test_a_search_beyond_its_budget_reports_undecided() -> None:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Operation]:
-    """A register is used one operation after the other, at 1, 2, 3, ...; each is then stretched to an interval around its time.
-
-    Replies of some are lost, whether or not they were done.
+    """Return a random history of a correct register. Operation n takes effect at the time n, between its beginning and its end. The
+    replies of some operations are lost, and some of these operations have no effect.
     """
     state, history = NOTHING, []
     for n in range(1, draw(st.integers(1, 40)) + 1):
@@ -155,7 +154,9 @@ def test_a_read_of_an_unwritten_value_fails(history: list[Operation], data: st.D
 
 @given(histories())
 def test_a_read_that_goes_back_in_time_fails(history: list[Operation]) -> None:
-    """After all has ended: a delete, a put, another one, and then a read of the first."""
+    """After all operations of the history have ended, the key is deleted and put twice, and both values are read. A further read
+    then returns the value of the first put. The checker rejects this history.
+    """
     answered = [o for o in history if o.answer != "unknown"]
     lost_ones_mattered = not check(answered).linearizable
     before = [] if lost_ones_mattered else answered
@@ -165,7 +166,7 @@ def test_a_read_that_goes_back_in_time_fails(history: list[Operation]) -> None:
 
 
 def test_recorded_operations_are_linearizable_and_survive_json() -> None:
-    """What is recorded on a real store is judged good, survives JSON, and tells apart what was lost and what was void."""
+    """Operations recorded on a real store are linearizable, and JSON keeps them. A void operation is not in the history."""
     steps = list(random_operations(MemoryStore(), "a", Random(1), SystemClock(), 200))
     history = recorded(steps)
     assert len(history) == 200

@@ -1,4 +1,4 @@
-"""`python -m conformance --store URL` as a user runs it, on a store registered by another distribution."""
+"""`python -m conformance --store URL`, run as a user runs it, on a store that another distribution registers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def opened(url, *, clock, create):
 
 @pytest.fixture
 def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A real distribution on the path, as pip would install it: a sound store and two with a fault. Returns its folder of data."""
+    """Install a distribution with a correct store and two faulty stores, as pip would. Return the folder for their data."""
     installed, data = tmp_path / "installed", tmp_path / "data"
     info = installed / "third_party-1.0.dist-info"
     info.mkdir(parents=True)

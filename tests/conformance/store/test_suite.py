@@ -1,4 +1,4 @@
-"""The suite of protocol.md section 3 (conformance/store) on the three real backends."""
+"""The store suite (conformance/store, protocol.md section 3) passes on the three real backends."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ SIZES = {
     "sqlite": Sizes(records=30_000, rounds=4),
     "zookeeper": Sizes(records=2_000, rounds=4, operations=60),
 }
-"""Fewer than by default, where 100,000 records take one or two minutes on ZooKeeper."""
+"""Smaller than the default sizes, whose 100,000 records take one or two minutes on ZooKeeper."""
 WAITING = {
     "sessions/ephemeral-records-of-a-killed-process-go": ("elsewhere", open_mortal),
     "connections/a-store-that-cannot-be-reached": ("opener", open_impatiently),
 }
-"""Cases that wait for the lease of another process, or for a server: how these open the store."""
+"""Cases that wait for a lease or a server. Each has an opener with shorter waits, and the attribute of the site for it."""
 
 ONE_PROCESS = {
     "sequences/processes-share-a-sequence",
@@ -40,7 +40,7 @@ ONE_PROCESS = {
 }
 NO_CONNECTION = {"histories/lost-replies", *(case.name for case in CASES if case.name.startswith("connections/"))}
 NOT_APPLICABLE = {"memory": ONE_PROCESS | NO_CONNECTION, "sqlite": NO_CONNECTION, "zookeeper": set()}
-"""What each backend cannot show: these and no others."""
+"""The cases that each backend cannot run. It runs all others."""
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("suite")
     with Site(f"file://{folder}/made/by it") as site:
         yield site
-    assert list(folder.iterdir()) == [], "the suite left something"
+    assert list(folder.iterdir()) == [], "the suite left files"
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def ensemble_of_one(zookeeper: ZooKeeperServer) -> Iterator[Site]:
     client = KazooClient(zookeeper.hosts)
     client.start()
     try:
-        assert not client.exists("/made"), "the suite left something"
+        assert not client.exists("/made"), "the suite left znodes"
     finally:
         client.stop()
         client.close()
@@ -79,7 +79,7 @@ def test_case(kind: str, case: Case, request: pytest.FixtureRequest, monkeypatch
     result = run_case(case, site, seed=1, sizes=SIZES[kind], clock=SystemClock())
     expected = Outcome.NOT_APPLICABLE if case.name in NOT_APPLICABLE[kind] else Outcome.OK
     assert result.outcome is expected, result.detail
-    # The contract lets a store lose wake-ups; with nothing failing around them these lose none.
+    # The contract permits lost wake-ups, but these stores lose none while nothing fails.
     assert "wake-ups lost" not in result.figures
 
 

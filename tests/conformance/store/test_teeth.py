@@ -1,4 +1,4 @@
-"""Self-test of the store suite: each planted fault of a store fails the case that it names, and a correct store passes it."""
+"""Tests of the store suite itself. Each planted fault fails the case that it names, and a correct store passes that case."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_planted_fault_fails_its_case(fault: Fault) -> None:
 
     url = f"memory://{uuid.uuid4().hex}"
     (found,) = run(url, 1, only=fault.caught_by, sizes=SIZES, opener=opener)
-    assert found.outcome is Outcome.FAILED, f"{fault.says} Nobody noticed."
+    assert found.outcome is Outcome.FAILED, f"The case passes in spite of the fault: {fault.says}"
     assert found.detail
     (sound,) = run(url, 1, only=fault.caught_by, sizes=SIZES, opener=lambda url: Sound(open_store(url)))
     assert sound.outcome is Outcome.OK, sound.detail

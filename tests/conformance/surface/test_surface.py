@@ -1,4 +1,4 @@
-"""The driver of the public surface: a short run on each store; it finds faults, shrinks them, and runs them again."""
+"""Short runs of the public surface find no fault on either store. A planted fault is found, shrunk, and found again."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ LOSING: list[Op] = [
 
 @pytest.fixture
 def skipping(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A consumer whose rewind goes back no further than behind its first row."""
+    """Plant a fault: a consumer that has delivered rows skips the first row after a rewind."""
     real = Consumer.rewind
 
     def rewind(self: Consumer) -> None:
@@ -95,7 +95,7 @@ def test_a_fault_is_found_shrunk_and_run_again_exactly(skipping: None, tmp_path:
         "produce",
         "consumer_open",
         "consume",
-    ]  # every run ends with a rewind
+    ]  # a rewind is not needed here, because every run ends with one
     assert main(["--folder", str(tmp_path), "--ops", json.dumps(small.ops)]) == 1
     said = capsys.readouterr().out
     assert "FAULT consumer: lost" in said
@@ -110,7 +110,7 @@ def test_many_runs_report_their_steps_and_stop_at_a_failure(
 ) -> None:
     assert main(["--folder", str(tmp_path), "--steps", "60", "--seed", "1", "--no-shrink", "--keep-going"]) in (0, 1)
     assert "steps in" in capsys.readouterr().out
-    assert logging.getLogger("txnsegment").isEnabledFor(logging.WARNING), "others log again"
+    assert logging.getLogger("txnsegment").isEnabledFor(logging.WARNING), "logging is on again after the runs"
 
 
 def test_the_model_finds_a_torn_transaction_and_an_uncommitted_row() -> None:
@@ -130,7 +130,7 @@ def test_the_model_finds_a_torn_transaction_and_an_uncommitted_row() -> None:
 
 
 def test_the_engine_plans_as_spark_does_after_each_kind_of_death() -> None:
-    """What a restart plans again, by the two logs of a checkpoint (MicroBatchExecution.populateStartOffsets)."""
+    """The two logs of a checkpoint decide what the engine plans after a restart, as in Spark (populateStartOffsets)."""
 
     class Reader:
         def getDefaultReadLimit(self) -> object:

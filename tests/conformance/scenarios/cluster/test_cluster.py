@@ -1,4 +1,4 @@
-"""The cluster suite in its short form: three faults on real servers, jobs from the wheel. `make chaos` does a hundred."""
+"""The cluster suite with three faults, on real servers, with jobs that use the wheel. `make chaos` injects a hundred faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ pytestmark = pytest.mark.slow
 
 
 def test_three_faults_on_a_real_cluster(tmp_path: Path) -> None:
-    """An executor of a job that writes is killed, the leader of the ensemble too, and who changes the topics."""
+    """An executor of a writing job, the leader of the ZooKeeper ensemble, and the process that changes topics are killed. Nothing
+    is wrong afterwards.
+    """
     kinds = ("executor-kill", "leader-kill", "changing-kill")
     cluster = Cluster(3, 5, print, kinds=kinds, quiet_seconds=3, out=tmp_path)
     found, report = results(cluster.report, run(cluster).wrong), cluster.report

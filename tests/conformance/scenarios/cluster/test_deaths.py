@@ -1,4 +1,4 @@
-"""Deaths of a driver before any injected fault, recognised by its log: timeouts of an overloaded machine, and nothing else."""
+"""A driver may die before any injected fault. Its log must then show a timeout of an overloaded machine, and no other error."""
 
 from __future__ import annotations
 

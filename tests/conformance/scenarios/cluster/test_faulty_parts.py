@@ -1,4 +1,4 @@
-"""The suite's own tools: a proxy that delays and drops, a clock that jumps, a full disk."""
+"""Tests of the cluster suite's tools: a proxy that delays and drops, a clock that jumps, a full disk."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def ends() -> Iterator[tuple[TcpProxy, socket.socket, socket.socket]]:
-    """A proxy, its client's end, its server's end."""
+    """A proxy, the socket of its client, and the socket of its server."""
     with socket.create_server((LOCAL, 0)) as listener, TcpProxy(LOCAL, listener.getsockname()[1]) as proxy:
         client = socket.create_connection((LOCAL, proxy.port))
         server, _ = listener.accept()
         with client, server:
             client.sendall(b"x")
-            assert server.recv(1) == b"x"  # now the proxy has both ends
+            assert server.recv(1) == b"x"  # the proxy is now connected to both
             yield proxy, client, server
 
 
@@ -57,7 +57,9 @@ def test_delayed_bytes_arrive_late(ends: tuple[TcpProxy, socket.socket, socket.s
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", b"nothing of HTTP\r\n", None])
 def test_a_master_that_does_not_answer_yet_has_no_workers(answer: bytes | None, tmp_path: Path) -> None:
-    """It closes the connection without a word, in the middle, after nonsense, or resets it (None)."""
+    """The master closes the connection without an answer, within an answer or after nonsense, or resets it (None). It then counts
+    as a master without workers.
+    """
     cluster = SparkCluster(tmp_path)
     port = int(cluster.web.rpartition(":")[2])
     with socket.create_server((LOCAL, port)) as listener, ThreadPoolExecutor(1) as thread:
@@ -111,9 +113,9 @@ def test_a_clock_is_off_and_jumps(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mounts", [True, False])
 def test_nothing_fits_on_a_full_disk(mounts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By whichever means there is, and by the one for machines where we may not mount."""
+    """A write to a full disk fails, both with the best method that the machine allows and with the method that needs no mount."""
     if not mounts:
-        monkeypatch.setenv("PATH", str(tmp_path))  # no `mount` there
+        monkeypatch.setenv("PATH", str(tmp_path))  # the command `mount` is not on this path
     with Disk(tmp_path / "disk") as disk:
         assert disk.mounted or "no right to mount" in disk.how
         assert mounts or not disk.mounted

@@ -1,4 +1,4 @@
-"""The plan is a function of its seed, and contains every kind of fault equally often."""
+"""A plan of faults depends only on its seed, and contains every kind of fault equally often."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_faults_keep_to_their_kind() -> None:
 
 
 def test_every_role_is_filled_by_a_party_of_the_scene() -> None:
-    """And who is the only one of his role changes nothing in the plan of a seed."""
+    """The roles of the usual scene do not change the plan of a seed. The faults of another scene strike only its own parties."""
     assert make_plan(50, 7, roles=usual().roles) == make_plan(50, 7)
     struck = {fault.party for fault in make_plan(200, 7, roles=scaling().roles)}
     assert struck == {"all", *(job.name for job in scaling().jobs)}

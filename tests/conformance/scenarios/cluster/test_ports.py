@@ -1,4 +1,4 @@
-"""Ports of servers: a process that takes a port holds it alone until its end."""
+"""Ports of servers: a process that takes a port has it alone until the process ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from conformance.servers import LOCAL, free_ports
 from metadata.common.errors import Unavailable
 
 MANY = 400
-"""Of some twenty thousand: two who know nothing of each other would have seven in common."""
+"""The number of ports that a process takes, of about 22,000. Two random choices would have about seven ports in common."""
 TAKES = f"import sys; from conformance.servers import free_ports; print(*free_ports({MANY}), flush=True); sys.stdin.read()"
 
 
@@ -34,7 +34,7 @@ def test_processes_share_no_port() -> None:
 
 
 def test_a_port_in_use_is_not_given(tmp_path: Path) -> None:
-    """Nor one that was given before, whether or not anybody listens there."""
+    """A port is not given while a socket is bound to it, with or without `listen`, nor after it was given once."""
     (port,) = free_ports(1)
     ports = Ports(tmp_path / "locks", [port])
     with socket.socket() as bound:

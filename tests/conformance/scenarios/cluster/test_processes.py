@@ -1,4 +1,4 @@
-"""No process outlives a run: sessions end as a whole, and a watcher ends the children of a killed process."""
+"""No process outlives a run. A session ends with all of its processes, and a watcher ends the children of a killed process."""
 
 from __future__ import annotations
 
@@ -41,10 +41,11 @@ def of_session(pid: int) -> list[int]:
 def test_a_session_contains_all_processes_it_started(tmp_path: Path) -> None:
     with Session([sys.executable, "-c", WAITS], tmp_path / "log") as session:
         up(session)
-        assert len(session.members()) == 2, "also the one in a process group of its own"
+        assert len(session.members()) == 2, "the process in its own process group is a member, too"
         session.send(signal.SIGSTOP)
         patience = time.monotonic() + 30
-        while {one.state for one in processes() if one.session == session.pid} != {"T"}:  # one may still be leaving its processor
+        # a process may still run for a moment after the signal
+        while {one.state for one in processes() if one.session == session.pid} != {"T"}:
             assert time.monotonic() < patience
     assert of_session(session.pid) == []
 
@@ -75,7 +76,7 @@ def test_nothing_outlives_a_killed_process(tmp_path: Path) -> None:
     starter.wait()
     starter.stdout.close()
     for descriptor in descriptors:
-        assert select.select([descriptor], [], [], 60)[0], "it lives on"
+        assert select.select([descriptor], [], [], 60)[0], "a process of the session outlives the killed starter"
         os.close(descriptor)
     deadline = time.monotonic() + 60
     while folder.exists():

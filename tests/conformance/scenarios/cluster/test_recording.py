@@ -1,4 +1,4 @@
-"""The suite's input to the history checker: rows by name, histories of killed recorders, the end of each stream."""
+"""The input of the history checker from the cluster suite: names of rows, histories of killed recorders, ends of streams."""
 
 from __future__ import annotations
 
