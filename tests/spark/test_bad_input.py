@@ -661,7 +661,7 @@ def test_zookeeper_lost_in_a_commit(zookeeper: ZooKeeperServer, tmp_path: Path) 
     after = client(open_cluster(url))
     end = time.monotonic() + 20
     while after.cluster.store.view().scan_index(paths.TXN_BY_DEADLINE, "", "~"):
-        assert time.monotonic() < end, "still OPEN"
+        assert time.monotonic() < end, "the transaction is still OPEN"
         after.sweeper.sweep()
         after.cluster.clock.sleep(0.2)
     again = _ZooKeeperSite(after)

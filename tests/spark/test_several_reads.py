@@ -23,7 +23,7 @@ def test_several_reads_of_a_topic(here: Deployment) -> None:
         one(here, topic, 1)
     loaded = here.read()
     one(here, "t", 2)
-    assert loaded.count() == 2, "planned with the first action"
+    assert loaded.count() == 2, "the first action plans the read"
     state = here.cluster.snapshot(["t", "u"])
     pinned = {topic: here.read(topic, endingOffsets=state) for topic in ("t", "u")}
     one(here, "t", 3)

@@ -51,7 +51,9 @@ def test_a_checkpoint_counts_for_the_cluster_that_it_was_made_with(cluster: Clus
     with connect(urls[0]) as first:
         commit(first, "t", 2)
         commit(first, "t", 3)
-        assert drained(query, serviceUrl=urls[0], **options) == [2, 3], "the restored cluster has what the checkpoint counted"
+        assert drained(query, serviceUrl=urls[0], **options) == [2, 3], (
+            "the restored cluster has the rows that the checkpoint counts as read"
+        )
     restore(tmp_path / "backup", urls[1], ledgers=root.as_uri())
     with connect(urls[1]) as second:
         for n in range(4):
@@ -88,7 +90,7 @@ def test_a_subscription_added_to_a_stream_loses_no_unacknowledged_row(cluster: C
     commit(cluster, topic, 1)
     query = MicroBatchExecution()
     options = {"serviceUrl": cluster.url, "path": topic}
-    assert drained(query, **options) == [], "it starts at the latest"
+    assert drained(query, **options) == [], "the query starts at the latest offset"
     with pytest.raises(OptionError, match=rf"'s' has unacknowledged rows of {topic} at or below \d+, the stream's offset"):
         drained(query, **options, subscription="s")
     cluster.subscriptions.seek(topic, "s", "latest")
@@ -97,7 +99,7 @@ def test_a_subscription_added_to_a_stream_loses_no_unacknowledged_row(cluster: C
     commit(cluster, topic, 3)
     assert drained(query, **options, subscription="s") == [3]
     with cluster.consumer(topic, "s") as consumer:
-        assert [message.value["n"] for message in consumer.messages(timeout=0)] == [3], "it follows with the next batch"
+        assert [message.value["n"] for message in consumer.messages(timeout=0)] == [3], "the cursor moves with the next batch"
 
 
 def test_a_checkpoint_file_resumes_after_a_kill_between_any_two_steps(cluster: Cluster, tmp_path: Path) -> None:

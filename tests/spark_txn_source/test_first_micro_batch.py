@@ -124,9 +124,9 @@ def test_replay_of_the_first_batch_reads_the_same_rows(site: Site, start: str, l
     assert "began" not in replayed.at
     assert "initial" not in replayed.at
     found = [*planned, *(n for batch in rest for n in batch)]
-    assert sorted(found) == sorted({*found}), "no row twice"
+    assert sorted(found) == sorted({*found}), "a row came twice"
     whole = Query(site.reader(**options), begin)
-    assert sorted(n for batch in whole.rest() for n in batch) == sorted(found), "and the same rows as without a crash"
+    assert sorted(n for batch in whole.rest() for n in batch) == sorted(found), "the rows differ from those without a crash"
 
 
 @pytest.mark.parametrize("start", STARTS)

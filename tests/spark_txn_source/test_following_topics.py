@@ -57,7 +57,7 @@ def test_a_terminated_topic_costs_a_poll_one_round_trip(followed: Followed) -> N
     followed.settle()
     end = other.buffer.read(U).end
     for _ in range(3):
-        assert followed.poll() == (2, {str(T): seal, str(U): end}), "its record, and the other one's log"
+        assert followed.poll() == (2, {str(T): seal, str(U): end}), "one trip for T's record, one for U's log"
     number = other.coordinator.append(None, {U: [followed.bench.part("plain")]})[str(U)]
     assert followed.poll()[1] == {str(T): seal, str(U): number}
     assert followed.poll() == (2, {str(T): seal, str(U): number})
@@ -72,7 +72,7 @@ def test_the_successor_of_a_sealed_topic_is_seen_at_once(followed: Followed) -> 
     assert followed.poll()[1][str(T)] == seal
     assert [one.successor for one in followed.topics.read()] == [None, str(Y), None]
     followed.settle()
-    assert followed.poll()[0] == 2, "the cluster's log, in which it goes on, and the other one's"
+    assert followed.poll()[0] == 2, "one trip for the cluster's log, which has the successor, and one for U's log"
 
 
 def test_the_deletion_of_a_terminated_topic_is_seen_at_once(followed: Followed) -> None:

@@ -108,7 +108,7 @@ def test_individual_acks_stay_valid_for_a_stream(bench: SparkBench) -> None:
         query.reader.commit(query.at)
         send(cluster, 5)
         assert list(query.rest()) == [[5]]
-        assert "acked" not in query.at, "the query's commits have passed them"
+        assert "acked" not in query.at, "the query's commits have passed the acknowledged rows"
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])

@@ -182,7 +182,7 @@ def test_a_batch_reads_the_unacknowledged_rows_of_a_subscription(bench: SparkBen
             txn.acknowledge(left.acks)
             txn.commit()
         bench.end(ongoing)
-        assert bench.numbers(X, **left.options()) == [1, 2, 4, 5], "the same rows, whatever becomes of the cursor"
+        assert bench.numbers(X, **left.options()) == [1, 2, 4, 5], "the plan keeps its rows after the cursor has moved"
         assert bench.numbers(X, subscription="s") == [6]
         consumer.rewind()
         assert [m.value["n"] for m in consumer.messages(timeout=0.0)] == [6]
@@ -237,14 +237,14 @@ def test_a_stream_of_one_topic(bench: SparkBench) -> None:
     first = bench.plain(X, [1, 2], entry_rows=1)
     query = bench.stream(X)
     assert query.at == {"log": 0, "read": [X], X: f"{first}:1", "initial": True, "cluster": bench.client.cluster.id}, (
-        "a new query starts at the latest"
+        "a new query starts at the latest offset"
     )
     assert list(query.rest()) == []
     txn = bench.begin(X)
     second = bench.append(txn, X, [3])
     assert query.next() == []
     bench.plain(X, [4])
-    assert query.next() == [], "what is behind an open transaction waits"
+    assert query.next() == [], "rows above an open transaction wait"
     bench.end(txn, commit=False)
     assert query.next() == [4]
     assert query.at[X] > f"{second}:0"
@@ -276,8 +276,8 @@ def test_a_stream_reads_both_models(bench: SparkBench) -> None:
     two = bench.plain(X, [4])
     again = Query(query.reader, dict(query.at))
     assert query.next() == [4]
-    assert position_of(query.at) == {**position_of(again.at), X: f"{two}:0"}, "the others stay where they are"
-    assert again.next() == [4], "a restart from the checkpoint"
+    assert position_of(query.at) == {**position_of(again.at), X: f"{two}:0"}, "the positions of the other logs do not change"
+    assert again.next() == [4], "a restart from the checkpoint reads the same row"
 
 
 @pytest.mark.parametrize(("limit", "batches"), [("1", 6), ("3", 3), ("100", 1)])
@@ -312,7 +312,7 @@ def test_a_pattern_finds_new_topics(bench: SparkBench) -> None:
     assert query.next() == []
     number = bench.plain(Y, [2])
     scalable(bench, 3)
-    assert query.next() == [2], "from its beginning, as it came later"
+    assert query.next() == [2], "a topic that is created later is read from its beginning"
     assert query.at[Y] == f"{number}:0"
     assert query.at["read"] == {"pattern": "persistent://.*"}
 
@@ -366,7 +366,7 @@ def test_a_start_among_trimmed_rows_is_an_error(bench: SparkBench) -> None:
     with pytest.raises(DataLoss):
         bench.batch(X, startingOffsets=json.dumps({X: "0:0"}))
     new = bench.stream(X, startingOffsets="earliest")
-    assert new.next() == [3], "what was gone before it began is no loss"
+    assert new.next() == [3], "rows that were gone before the query began are no loss"
     bench.plain(X, [4])
     assert new.next() == [4]
     assert "from" not in new.at
@@ -389,7 +389,7 @@ def test_a_range_of_timestamps_among_trimmed_rows_is_an_error(bench: SparkBench,
         bench.numbers(X, **between)
     assert bench.numbers(X, failOnDataLoss="false", **between) == []
     later = {"startingTimestamp": str(began + 2_500), "endingTimestamp": str(began + 3_500)}
-    assert bench.numbers(X, **later) == [], "nothing of that time was ever there"
+    assert bench.numbers(X, **later) == [], "the topic never had rows of that time"
 
 
 def trim(bench: SparkBench, to: int) -> None:

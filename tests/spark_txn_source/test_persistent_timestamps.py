@@ -121,7 +121,7 @@ def test_a_batch_waits_for_an_open_transaction_until_it_has_timed_out() -> None:
     with pytest.raises(OffsetOutOfRange, match=rf"not final for {T}: .*transactions {txn} of o .*are open"):
         batch(reader, end=now)
     assert batch(reader, end=now, timeout=None) == {(str(T), plain)}
-    assert bench.clock.now <= now + 1_000 + bench.settings.deadline_allowance_ms + 100, "no longer than it must"
+    assert bench.clock.now <= now + 1_000 + bench.settings.deadline_allowance_ms + 100, "the batch waited longer than it must"
 
 
 def test_a_plain_append_takes_its_publish_time_when_it_is_appended() -> None:

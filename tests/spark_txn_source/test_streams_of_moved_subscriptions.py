@@ -117,7 +117,7 @@ def test_rows_acked_by_the_stream_stay_unacknowledged_after_a_move_back(
 ) -> None:
     stream = Stream(cluster, topic, rows=1)
     assert [stream.batch(), stream.batch(), stream.batch()] == [[1], [2], [3]]
-    assert left(cluster, topic) == [3], "the last batch's rows are acknowledged when the next one is planned"
+    assert left(cluster, topic) == [3], "rows of a batch are acknowledged when the next batch is planned"
     back(cluster, topic)
     if restarted:
         stream.restart()

@@ -49,7 +49,7 @@ class Query:
             if rows is None:
                 return found
             found += rows
-        raise AssertionError("it does not come to an end")
+        raise AssertionError("the query does not end")
 
     @property
     def at(self) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def test_a_persistent_topic_left_out_for_a_while_loses_no_row(cluster: Cluster) 
     for n in (3, 4):
         write(cluster, y, n)
         assert query.rest() == [n]
-    assert left(cluster, x) == [1], "given out, and not acknowledged: x is read no more"
+    assert left(cluster, x) == [1], "row 1 was delivered but not acknowledged, because the query does not read x any more"
     query.start(x, y)
     for n in (5, 6):
         write(cluster, x, n)
@@ -197,7 +197,7 @@ def test_an_undecided_row_below_the_start_of_an_added_topic_is_not_skipped(
         write(cluster, a, 3)
         before = query.at
         assert query.rest() == []
-        assert query.at == before, "it waits, and runs no empty batches meanwhile"
+        assert query.at == before, "the query waits, and runs no empty batches meanwhile"
     finally:
         go_on.set()
         writer.join()

@@ -107,7 +107,7 @@ def test_unacknowledged_rows_are_delivered_again(topic: Cluster, consumer: Consu
         other.rewind()
         other.ack(list(other.messages(timeout=NOW)))
     assert consumer.lag().rows == 0
-    assert all(len(mark) == 1 for mark in marks(topic)), "row by row, in any order, the cursor closes up"
+    assert all(len(mark) == 1 for mark in marks(topic)), "acks of all single rows, in any order, join to one range"
     consumer.rewind()
     assert numbers(consumer) == []
 

@@ -246,7 +246,7 @@ def test_one_transaction_never_spans_both_models(topics: Cluster) -> None:
             txn.append(first, rows(50))
             with pytest.raises(OptionError, match=r"persistent://.*/p keep their .* one transaction never spans both"):
                 txn.append(second, rows(60))
-            assert len(txn._staged) == 1, "the transaction can go on"
+            assert len(txn._staged) == 1, "the refused append does not end the transaction"
             txn.abort()
     assert kept() == before
     with topics.consumer([P, T], "s", start="earliest") as consumer, topics.begin() as txn:

@@ -142,7 +142,7 @@ def test_rows_whose_commit_is_not_known_are_never_staged_anew(cluster: Cluster) 
         producer.flush()
     producer.send({"n": 2})
     assert (committed := producer.flush()) is not None
-    assert committed.rows == 1, "the second transaction, with what was sent since"
+    assert committed.rows == 1, "the second transaction has only the row that was sent after the first"
     assert numbers(cluster) == [1, 2]
     assert producer.flush() is None
 

@@ -120,7 +120,7 @@ def test_a_stream_reports_its_lag(cluster: Cluster) -> None:
     stream = StreamReader({"serviceUrl": cluster.url, "topics": "t", "subscription": "q"}, kind)
     begin = stream.initialOffset()
     end = stream.latestOffset(begin, stream.getDefaultReadLimit())
-    assert stream.reportLatestOffset() == end, "all of it is in this batch"
+    assert stream.reportLatestOffset() == end, "the batch has all rows"
     number = write(cluster, 5)
     reported = stream.reportLatestOffset()
     assert reported is not None

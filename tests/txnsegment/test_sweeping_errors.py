@@ -93,7 +93,9 @@ def test_a_damaged_orphan_note_is_a_warning_that_names_it(
     caplog.clear()
     swept(cluster)
     again = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert bool(again) is name.startswith(NOTES), "a note of what was seen is renewed, one of what is spared stays for a while"
+    assert bool(again) is name.startswith(NOTES), (
+        "a damaged note of seen files is replaced, a damaged note of protected files stays for a while"
+    )
 
 
 def test_a_file_is_not_deleted_by_the_other_note_while_one_is_damaged(cluster: Cluster) -> None:
@@ -201,7 +203,7 @@ def test_the_daemon_continues_past_an_unexpected_error_and_retries(
         assert swept(two, passes=3) == 0
     assert failures("trim") - before == 3
     told = [record for record in caplog.records if "public/default/a" in record.getMessage() and record.exc_info]
-    assert len(told) == 3, "each with its traceback"
+    assert len(told) == 3, "each error is logged with its traceback"
     assert swept(two) == 1
 
 
@@ -257,7 +259,7 @@ def test_a_damaged_clock_record_is_named_and_blocks_no_other_step(two: Cluster) 
     store.put(record.key, b"not json", expect=record)
     with pytest.raises(SweepIncomplete, match="could not look at the clocks: /sweep/time"):
         two.client.sweep()
-    assert all(registration.state is not None for _, registration in registrations(two)), "what was committed is settled"
+    assert all(registration.state is not None for _, registration in registrations(two)), "a committed registration is not settled"
 
 
 def registrations(cluster: Cluster) -> list[tuple[int, Registration]]:
@@ -287,5 +289,5 @@ def test_the_background_thread_survives_an_unexpected_error(caplog: pytest.LogCa
     aftermath(lambda: done.append(1))
     aftermath.close()
     assert done == [1]
-    assert aftermath._thread is thread, "it is still the first one"
+    assert aftermath._thread is thread, "the background thread was replaced"
     assert any(record.exc_info and "Planted." in record.getMessage() for record in caplog.records)

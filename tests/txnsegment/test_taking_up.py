@@ -91,12 +91,12 @@ class Run:
     def handed_out(self, one: Message | Batch) -> None:
         self.last = one
         for message in [one] if isinstance(one, Message) else one.messages():
-            assert message.value["n"] not in self.acked_at_rewind, "it was acknowledged before"
-            assert message.value["n"] not in {m.value["n"] for m in self.given}, "it came twice"
+            assert message.value["n"] not in self.acked_at_rewind, "the row was acknowledged before"
+            assert message.value["n"] not in {m.value["n"] for m in self.given}, "the row came twice"
             self.given.append(message)
             self.ever.add(message.value["n"])
         numbers = [int(message.id.split(":")[0]) for message in self.given]
-        assert numbers == sorted(numbers), "transactions come in order"
+        assert numbers == sorted(numbers), "transactions came out of order"
 
     def ack_cumulative(self, at: int | None, end: str) -> None:
         """Acknowledge up to the last delivered item, or up to an earlier row. `end`: without a transaction, or how the transaction

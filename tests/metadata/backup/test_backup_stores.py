@@ -79,7 +79,9 @@ def test_from_sqlite_to_zookeeper_and_back_while_writers_run(tmp_path: Path, zk_
         assert restored.next_number == (i + 1) * ERA
         with connect(target) as cluster:
             kept = shown(cluster, "a")
-            assert kept == shown(cluster, "b") == list(range(1, kept[-1] + 1)), "whole transactions, none missing in between"
+            assert kept == shown(cluster, "b") == list(range(1, kept[-1] + 1)), (
+                "the backup has whole transactions, and none is missing in between"
+            )
             assert sure <= kept[-1] <= done[-1]
             assert cluster.client.buffer.log.list(cluster.client.cluster.store.view()).end == made.number
             with cluster.begin(app="writer", version=kept[-1]) as txn:

@@ -491,9 +491,9 @@ def test_a_stream_beyond_the_backup_fails_and_a_stream_within_it_continues() -> 
     for lost in (4, 9):
         with pytest.raises(RestoredBehind, match="only those up to 2"):
             again.coordinator().commit(bench.work(lost))
-    assert again.coordinator().commit(bench.work(2)).skipped, "its last batch, replayed"
+    assert again.coordinator().commit(bench.work(2)).skipped, "the application replays its last batch"
     assert again.coordinator().commit(bench.work(3)).number
-    assert again.coordinator().commit(bench.work(5)).number, "it goes on from there as any application does"
+    assert again.coordinator().commit(bench.work(5)).number, "the application continues like any other"
 
 
 def test_an_aborted_attempt_does_not_open_the_way_for_a_later_version() -> None:
@@ -520,7 +520,9 @@ def test_a_stream_that_the_backup_does_not_know_must_begin_at_its_first_batch() 
     with pytest.raises(RestoredBehind):  # a commit without rows has a version, too
         again.coordinator().commit(bench.work(7, app="later", topics=()))
     assert again.coordinator().commit(bench.work(0, app="new")).number
-    assert again.coordinator().commit(bench.work(7, app="batch", by=None)).number, "tokens of batch writes need not follow"
+    assert again.coordinator().commit(bench.work(7, app="batch", by=None)).number, (
+        "versions of batch writes need not be consecutive"
+    )
 
 
 def test_a_stream_that_accepts_the_loss_continues() -> None:

@@ -138,12 +138,12 @@ def test_a_restore_killed_at_any_call_is_finished_by_running_it_again(
         if not died:
             break
         site.restore(immortal())
-        assert site.restore(immortal()).again, f"after a death at call {k} it is complete, and stays so"
+        assert site.restore(immortal()).again, f"after a death at call {k} the repeated restore is complete"
         assert site.rows() == ROWS
         site.restore(immortal(), "third")  # the mark still names the previous owner, so one more restore is accepted
         assert site.rows("third") == ROWS
         left = [path for path in leftovers(site) if not path.startswith((f".{MARK}.", "manifests/."))]
-        assert not left, "what a sweep does not take"
+        assert not left, "no sweep would delete these files"
         shutil.rmtree(site.place)
         k += 1
     assert k >= 20

@@ -139,7 +139,7 @@ def test_a_moved_folder_works_at_its_new_place(tmp_path: Path, older: bool) -> N
     assert rows(f"file://{tmp_path}/b") == [1, 2]
     (tmp_path / "c").symlink_to(tmp_path / "b")
     assert rows(f"file://{tmp_path}/c") == [1, 2]
-    assert rows(make(tmp_path / "a")) == [1, 2], "and its old place is free"
+    assert rows(make(tmp_path / "a")) == [1, 2], "a new cluster can use the old place"
 
 
 def test_a_copy_made_while_a_writer_runs_never_touches_the_original(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_copy_that_takes_the_root_over_owns_it_and_the_previous_owner_is_refus
     before.client.finish()
     age(root)
     assert take_over(copy)
-    assert not take_over(copy), "again: nothing to do"
+    assert not take_over(copy), "a second take-over changes nothing"
     there = files(root)
     with pytest.raises(ConfigurationError, match="has taken it over"):
         delete_orphans(before.client.cluster)
@@ -491,7 +491,7 @@ def test_a_sweep_deletes_nothing_once_a_take_over_is_complete(tmp_path: Path, af
                 if deleted[0] == after:
                     taking.append(pool.submit(takes))
                     assert marked.wait(60)
-                assert not complete.is_set(), "a delete after the take-over"
+                assert not complete.is_set(), "a file was deleted after the take-over"
                 deleted[0] += 1
             delete(storage, rel)
 

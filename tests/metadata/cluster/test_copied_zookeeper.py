@@ -90,7 +90,7 @@ def test_the_same_servers_by_other_addresses_are_the_same_store(tmp_path: Path, 
                 store = cluster.client.cluster.store
                 assert isinstance(store, ZooKeeperStore)
                 assert store._session.flight([children("/c/clock")]) == [[]]  # the observations of the clocks leave no znode
-            assert not take_over(other), "it owns the root already"
+            assert not take_over(other), "this store owns the root already"
 
 
 def test_servers_that_cannot_be_inspected_are_not_taken_for_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

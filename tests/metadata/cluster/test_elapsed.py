@@ -67,7 +67,9 @@ def test_a_clock_that_leaps_ahead_makes_no_row_old(together: bool) -> None:
     world.store = world.wall = 0
     assert not goes(world.passes(1_000), row, 3 * HOUR)
     assert not goes(world.passes(2 * HOUR), row, 3 * HOUR)
-    assert goes(world.passes(HOUR + 2_000), row, 3 * HOUR), "late by the time between the two looks around the leap back"
+    assert goes(world.passes(HOUR + 2_000), row, 3 * HOUR), (
+        "the row goes late by the time between the two looks around the leap back"
+    )
 
 
 def test_a_row_published_while_the_clock_was_behind_is_not_old_when_it_is_right_again() -> None:
@@ -101,15 +103,15 @@ def test_the_first_observation_of_a_machine_uses_the_slower_of_two_clocks() -> N
     world.look()
     row = world.passes(1_000).publish()
     world.boot, world.started, world.wall = "boot-2", world.real, 4 * HOUR
-    assert not goes(world.passes(1_000), row, 3 * HOUR), "its own clock is wrong"
+    assert not goes(world.passes(1_000), row, 3 * HOUR), "the machine's clock is wrong"
     world.boot, world.wall, world.store = "boot-3", 0, 4 * HOUR
-    assert not goes(world.passes(1_000), row, 3 * HOUR), "the store's is"
+    assert not goes(world.passes(1_000), row, 3 * HOUR), "the store's clock is wrong"
     world.boot, world.store = "boot-4", 0
     assert not goes(world.passes(1_000), row, 3 * HOUR)
     world.boot = "boot-5"
-    assert goes(world.passes(3 * HOUR), row, 3 * HOUR), "a new machine each time can still trim"
+    assert goes(world.passes(3 * HOUR), row, 3 * HOUR), "a trim works even if each look is by a new machine"
     assert world.seen is not None
-    assert world.seen.elapsed_ms <= world.real, "no more has passed than has"
+    assert world.seen.elapsed_ms <= world.real, "the elapsed time is not above the real time"
 
 
 def test_machines_an_hour_apart_that_sweep_in_turn_lose_no_time() -> None:
@@ -121,7 +123,9 @@ def test_machines_an_hour_apart_that_sweep_in_turn_lose_no_time() -> None:
         world.passes(5 * 60_000).look()
     assert world.seen is not None
     assert world.seen.elapsed_ms >= 3 * HOUR - 2 * 5 * 60_000
-    assert goes(world.passes(HOUR + 10 * 60_000 + 1), row, 3 * HOUR), "late by the clock that is behind, no more"
+    assert goes(world.passes(HOUR + 10 * 60_000 + 1), row, 3 * HOUR), (
+        "the row goes late by the error of the slow clock, and no more"
+    )
 
 
 def test_without_an_earlier_observation_the_slower_clock_counts() -> None:

@@ -56,7 +56,7 @@ def test_after_a_change_of_leader_old_and_new_sessions_agree_on_the_time(ensembl
             assert off_seconds(new) == pytest.approx(leads.clock_off, abs=30)
             assert off_seconds(old) == pytest.approx(leads.clock_off, abs=30)
             assert abs(off_seconds(old) - off_seconds(new)) < 5, "within the deadline allowance"
-        assert old._session.begin() == session, "it was the same session all the time"
+        assert old._session.begin() == session, "the session stayed the same"
 
 
 def test_the_time_does_not_leap_within_a_decision(ensemble: ZooKeeperEnsemble) -> None:
@@ -71,7 +71,7 @@ def test_the_time_does_not_leap_within_a_decision(ensemble: ZooKeeperEnsemble) -
             except StoreError:
                 continue
         assert view.now_ms() - first == pytest.approx((time.monotonic() - began) * 1000, abs=500)
-        assert off_seconds(store) == pytest.approx(ensemble.leader().clock_off, abs=30), "the next decision has the leader's"
+        assert off_seconds(store) == pytest.approx(ensemble.leader().clock_off, abs=30), "the next decision has the leader's time"
 
 
 def test_the_time_is_measured_again_after_a_while(zk_url: str) -> None:
@@ -93,5 +93,5 @@ def test_an_answer_that_took_long_does_not_set_the_time_back() -> None:
     assert learned(known, ServerTime(7, 1_002_100, 12.0), 11.5, "h").ms == 1_002_100, (
         "the leader's clock is ahead of what was known"
     )
-    assert learned(known, ServerTime(7, 1_001_400, 12.0), 11.5, "h").ms == 1_001_400, "it cannot mean the same: it was set"
+    assert learned(known, ServerTime(7, 1_001_400, 12.0), 11.5, "h").ms == 1_001_400, "the leader's clock was set"
     assert learned(None, late, 11.5, "h") == late

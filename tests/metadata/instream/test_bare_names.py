@@ -67,7 +67,7 @@ def bury(bench: Bench, count: int) -> list[PersistentName]:
     for _ in range(5):
         later(bench)
         sweep(bench)
-    assert len(bench.kept(LOGS)) == count // 2, "the SEALs of those that were migrated"
+    assert len(bench.kept(LOGS)) == count // 2, "the SEALs of the migrated topics are left"
     assert not bench.kept(ACKS) + bench.kept(SUBSCRIPTIONS)
     return buried
 
@@ -112,7 +112,7 @@ def test_an_append_after_a_missed_deletion_is_refused_and_removed() -> None:
     assert len(bench.kept(LOGS)) == kept + 1
     later(bench)
     sweep(bench)
-    assert not [path for path in bench.disk.files if "/late-" in path], "no reader can need it"
+    assert not [path for path in bench.disk.files if "/late-" in path], "no reader can need the late file"
     swept_away(bench, kept)
 
 
@@ -163,7 +163,7 @@ def swept_away(bench: Bench, kept: int) -> None:
             return
         later(bench)
         sweep(bench)
-    raise AssertionError("it stays for ever")
+    raise AssertionError("the late data stays for ever")
 
 
 def test_an_ack_after_a_missed_deletion_is_refused_and_leaves_no_record() -> None:
@@ -173,7 +173,7 @@ def test_an_ack_after_a_missed_deletion_is_refused_and_leaves_no_record() -> Non
     sleeper = bench.instream(At(0, meanwhile=lambda: deleting(bench, T), kinds=("write",)))
     with pytest.raises(SubscriptionNotFound):
         sleeper.coordinator.acks.acknowledge([up_to(str(T), "s", end_of(1))])
-    assert not bench.kept(ACKS), "no sweep knows any more that there was such a log"
+    assert not bench.kept(ACKS), "no sweep could find a pending-ack log of a deleted topic"
 
 
 def test_a_subscription_made_after_the_deletion_is_removed() -> None:
@@ -186,4 +186,4 @@ def test_a_subscription_made_after_the_deletion_is_removed() -> None:
             return
         later(bench)
         sweep(bench)
-    raise AssertionError("it stays for ever")
+    raise AssertionError("the late subscription stays for ever")

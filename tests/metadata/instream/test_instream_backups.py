@@ -388,7 +388,7 @@ def test_a_restore_aborts_undecided_and_finishes_decided_transactions() -> None:
     party.coordinator.append(None, {T: [bench.part("after")]})
     before = bench.state.fingerprint()
     backup = taken(bench)
-    assert bench.state.fingerprint() == before, "it changes nothing"
+    assert bench.state.fingerprint() == before, "the repetition changes nothing"
     again = restored(bench, backup)
     check_settled(again)
     assert again.labels(T) == ["app.1", "plain", "late.1", "after"]
@@ -413,7 +413,7 @@ def test_late_data_of_transactions_before_a_restore_is_void_and_no_id_is_reused(
     for old in (open_one, lost):  # a process still uses the id of a transaction from before the restore
         party.coordinator.append(old, {T: [again.part("zombie")]})
         reading = again.instream().buffer.read(T)
-        assert (reading.ongoing, reading.cut) == ({}, reading.end), "it holds nobody up, not even until the next marker"
+        assert (reading.ongoing, reading.cut) == ({}, reading.end), "the entry of an old transaction makes no reader wait"
     number = party.coordinator.append(new, {T: [again.part("new")]})[str(T)]
     assert number >= ERA
     party.coordinator.end(new, commit=True)
@@ -435,7 +435,9 @@ def test_a_restored_cluster_without_transactions_reuses_no_id() -> None:
     with pytest.raises(OffsetOutOfRange, match="is from before it was restored"):
         again.instream().buffer.read_to(T, lost)
     topic = again.instream().buffer.read(T).topic
-    assert [topic.before_lost(n) for n in (0, lost, ERA - 1, ERA)] == [0, 0, 0, ERA], "where a moment before the restore begins"
+    assert [topic.before_lost(n) for n in (0, lost, ERA - 1, ERA)] == [0, 0, 0, ERA], (
+        "a lost number is read as the start of the lost range"
+    )
 
 
 def test_only_acks_before_the_backup_count_after_a_restore() -> None:

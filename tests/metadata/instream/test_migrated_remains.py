@@ -94,7 +94,7 @@ def prepared() -> Bench:
 def test_the_new_topic_s_retention_takes_the_oldest_rows_and_no_more() -> None:
     bench = prepared()
     later(bench)
-    assert trim(bench) == Trimmed(), "no limit, and it is sealed for long"
+    assert trim(bench) == Trimmed(), "the policy has no limit, so no row is trimmed"
     assert len(rows(bench)) == 3
     keep(bench, retention_bytes=8, despite_subscriptions=True)
     assert trim(bench) == Trimmed(segments=1, rows=1, bytes=4)
@@ -173,8 +173,10 @@ def test_a_fully_trimmed_topic_leaves_only_its_name() -> None:
     later(bench)
     sweep(bench)
     parts = [path for path in bench.disk.files if "/x/persistent/" in path]
-    assert len(parts) == 4, "for the grace period of reads that were planned before"
-    assert Topics(bench.instream().cluster).get(Y).layout.segments.keys() == {"0", "1", "2"}, "its subscription misses rows"
+    assert len(parts) == 4, "the files stay for the grace period, for earlier plans"
+    assert Topics(bench.instream().cluster).get(Y).layout.segments.keys() == {"0", "1", "2"}, (
+        "the segment stays because a subscription has not acknowledged its rows"
+    )
     bench.instream().coordinator.redirect.coordinator.acks.seek({(str(T), "s"): before(end_of(99))})
     for _ in range(4):
         later(bench)
@@ -182,7 +184,7 @@ def test_a_fully_trimmed_topic_leaves_only_its_name() -> None:
     layout = Topics(bench.instream().cluster).get(Y).layout
     assert layout.segments.keys() == {"1", "2"}
     assert layout.trimmed_to is not None
-    assert layout.trimmed_to.ledger_id == before_it.newest(0, 10**9), "the guard of later readers is a number of the cluster's log"
+    assert layout.trimmed_to.ledger_id == before_it.newest(0, 10**9), "`trimmed_to` is a number of the cluster's log"
     check_only_the_name_is_left(bench)
     assert rows(bench) == []
     assert bench.labels(T) == []
@@ -231,7 +233,9 @@ def test_deleting_the_successor_deletes_the_migrated_topic() -> None:
     with pytest.raises(TopicExists, match=f"migrated to {Y}"):
         party.topics.create(T)
     sweep(bench)
-    assert len([path for path in bench.disk.files if "/x/persistent/" in path]) == 4, "for reads that were planned before"
+    assert len([path for path in bench.disk.files if "/x/persistent/" in path]) == 4, (
+        "the files stay for reads that were planned before"
+    )
     for _ in range(4):
         later(bench)
         sweep(bench)
@@ -272,7 +276,9 @@ def test_entries_of_a_zombie_above_the_seal_are_deleted() -> None:
         later(bench)
         sweep(bench, sweeping)
     kept = sweeping.buffer.log(T)
-    assert decide(sweeping.cluster.store, lambda view: kept.entries(view, [number])[0]) == {}, "nor does who took it remember it"
+    assert decide(sweeping.cluster.store, lambda view: kept.entries(view, [number])[0]) == {}, (
+        "the sweeping process does not remember the deleted entry"
+    )
     check_only_the_name_is_left(bench)
     assert bench.labels(T) == bench.labels(T, zombie) == rows(bench) == []
 
@@ -303,7 +309,7 @@ def test_a_sweep_that_dies_while_deleting_is_finished_by_the_next(end: Callable[
         check_only_the_name_is_left(bench)
         return gate
 
-    assert each(run) > 10, "there were writes to die at"
+    assert each(run) > 10, "the sweep had more than ten writes"
 
 
 def test_a_sweep_takes_no_cursor_that_a_migration_to_another_name_has_found() -> None:
@@ -333,4 +339,4 @@ def test_a_sweep_takes_no_cursor_that_a_migration_to_another_name_has_found() ->
             bench.instream().coordinator.redirect.coordinator.acks.advance([up_to(str(T), "s", end_of(1))])
         return gate
 
-    assert each(run) > 10, "there were steps at which the migration could go on"
+    assert each(run) > 10, "the sweep had more than ten steps"

@@ -292,7 +292,7 @@ def test_a_topic_never_redirects_to_an_unrelated_topic_made_meanwhile() -> None:
             look(T)
     assert bench.labels(T) == ["app.1", "plain"]
     Topics(party.cluster).delete(Y)
-    assert [topic.name for topic in party.topics.list()] == [T, U], "its rows did not go with that one"
+    assert [topic.name for topic in party.topics.list()] == [T, U], "the deletion of Y deleted no row of T"
     assert migrator.migrate(T, Z, force=True).name == migrator.made(T) == Z
 
 
@@ -418,7 +418,7 @@ def test_the_last_row_below_a_cut_is_searched_from_the_cut_down() -> None:
     assert not [number for number in known if number <= 20]
     assert legacy.newest(legacy.number(3), legacy.number(15)) == legacy.number(15)
     assert legacy.last(legacy.number(15)) == (15, 0)
-    assert [number for number in known if number <= 20] == [15], "nothing else was read"
+    assert [number for number in known if number <= 20] == [15], "only entry 15 was read"
     assert legacy.newest(legacy.number(15), legacy.number(15)) == legacy.number(15)
 
 

@@ -103,7 +103,7 @@ def within(bench: Bench, party: InStream) -> None:
         except TxnConflict:  # the migration has aborted the open transaction
             continue
     else:
-        raise AssertionError("it never commits")
+        raise AssertionError("the version never commits")
     assert bench.instream().coordinator.commit(mine).skipped
 
 

@@ -56,7 +56,7 @@ def test_compaction_keeps_rows_and_only_the_orphan_sweep_deletes_old_files() -> 
     assert len(files(bench)) == 2 + 4
     bench.clock.now += bench.settings.orphan_age_ms + 1
     delete_orphans(bench.party().cluster)
-    assert old <= bench.disk.files.keys(), "whoever planned before reads on"
+    assert old <= bench.disk.files.keys(), "reads that were planned before need the old files"
     bench.clock.now += bench.settings.grace_period_ms
     delete_orphans(bench.party().cluster)
     assert old <= bench.disk.files.keys()

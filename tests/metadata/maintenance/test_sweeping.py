@@ -60,7 +60,7 @@ def test_one_unreadable_snapshot_blocks_its_segment_only(how: str, gone: bool) -
         getattr(bench.party().sweeper, how)()
     assert "default/u" in str(told.value)
     assert damaged[0] in str(told.value)
-    assert not bench.headers(), "forgetting stopped"
+    assert not bench.headers(), "the headers were not expired"
     assert len(bench.kept("/log/")) == 1, "the rows of the other topic are folded, and its registration dropped"
     with pytest.raises(CorruptSnapshot):
         delete_orphans(bench.party().cluster)  # the damaged snapshot may protect any file, so no file is deleted
@@ -157,7 +157,7 @@ def test_deleted_topics_leave_a_tombstone_and_no_more() -> None:
     assert bench.party().topics.schema(again) == _schema("c")
     bench.clock.now += bench.settings.grace_period_ms + 1
     bench.party().sweeper.sweep()
-    assert left() == (1, 1), "what a layout names stays, an older life's schema goes"
+    assert left() == (1, 1), "the current topic's watermark and schema stay, the deleted topic's schema goes"
     assert len(bench.read(topics=(str(name),))) == 1
 
 

@@ -102,7 +102,7 @@ def test_earliest_shows_whole_transactions_during_a_trim(fate: Fate) -> None:
         if not gate.hit:
             break
         k += 1
-    assert half, "some crash left one segment trimmed and the other not"
+    assert half, "no crash left one segment trimmed and the other not"
 
 
 def half_trimmed() -> tuple[Bench, list[int]]:
@@ -181,12 +181,14 @@ def test_an_earlier_uneven_trim_leaves_whole_transactions_readable() -> None:
     unevenly(bench, segments(bench)[1], found[2])
     assert from_earliest(bench) == {found[3]: 2}
     first = segments(bench)[0]
-    assert [ledger.id for ledger in reading(bench, first).segments[0].ledgers(0, 10**9)] == found, "one segment for itself"
+    assert [ledger.id for ledger in reading(bench, first).segments[0].ledgers(0, 10**9)] == found, (
+        "a read of one segment has all rows that this segment still has"
+    )
     assert from_earliest(bench, first) == dict.fromkeys(found, 1)
     bench.party().coordinator.acks.acknowledge([Ack(first, "s", ((end_of(found[0]), end_of(found[1])),))])
     set_for_topic(bench.party().cluster, topic_name(T), {"retention_bytes": 1})
     trim(bench.party())
-    assert set(reading(bench).trims().values()) == {found[1], found[2]}, "and is trimmed on"
+    assert set(reading(bench).trims().values()) == {found[1], found[2]}, "the first segment is trimmed further"
 
 
 def test_the_trim_guard_of_a_topic_survives_the_removal_of_a_less_trimmed_segment() -> None:

@@ -59,7 +59,7 @@ def keep(bench: Bench, days: float) -> None:
 def test_rows_older_than_the_limit_are_trimmed_and_readers_get_an_error() -> None:
     bench = filled()
     all_of_them = numbers(bench)
-    assert trim(bench.party()).rows == 0, "nothing is said: everything is kept"
+    assert trim(bench.party()).rows == 0, "without a policy all rows are kept"
     keep(bench, 2.5)
     done = trim(bench.party())
     assert (done.segments, done.rows) == (2, 4)
@@ -72,7 +72,7 @@ def test_rows_older_than_the_limit_are_trimmed_and_readers_get_an_error() -> Non
     with pytest.raises(DataLoss, match=f"0000-7fff-0 was trimmed by retention up to {last}:0: its rows after {last - 1} up"):
         check_trims(LogRange(reading, last - 1, reading.cut), known_trims(reading, AtLog(last - 1)))
     assert reading.last_change(0) >= last
-    assert trim(bench.party()) == Trimmed(), "again: nothing more"
+    assert trim(bench.party()) == Trimmed(), "a second trim removes nothing"
 
 
 def test_a_lagging_stream_is_woken_by_the_loss_of_all_its_rows() -> None:
@@ -124,7 +124,7 @@ def test_rows_that_a_subscription_needs_are_kept_unless_the_policy_overrides() -
     assert numbers(bench) == all_of_them[2:]
     bench.party().coordinator.acks.acknowledge([Ack(s, "slow", rows([span(all_of_them[3])])) for s in segments(bench)])
     trim(bench.party())
-    assert numbers(bench) == all_of_them[2:], "the row before is still needed"
+    assert numbers(bench) == all_of_them[2:], "`slow` has not acknowledged an earlier row"
     reading = bench.party().buffer.read(LogSelection((T,)))
     check_cursors(reading, {s.name: behind(all_of_them[1]) for s in reading.segments}, "slow")
     set_for_topic(bench.party().cluster, topic_name(T), {"despite_subscriptions": True})
@@ -211,7 +211,7 @@ def test_the_orphan_sweep_deletes_trimmed_files_after_the_grace_period() -> None
     bench.clock.now += bench.settings.orphan_age_ms + 1
     for _ in range(2):
         delete_orphans(bench.party().cluster)
-        assert parts <= bench.disk.files.keys(), "whoever planned before reads on"
+        assert parts <= bench.disk.files.keys(), "reads that were planned before need the files"
     for _ in range(2):
         bench.clock.now += bench.settings.grace_period_ms + bench.settings.orphan_age_ms + 1
         delete_orphans(bench.party().cluster)
@@ -227,7 +227,9 @@ def test_a_drained_sealed_segment_leaves_the_layout_and_the_topic_keeps_the_guar
     keep(bench, 0.001)
     highest = max(numbers(bench))
     assert trim(bench.party()).rows > 0
-    assert [i.segment_id for i in party.topics.get(topic_name(T)).layout.kept()] == [0, 1, 2, 3], "not within the grace period"
+    assert [i.segment_id for i in party.topics.get(topic_name(T)).layout.kept()] == [0, 1, 2, 3], (
+        "no segment leaves the layout within the grace period"
+    )
     bench.clock.now += bench.settings.grace_period_ms + 1
     assert trim(bench.party()).left == 1
     layout = party.topics.get(topic_name(T)).layout

@@ -41,7 +41,7 @@ def test_a_commit_between_a_reading_and_its_watches_wakes_the_reader(split: bool
         gate.meanwhile, gate.k = meanwhile, gate.steps + steps
         cut = reader.read().cut
         if numbers and (numbers[0] is None or cut < numbers[0]):
-            assert reader.wait(0), f"{gate.hit}: nobody would wake it"
+            assert reader.wait(0), f"{gate.hit}: nothing would wake the reader"
             assert reader.read().cut == numbers[0]
         reader.close()
 

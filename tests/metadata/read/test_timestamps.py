@@ -63,16 +63,18 @@ def test_the_publish_time_of_a_trimmed_row_is_the_latest_over_all_segments() -> 
 )
 def test_an_end_is_final_once_no_earlier_row_can_still_come(above: list[Above], closed: bool, end: tuple[int, bool]) -> None:
     assert timestamps.end([(3, 90), (9, 100)], 100, 9, above, closed=closed) == end
-    assert timestamps.end([(3, 90), (9, 101)], 100, 9, above, closed=closed) == (8, True), "a later decided one says it alone"
+    assert timestamps.end([(3, 90), (9, 101)], 100, 9, above, closed=closed) == (8, True), (
+        "a later decided registration alone closes the timestamp"
+    )
 
 
 def test_a_timestamp_closes_beyond_the_clock_allowance() -> None:
     def seen(now_ms: int, *created: int) -> OpenTransactions:
         return OpenTransactions(now_ms, tuple(OpenTransaction(f"0_{n}", n, n + 100, "o") for n in created), 10)
 
-    assert not seen(110).closed(100), "a clock that is behind by the allowance shows the timestamp still"
+    assert not seen(110).closed(100), "a clock that is behind by the allowance may still show 100"
     assert seen(111).closed(100)
-    assert not seen(120, 110).closed(100), "its clock may have been ahead by the allowance"
+    assert not seen(120, 110).closed(100), "the clock of the opener may have been ahead by the allowance"
     assert seen(120, 111).closed(100)
     assert [t.created_ms for t in seen(120, 90, 111).holding(100)] == [90]
     assert (seen(100).passes_in(100), seen(111).passes_in(100), seen(500).passes_in(100)) == (11, 0, 0)
@@ -220,7 +222,7 @@ def test_a_batch_waits_for_the_decision() -> None:
 
     bench.clock.pause = decide_at_last
     assert batch(reader, end=now, timeout=None) == {registered}
-    assert bench.clock.now <= now + bench.settings.deadline_allowance_ms + 100, "no longer than it must"
+    assert bench.clock.now <= now + bench.settings.deadline_allowance_ms + 100, "the batch waited longer than it must"
 
 
 def test_a_batch_aborts_transactions_past_their_deadline() -> None:
@@ -242,7 +244,7 @@ def test_an_end_in_the_future_is_an_error_at_once() -> None:
         with pytest.raises(OffsetOutOfRange, match=r"is not final for .*: the store's time is .*timestampTimeoutMs"):
             batch(reader, end=before + ahead, timeout=timeout)
     assert bench.clock.now == before
-    assert batch(reader, end=before + 200, timeout=1_000), "the near future is waited for"
+    assert batch(reader, end=before + 200, timeout=1_000), "the batch waits for a timestamp in the near future"
     assert bench.clock.now > before + 200
 
 
@@ -265,7 +267,7 @@ def test_an_open_transaction_of_another_topic_holds_the_end_only_while_it_may_wr
     bench.clock.now += 500
     with pytest.raises(OffsetOutOfRange, match=f"transactions {txn_id} of w .*are open"):
         batch(reader, end=now)
-    assert batch(reader, end=now - 101) == set(), "it opened later, by more than clocks differ"
+    assert batch(reader, end=now - 101) == set(), "the transaction opened later, by more than clocks may differ"
     ending.end(writer.cluster.store, record, State.ABORTED, now_ms=bench.clock.now)
     assert batch(reader, end=now) == set()
 

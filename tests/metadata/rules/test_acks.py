@@ -121,7 +121,7 @@ def test_mark_delete_is_a_row_an_entry_or_a_ledger() -> None:
 def test_the_first_unacknowledged_row_lies_before_every_gap() -> None:
     assert first_left(Cursor()) == FIRST
     assert first_left(with_done(Cursor(), before(end_of(5)))) == end_of(5)
-    assert first_left(with_done(Cursor(), parse_all(["5:2..5:4"]))) == FIRST, "what lies before 5:2 is left"
+    assert first_left(with_done(Cursor(), parse_all(["5:2..5:4"]))) == FIRST, "the rows before 5:2 are left"
     assert first_left(with_done(Cursor(), union(before(end_of(3)), parse_all(["5:2"])))) == end_of(3)
 
 

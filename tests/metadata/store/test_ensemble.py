@@ -75,7 +75,7 @@ def test_a_view_on_a_lagging_server_shows_acknowledged_writes(ensemble: ZooKeepe
         finally:
             server.resume()
         assert [each.result() for each in asked] == [record, made, [appended.key.path]]
-        assert connection(behind) == before, "the follower was dropped: it did not answer as one that is behind"
+        assert connection(behind) == before, "the session left the follower, so the follower did not answer as a lagging server"
 
 
 def connection(store: ZooKeeperStore) -> tuple[int | None, object]:

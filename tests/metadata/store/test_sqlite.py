@@ -243,7 +243,7 @@ def look(until: Callable[[], bool], patience: threading.Event) -> None:
         if until():
             return
         patience.wait(0.01)
-    raise AssertionError("it never came true")
+    raise AssertionError("the condition never became true")
 
 
 class TestPlaces:

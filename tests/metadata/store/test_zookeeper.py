@@ -71,7 +71,7 @@ def expire(store: ZooKeeperStore) -> None:
     session, client_id = store._session, store._session.client().client_id
     until = time.monotonic() + 60
     while session.id == client_id[0]:
-        assert time.monotonic() < until, "the session outlived every thief"
+        assert time.monotonic() < until, "no other connection could close the session"
         thief = KazooClient(session.hosts, client_id=client_id)
         thief.start_async().wait(10)
         thief.stop()
