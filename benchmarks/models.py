@@ -165,8 +165,8 @@ def open_in_store(cluster: Cluster, transactions: int, runs: int) -> float:
 
 
 class Written(NamedTuple):
-    """The cost of one transaction of one message: all writes to the store until its steady state, and the entries in the log of
-    the data.
+    """The cost of one transaction of one message. `of`: all writes to the store, with those of the sweep afterwards. `entries`: the
+    number of entries in the log that has the message.
     """
 
     of: Weighed

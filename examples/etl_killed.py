@@ -28,7 +28,7 @@ FLIGHTS, CARRIERS, LATE = "topic://public/default/flights", "topic://reports/dai
 NAME = "etl"
 LATE_MINUTES = 120
 DAYS = 20
-"""The days of flights that arrive between two runs."""
+"""Number of days whose flights arrive between two runs."""
 
 HERE = Path(__file__).resolve().parents[1] / "out" / "etl"
 SMALL = {"SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"} | {

@@ -25,7 +25,7 @@ TARGET_BYTES = 128 << 20
 MOST_PARTS = 65_536
 """Maximum number of parts in one merge; it bounds memory."""
 GROUP_BYTES = 16 << 20
-"""Approximate size of a row group of a compacted file: the smallest unit that readers decode and tasks are split by."""
+"""Approximate size of a row group of a compacted file. A row group is the smallest unit that a reader decodes or a task reads."""
 COMPACTED = "compacted-"
 """Prefix of the names of compacted files; no other file has it."""
 STAGED_BY = "compaction"
@@ -93,7 +93,7 @@ class Moved:
 
 
 class Merge(Protocol):
-    """Merges units into files: `merged`, or a simulator's replacement."""
+    """A function that merges units into files: `merged`, or the simulator's replacement."""
 
     def __call__(self, storage: LedgerStorage, folder: str, units: Sequence[Unit], *, name: str) -> Moved | None: ...
 
@@ -209,7 +209,7 @@ class _Output:
         return self._part
 
     def takes(self, unit: Unit, schema: pa.Schema) -> bool:
-        """Return whether rows of the unit can be written to this file; if so, the unit belongs to it."""
+        """Return whether rows of the unit can be written to this file. If so, add the unit to the units of the file."""
         if not schema.equals(self._schema):
             self._flush()
             return False

@@ -16,8 +16,8 @@ def names_a_credential(uri: str) -> bool:
 
 
 def has_password(uri: str) -> bool:
-    """Return whether an `@` follows a user with a password, or on S3 an access key. A password may contain `/`, so any `@` after a
-    `:` counts as the end of a password. Two forms are exempt: `host:port/` on HDFS, and the path of a `file:` URI.
+    """Return whether a URI has a password before an `@`, or on S3 an access key. A password may contain `/`, so any `@` after a `:`
+    counts as the end of a password. Two forms are exempt: `host:port/` on HDFS, and the path of a `file:` URI.
     """
     for text in _readings(uri):
         scheme, found, rest = text.strip().partition("://")
@@ -34,8 +34,8 @@ def has_password(uri: str) -> bool:
 
 
 def holds_credentials(uri: str) -> bool:
-    """Return whether a URI holds a credential, or text after its path that may be one. A path without a scheme that begins with `/`
-    holds none.
+    """Return whether a URI holds a credential, or a text after its path that may be a credential. A path without a scheme that
+    begins with `/` holds none.
     """
     return not uri.startswith("/") and (names_a_credential(uri) or has_password(uri) or _has_unnamed(uri))
 

@@ -118,7 +118,7 @@ def disk() -> Disk:
 
 @contextmanager
 def in_place_of_the_disk(simulated: Disk) -> Iterator[None]:
-    """For tests: replace the disk of this process by `simulated` within the block."""
+    """Replace the disk of this process by `simulated` within the block. Tests use this."""
     global _disk
     before, _disk = _disk, simulated
     try:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 MAX_LEVELS: Final = 40
-"""Maximum nesting of structs, arrays and maps. An Avro schema's JSON takes four levels for each, and `ledgers.json_text`
-reads 200.
+"""Maximum nesting of structs, arrays and maps. The JSON of an Avro schema takes four levels for each of these, and
+`ledgers.json_text` accepts 200 levels of JSON.
 """
 MAX_FIELDS: Final = 10_000
 """Maximum number of columns and nested fields. A named record counts at each of its uses: if each record uses the next one twice,
 the fields double with every level.
 """
 MAX_SCHEMA_BYTES: Final = 768 * 1024
-"""Maximum length of an Avro schema's text: a version of a topic's schema is one record."""
+"""Maximum length of an Avro schema's text. It is that of a record, because each version of a topic's schema is one record."""
 MAX_FIXED_BYTES: Final = 2**20
 """Maximum size of a fixed. The minimum is one byte, because an array could have any number of zero-byte values."""
 MAX_DECIMAL_BYTES: Final = 64

@@ -1,4 +1,4 @@
-"""Checks of a part's page headers: Parquet's page checksums cover the content of a page but not its header.
+"""Checks the page headers of a part, because Parquet's page checksums cover the content of a page but not its header.
 
 A changed byte in a header can make a reader read nulls as values, without a checksum error. (A test shows this with the encoding of
 the levels.) So each header is compared with the footer, whose CRC-32 is in the registration. The chain of pages must fill its

@@ -1,4 +1,4 @@
-"""Reading parts: entry by entry, only the wanted columns, with every check against the Part before a row is returned.
+"""Reads parts, entry by entry, with only the wanted columns. Rows are checked against the Part before they are returned.
 
 A damaged, truncated, missing or replaced part raises CorruptPart. A read never returns fewer or other rows.
 """

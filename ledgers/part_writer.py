@@ -1,4 +1,5 @@
-"""Writing parts: one Parquet file for one segment, entry by entry, under a unique name, published atomically.
+"""Writes parts. A part is one Parquet file for one segment. It is written entry by entry, under a unique name, and published
+atomically.
 
 An entry is a row group (protocol.md section 1). The batches of an entry are collected without copying their rows.
 """

@@ -1,7 +1,7 @@
 """Checks text from other users that becomes a name, and escapes such text for terminals and logs.
 
-Control characters, above all ESC, move a terminal's cursor, set its title or type for the user. Direction marks make a name look
-like another one. Half of a surrogate pair cannot be encoded in UTF-8.
+Control characters, above all ESC, move a terminal's cursor, set its title or type text for the user. Direction marks make a name
+look like another name. Half of a surrogate pair cannot be encoded in UTF-8.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ A snapshot is a chain: a head, named by the watermark record, names ledger files
 are immutable and have unique names. Extending a chain writes a new head and sometimes one ledger file:
 
 - a ledger is copied once for each power of FANOUT in the size of the chain (blocks are copied unchanged)
-- reading numbers a..b opens the files, and reads the blocks, that overlap a..b
+- a read of the numbers a..b opens only the files that overlap a..b, and reads only the blocks that overlap a..b
 - a chain of n parts has at most FANOUT files for each power of FANOUT in n
 
-Files that a new head no longer names stay until the sweep, for readers that planned from an older head.
+Files that a new head no longer names stay until the orphan sweep deletes them, for readers that planned from an older head.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Run:
 class SnapshotHead:
     """A snapshot: `files` in ascending order, then the ledgers of `tail`.
 
-    runs                 ranges that compaction merged, ascending; incomplete, and at most MOST_RUNS
+    runs                 ranges of ledgers that compaction merged, ascending; at most MOST_RUNS, so some can be missing
     watermark            the position (ledgerId, entryId) up to which the snapshot lists the segment
     ledgers, rows, bytes totals of the chain
     last_ledger          the highest ledgerId in the chain

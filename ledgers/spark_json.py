@@ -1,4 +1,4 @@
-"""Parsing of Spark's schema JSON in records and manifests: only types that a topic can store, and none that imports code."""
+"""Parsing of Spark's schema JSON in records and manifests: of types that a topic can store, and of no type that imports code."""
 
 from __future__ import annotations
 

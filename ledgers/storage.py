@@ -134,8 +134,8 @@ class LedgerStorage:
             return data
 
     def open_input(self, rel: str) -> pa.NativeFile:
-        """Open a file for random-access reading. Not memory-mapped: truncating a mapped file kills the process. Raises
-        MissingFile.
+        """Open a file for random-access reading. The file is not memory-mapped, because a process is killed if a file that it has
+        mapped is truncated. Raises MissingFile.
         """
         return self._files.open_input(_checked(rel))
 

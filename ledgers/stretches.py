@@ -88,7 +88,7 @@ def of_snapshot(storage: LedgerStorage, head: SnapshotHead, after: int, through:
 def _by_runs(
     storage: LedgerStorage, head: SnapshotHead, after: int, through: int, runs: Sequence[Run], *, marks: bool
 ) -> Iterator[Stretch]:
-    """Yield the stretches of the runs that lie completely within the numbers, and those of the ledgers outside such runs."""
+    """Yield a stretch for each run that lies completely within the numbers, and the stretches of the ledgers outside these runs."""
     at = after
     for run in runs:
         if after < run.ledger and run.last <= through:
@@ -206,7 +206,7 @@ def _first_rows(rows: Longs, file_of: Longs, gaps: Longs) -> Longs:
     """Return the index of each part's first row in its file."""
     before = np.cumsum(rows) - rows + np.cumsum(gaps)
     begins = np.flatnonzero(np.append(True, file_of[1:] != file_of[:-1]))
-    offset = before[begins] - gaps[begins]  # a gap counts from 0 where the file changes
+    offset = before[begins] - gaps[begins]  # the first gap in a file counts from the first row of the file
     return before - np.repeat(offset, np.diff(np.append(begins, len(rows))))
 
 

@@ -87,7 +87,7 @@ class _Parser:
 
     def columns(self, end: str) -> Iterator[T.StructField]:
         """Parse columns separated by commas, each `name [:] type [NOT NULL] [COMMENT 'text']`. They end with the sign `end`. If
-        `end` is empty, they end with the text.
+        `end` is empty, they end where the text ends.
         """
         if self._ends(end):
             return

@@ -25,7 +25,7 @@ class Ended(StrEnum):
 
 
 def active() -> SparkContext | None:
-    """Return the Spark context of this process, or None if it has no JVM of its own (Spark Connect)."""
+    """Return the Spark context of this process; None if the process has no JVM of its own (Spark Connect)."""
     found: SparkContext | None = SparkContext._active_spark_context
     return found
 

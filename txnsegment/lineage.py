@@ -55,7 +55,7 @@ def svg(topic: TopicDescription) -> str:
 
 
 def generations(segments: Sequence[SegmentDescription]) -> dict[int, int]:
-    """Return for each segment id the length of the longest path from an ancestor that has no known parents."""
+    """Return, for each segment id, the length of the longest path to the segment from an ancestor without known parents."""
     found: dict[int, int] = {}
     for segment in _parents_first(segments):
         found[segment.id] = max((found[parent] + 1 for parent in segment.parents if parent in found), default=0)

@@ -1,4 +1,4 @@
-"""Arrow schemas as Spark schemas, for batches that a plain Python program gives."""
+"""Converts Arrow schemas to Spark schemas, for batches that a plain Python program gives."""
 
 from __future__ import annotations
 

@@ -46,10 +46,10 @@ def sweep_until(
 ) -> None:
     """Sweep at once and then every `every` seconds until `stop` is set.
 
-    The first pass also sweeps orphans, and then one pass every `orphans_every` seconds. After a failed one, the next follows within
-    ten minutes. The leader among the running sweepers splits and merges segments by policy. `told`: called with the report of each
-    pass that succeeded. A failed pass is logged and counted, and the next pass repeats its work: no error ends the daemon. `lags`:
-    measure the lag of each subscription after each pass, so that the metrics are current without a running consumer.
+    The first pass also sweeps orphans, and then one pass every `orphans_every` seconds. After a failed pass, the next orphan sweep
+    follows within ten minutes. The leader among the running sweepers splits and merges segments by policy. `told`: called with the
+    report of each pass that succeeded. A failed pass is logged and counted, and the next pass repeats its work: no error ends the
+    daemon. `lags`: measure the lag of each subscription after each pass, so that its metrics are current without a consumer.
     """
     clock = cluster.client.cluster.clock
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")

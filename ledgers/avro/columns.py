@@ -147,8 +147,8 @@ def _type(kind: T.DataType, path: str, name: str) -> Plain:
 
 def grown(record: Record, old: T.StructType, new: T.StructType) -> Record:
     """Return a registered schema after a write has evolved the columns of its topic from `old` to `new`. New columns are added at
-    the end with default null. Wider types replace narrower ones. Columns that the schema leaves out stay out. Raises SchemaError
-    as `derived` does.
+    the end with default null. Wider types replace narrower ones. Older columns that the schema leaves out are not added. Raises
+    SchemaError as `derived` does.
     """
     return _grown_record(record, old, new, "")
 

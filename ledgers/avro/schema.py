@@ -70,7 +70,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Record:
-    """A record type. `name`: the full name. `derived`: made from a topic's columns, so its name was generated."""
+    """A record type. `name`: the full name. `derived`: whether it was made from a topic's columns, with a generated name."""
 
     name: str
     fields: tuple[Field, ...]
@@ -81,7 +81,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Optional:
-    """A union of null and one type. `null_first`: null is the first of them."""
+    """A union of null and one type. `null_first`: whether null is the first of the two."""
 
     type: Plain
     null_first: bool = True
