@@ -251,7 +251,7 @@ def test_replay_of_the_first_batch_of_a_topic_that_was_migrated_meanwhile(site: 
 
 
 def test_replay_of_the_first_batch_after_retention_took_rows_is_data_loss(site: Site) -> None:
-    """The end offset of an older version does not record the start of the batch. Its replay raises the same error."""
+    """A replay raises DataLoss, also with the end offset of an older version, which does not record the start of the batch."""
     options = {"topics": "u", "startingOffsets": "earliest"}
     first = site.reader(**options)
     begin = first.initialOffset()

@@ -1,4 +1,4 @@
-"""Names of the persistent:// domain: names that a namespace maps to topic://, reserved names, and the log in an error."""
+"""Names of the persistent:// domain: names that a namespace maps to topic://, reserved names, and the log that an error names."""
 
 from __future__ import annotations
 

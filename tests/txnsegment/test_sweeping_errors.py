@@ -210,7 +210,7 @@ def test_the_daemon_continues_past_an_unexpected_error_and_retries(
 def test_the_daemon_does_not_list_all_files_at_each_pass_because_one_topic_fails(
     two: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a failed pass the daemon lists all files again after ten minutes at the earliest, not at the next pass."""
+    """After a failed pass the daemon waits for ten minutes until it lists all files again."""
     listed: list[int] = []
 
     def counted(cluster: object) -> Orphans:

@@ -25,7 +25,7 @@ def table(first: int, count: int) -> pa.Table:
 
 
 class LeftInTheMiddle(Exception):
-    """The exception that the body of a loop raises."""
+    """An exception that the body of a loop raises to leave the loop."""
 
 
 class Run:

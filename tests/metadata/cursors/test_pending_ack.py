@@ -45,8 +45,8 @@ def subscriptions(party: Client) -> Subscriptions:
 
 
 def subscribed(*names: str) -> tuple[Bench, str, str, int]:
-    """Make a topic with a row in each of two segments, and subscriptions. Return the bench, both segments, and the log number of
-    the rows.
+    """Make a topic with a row in each of two segments, and the subscriptions `names`. Return the bench, both segments, and the log
+    number of the rows.
     """
     bench = Bench()
     party = bench.party()
@@ -566,9 +566,9 @@ def test_a_subscription_recreated_while_a_segment_splits_is_whole() -> None:
     """
 
     def run(first: int, later: int) -> int:
-        """Return the number of steps of the split."""
+        """Delete the subscription at step `first` of a split, create it again at step `later`, and return the number of steps."""
         bench, _, _, _ = subscribed("old")
-        bench.history.moving = lambda: (0,)  # the subscription that is created again starts at number 0
+        bench.history.moving = lambda: (0,)  # tells the observer where the new cursors start
         here = subscriptions(bench.party())
         happens = {first: lambda: here.delete(NAME, "old"), later: lambda: here.create(NAME, "old", at=0)}
         steps = count()

@@ -122,7 +122,7 @@ def asleep_before_its_append(bench: Bench, meanwhile: Callable[[], None]) -> tup
     """
     party = bench.instream(gate := At(10**9, meanwhile=meanwhile, kinds=("write",)))
     txn = party.coordinator.begin(topics=[T])
-    gate.k = gate.steps + 1  # the step after setting the system property
+    gate.k = gate.steps + 1  # the second write from here: the first sets a property of the topic
     party.coordinator.append(txn, {T: [bench.part("late")]})
     assert gate.hit
     return party, txn

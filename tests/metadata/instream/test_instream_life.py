@@ -154,7 +154,7 @@ def test_trimming_removes_rows_and_their_state() -> None:
     report = party.sweeper.sweep()
     assert report.trimmed == 1
     after = layout(bench)
-    # 5 is the last visible ledger past its retention; a marker, a zombie's data and the new ledger lie above
+    # 5 is the last visible ledger past its retention; a marker, data of an ended transaction and the new ledger lie above
     assert after.trimmed_log == 5
     assert bench.labels(T) == bench.labels(T, party) == ["new"]
     assert [ledger.id for ledger in planned.ledgers()] == [1, 5]  # an earlier plan still finds its files during the grace period
@@ -477,8 +477,9 @@ def test_an_entry_is_read_like_a_registration() -> None:
 
 @pytest.mark.parametrize("count", [1, 16])
 def test_a_commit_takes_the_same_round_trips_for_any_number_of_topics(count: int) -> None:
-    """A commit takes these round trips for all topics together: two reads of the transaction log to open; NEW and the log; records
-    and data; records; COMMITTING and the log; markers, records and COMMITTED.
+    """A commit does these steps for all topics together. It reads the transaction log, appends NEW, and reads the log again. It
+    reads the topics' records and appends the data. It reads the records, appends COMMITTING, and reads the log. It appends the
+    markers, reads the records, and appends COMMITTED. A read of the log takes two round trips, each other step one.
     """
     names = [PersistentName("public", "default", f"t{i}") for i in range(count)]
     bench = Bench(topics=names)

@@ -81,7 +81,7 @@ def onto(bench: Bench, party: InStream, version: int) -> WriteSet:
 
 
 def prepared() -> Bench:
-    """A topic with a committed, a plain, an acknowledged and an aborted row, and the data of a transaction whose owner crashed."""
+    """A topic with a committed, acknowledged row, an aborted row, a plain row, and a row of a transaction whose owner crashed."""
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     party.coordinator.acks.create(str(T), "s")

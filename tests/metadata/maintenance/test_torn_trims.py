@@ -68,7 +68,7 @@ def test_a_row_that_a_subscription_needs_in_one_segment_holds_back_all_segments(
 
 
 def test_a_fully_acknowledged_segment_holds_no_trim_back() -> None:
-    """The cursor of the sealed segment stays at its last row. The cursors of the other segments advance."""
+    """The sealed segment's cursor stays at its last row. The other segments' cursors advance. A trim then removes all rows."""
     bench = filled(2)
     found = numbers(bench)
     subscriptions(bench).create(topic_name(T), "s", at=found[-1])

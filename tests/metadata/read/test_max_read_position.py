@@ -13,8 +13,8 @@ def test_max_read_position_never_goes_back_over_a_void_ledger() -> None:
     """A segment is folded beyond a reader's cut, between the reader's reads of the log and of the watermarks. Its maxReadPosition
     must not go back.
 
-    Formerly the position was the watermark's, which may be that of a void ledger, and here the lower position of the last visible
-    ledger (protocol.md section 8, invariant 6; simulator, seed 101036 of 466bd05).
+    Formerly the first read returned the watermark's position, which is that of a void ledger. The second read returned the lower
+    position of the last visible ledger (protocol.md section 8, invariant 6; simulator, seed 101036 of 466bd05).
     """
     bench = Bench()
     party, reader = bench.party(), bench.party()

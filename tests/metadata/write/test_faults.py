@@ -290,7 +290,7 @@ def test_a_driver_that_is_behind_is_fenced() -> None:
 
 
 def test_an_empty_batch_is_not_taken_for_the_commit_of_the_attempt_it_fenced() -> None:
-    """The fault was: an empty batch aborted an earlier attempt and committed its version, but the application's `current` still
+    """Formerly an empty batch aborted an earlier attempt and committed its version, but the application's `current` still
     named the aborted transaction. After the header of this transaction had expired, its owner resumed, and reported the committed
     version as its own commit. Known failure A34 (simulator, seed 10173 of 511b272).
     """
