@@ -47,7 +47,7 @@ class Lock:
 def test_a_reader_during_another_threads_fold_waits_and_does_not_fold_again() -> None:
     came = threading.Event()
     cluster = replace(Bench(topics=PERSISTENT).instream().cluster, lock=lambda: Lock(came))
-    cluster.store.observer = Observer()  # these entries have no kind
+    cluster.store.observer = Observer()  # it does nothing: these entries have no kind
     log = ManagedLog(cluster.store, paths.log(T), Identified)
     for name in ("a", "b"):
         log.append(Identified(id=name))
