@@ -1,5 +1,5 @@
-"""Judges acknowledgements row by row: one transaction at a time holds a row; acked rows stay acked; released rows are delivered
-again (invariant 11).
+"""Judge acknowledgements row by row (invariant 11). At any time at most one transaction holds a row as a pending ack. Acknowledged
+rows stay acknowledged. Released rows are delivered again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from conformance.history.truth import NEVER, Truth
 
 Row = tuple[int, int, int]
 Range = tuple[Row, Row]
-"""From row to row, both inclusive."""
+"""The first and the last row of a range, both inclusive."""
 FIRST: Row = (-1, -1, -1)
 LAST = 1 << 62
 """The index that stands for the last row of its entry."""
@@ -28,7 +28,7 @@ class Acks:
         self._pending: dict[tuple[str, str], list[tuple[Range, Ack]]] = defaultdict(list)
         self._acked: dict[tuple[str, str], list[tuple[Range, Ack]]] = defaultdict(list)
         self._past: dict[tuple[str, str], list[tuple[Range, Ack, Time, Time]]] = defaultdict(list)
-        """Rows that were acked until the subscription was moved or deleted, with the beginning and the end of that time."""
+        """Rows that were acked until the subscription was moved or deleted: (range, ack, begin of that time, end of that time)."""
         self._moved: dict[tuple[str, str], list[Time]] = defaultdict(list)
         self._released: list[tuple[Range, Ack]] = []
         self._polls: dict[str, list[Poll]] = defaultdict(list)
@@ -60,28 +60,28 @@ class Acks:
         self._acked[name] += [(each, event) for each in ranges]
 
     def _move(self, event: Ack, exact: list[Range]) -> None:
-        """Drop the acks of the subscription, except those of the rows that a move puts behind the cursor. Pending acks stay until a
-        deletion.
+        """Take a move or a deletion of the subscription. Drop all acks, except those of the rows that the move puts behind the
+        cursor. Pending acks stay after a move; a deletion drops them, too.
         """
         name, at = (event.segment, event.subscription), event.at
         self._past[name] += [(each, ack, self._since(ack), at) for each, ack in self._acked[name]]
         self._acked[name] = [(each, event) for each in exact]
         self._moved[name].append(at)
         if event.state == "deleted":
-            # A decision after the deletion counts for processes that read the cursor before the deletion.
+            # A process that read the cursor before the deletion still counts a claim whose transaction commits later.
             claimed = [(each, ack, max(ack.at, self._decided(ack)), at) for each, ack in self._pending.pop(name, ())]
             self._past[name] += [held for held in claimed if held[2] < NEVER]
 
     def moved(self, segment: str, subscription: str, after: Time, before: Time) -> bool:
-        """Whether the subscription was moved, deleted or created again between the two moments."""
+        """Return whether the subscription was moved, deleted or created again on the segment between the two moments."""
         return any(after < at < before for at in self._moved.get((segment, subscription), ()))
 
     def any_moved(self, subscription: str, after: Time, before: Time) -> bool:
-        """Whether the subscription was moved, deleted or created again on any segment between the two moments."""
+        """Return whether the subscription was moved, deleted or created again on any segment between the two moments."""
         return any(self.moved(*name, after, before) for name in self._moved if name[1] == subscription)
 
     def _free(self, wanted: Range, event: Ack, name: tuple[str, str]) -> None:
-        """No other transaction holds the row, and the row is not acked (a cumulative ack may cover acked rows)."""
+        """Report wanted rows that another transaction holds or that are acked. (A cumulative ack may cover acked rows.)"""
         for held, ack in self._pending[name]:
             if ack.txn != event.txn and _meet(held, wanted) and self._state(ack.txn, event.at) != "ABORTED":
                 text = f"{_what(event)} by {event.txn or 'a plain ack'} although {ack.txn} claims it"
@@ -97,7 +97,9 @@ class Acks:
                 self._found.note("acked twice", f"{_what(event)} lies below the cursor {_text(*held)}", ack, event)
 
     def _claimed_before(self, wanted: Range, event: Ack, moved: Ack) -> bool:
-        """A seek leaves pending acks unchanged, also those of rows that it puts behind the cursor."""
+        """Return whether the ack is of a transaction that claimed the row before the seek `moved` put the row behind the cursor.
+        Such an ack is correct, because a seek leaves pending acks unchanged.
+        """
         claims = self._pending[event.segment, event.subscription]
         return any(claim.txn == event.txn and claim.at < moved.at and _meet(held, wanted) for held, claim in claims)
 
@@ -116,9 +118,10 @@ class Acks:
                 self._found.note("redelivered after ack", text, ack, event)
 
     def covering(self, segment: str, subscription: str, row: Row, at: Time, until: Time) -> Ack | None:
-        """The ack that covered the row before `at` and still covered it at `until`. A pending ack covers its rows from the decision
-        of its transaction on, before and after settling. To ask about any moment of a span, pass the end of the span as `at` and
-        its beginning as `until`.
+        """Return an ack that covered the row before `at` and still covered it at `until`; None if there is none.
+
+        A pending ack covers its rows from the commit of its transaction on, also before it is settled. To ask about any moment of a
+        period, pass the end of the period as `at` and its beginning as `until`.
         """
         name = (segment, subscription)
         for (first, last), ack in self._acked.get(name, ()):
@@ -136,13 +139,13 @@ class Acks:
         return min(ack.at, self._decided(ack))
 
     def _decided(self, ack: Ack) -> Time:
-        """The time at which the transaction of the ack committed; NEVER without a transaction or a commit."""
+        """Return the time at which the ack's transaction committed; NEVER if there is no transaction or no commit."""
         known = self._truth.txns.get(ack.txn or "")
         return NEVER if known is None or known.state != "COMMITTED" else known.decided_at
 
     def end(self, settled: Time, placed: Mapping[tuple[int, str], SeenRow]) -> None:
-        """Judge the complete history. `settled`: the beginning of the last read after everything was settled; NEVER without such a
-        read. `placed`: each row (number, id) that any reader has seen.
+        """Judge the complete history. `settled`: the beginning of the last read after everything was settled; NEVER if there is no
+        such read. `placed`: (number, row id) -> the row, for each row that a reader has seen.
         """
         for (segment, subscription), claims in self._pending.items():
             for _, ack in claims:
@@ -158,7 +161,9 @@ class Acks:
                 self._redelivered(first, last, ack)
 
     def _hold_any(self, segment: str, first: Row, last: Row, placed: Mapping[tuple[int, str], SeenRow]) -> bool:
-        """Whether the ranges hold a committed row, among the rows whose place is known."""
+        """Return whether a committed row may lie between `first` and `last`: its position is there or unknown. True without store
+        records.
+        """
         if not self._truth.store:
             return True
         for number, batch in self._truth.committed.items():
@@ -169,8 +174,8 @@ class Acks:
         return False
 
     def _redelivered(self, first: Row, last: Row, released: Ack) -> None:
-        """Released rows are delivered again. Two exceptions: rows acknowledged by another consumer that had received them before
-        (`Deliveries` judges these row by row), and rows trimmed by retention meanwhile.
+        """Report a violation if later polls pass over the released rows. There are two exceptions: another consumer that had
+        received the rows before acknowledges them (`Deliveries` judges these row by row), and retention trims the rows.
         """
         if self.moved(released.segment, released.subscription, released.at, NEVER):
             return

@@ -1,4 +1,4 @@
-"""The events of observed changes to store records (`conformance.history.format`)."""
+"""Events of a history that are changes of store records (`conformance.history.format`)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from conformance.history.words import Place, Position, Time, Written
 class Header(NamedTuple):
     """A change of the header of `txn`. `state`: OPEN, COMMITTED, ABORTED, or `gone` for a deletion.
 
-    commit    registration that a COMMITTED header names; None: it committed acks only
-    deadline  store time in ms after which an OPEN one must be aborted, the clock allowance included
-    by        the attempt on whose behalf the state was changed, if it was changed by an abort of that attempt
+    commit    number of the registration that a COMMITTED header names; None: the transaction has acks only
+    deadline  store time in ms after which a sweep must abort the OPEN transaction; it includes the allowance
+    by        the attempt whose abort changed the state; None: no such abort changed it
     """
 
     at: Time
@@ -28,8 +28,8 @@ class Header(NamedTuple):
 
 
 class Registration(NamedTuple):
-    """A change of a registration in the log. `state`: None when it appears, COMMITTED or VOID once settled, `gone` when the record
-    was deleted. `txn` None: a plain write. `rows` (with their segments) only when it appears.
+    """A change of a registration in the log. `state`: None when the registration appears, COMMITTED or VOID when it is settled,
+    `gone` when its record is deleted. `txn`: None for a plain write. `rows`: its rows, recorded only when it appears.
     """
 
     at: Time
@@ -40,7 +40,7 @@ class Registration(NamedTuple):
 
 
 class Application(NamedTuple):
-    """A change of the application record (`app`, `topic`). `last_committed` None: a deletion."""
+    """A change of the application record (`app`, `topic`). `last_committed`: None for a deletion."""
 
     at: Time
     app: str
@@ -50,7 +50,7 @@ class Application(NamedTuple):
 
 
 class Watermark(NamedTuple):
-    """A change of the watermark of a segment. `position` None: a deletion."""
+    """A change of the watermark of a segment. `position`: None for a deletion."""
 
     at: Time
     segment: str
@@ -58,8 +58,8 @@ class Watermark(NamedTuple):
 
 
 class Trim(NamedTuple):
-    """Retention has trimmed all rows of `segment` up to ledger `through`. A read that begins after `at` does not return them; a
-    read that returns after `began` may lack them. Where the store is watched the two are the same moment.
+    """Retention has trimmed all rows of `segment` up to ledger `through`. A read that begins after `at` does not return these rows.
+    A read that returns after `began` may lack them. If the recorder watches the store, `began` and `at` are the same moment.
     """
 
     at: Time
@@ -69,7 +69,7 @@ class Trim(NamedTuple):
 
 
 class Seal(NamedTuple):
-    """A seal appeared in the log, made from layout `epoch`. `why`: split, merge or delete."""
+    """A seal appeared in the log. It was made from the layout with this `epoch`. `why`: split, merge or delete."""
 
     at: Time
     number: int
@@ -81,7 +81,7 @@ class Seal(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A segment in a layout. `start`, `end`: hash range, inclusive. `sealed_at`: number of its seal in the log."""
+    """A segment in a layout. `start`, `end`: its hash range, both inclusive. `sealed_at`: the number of its seal in the log."""
 
     name: str
     start: int
@@ -92,7 +92,7 @@ class Segment(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """A change of the topic record. `deleted`: the record is a tombstone from now on."""
+    """A change of the topic record. `deleted`: whether the record is a tombstone."""
 
     at: Time
     topic: str
@@ -104,13 +104,13 @@ class Layout(NamedTuple):
 class Ack(NamedTuple):
     """A change of an acknowledgement of `subscription` on `segment`.
 
-    state      pending   a pending ack of `txn`
-               acked     recorded in the cursor (`txn` None: a plain ack)
-               released  the pending ack is dropped after the abort of its transaction: rows are delivered again
-               moved     by a seek or by creation: exactly `ranges` are acked now; pending acks stay
+    state      pending   `txn` has a pending ack
+               acked     the cursor contains the ack (`txn` is None for an ack outside a transaction)
+               released  the pending ack was dropped after the abort of its transaction; the rows are delivered again
+               moved     a seek or the creation set the cursor: exactly `ranges` are acked now, and pending acks stay
                deleted   the subscription was deleted, with all pending acks
-    ranges     entries or single rows, both ends inclusive; of `moved` perhaps none, of `deleted` none
-    cumulative all positions up to the end of the (only) range
+    ranges     ranges of entries or single rows, both ends inclusive; `deleted` has none, `moved` may have none
+    cumulative whether the ack covers all positions up to the end of the only range
     """
 
     at: Time
@@ -123,20 +123,22 @@ class Ack(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry was appended to a log of the marker-based model: of a persistent topic, or of a coordinator.
+    """An entry was appended to a log of the marker-based model: the log of a persistent topic, or the log of a coordinator.
 
-    log      the persistent topic; a coordinator's log is `persistent://pulsar/system/__transaction_log_<n>`
-    number   counts in this log alone
-    kind     of a topic DATA, COMMIT or ABORT (markers), SEAL; of a coordinator NEW, ADD (participants), STATUS
-    id       unique to the append: a second append with the same id and transaction is void
-    txn      `<most>_<least>`; None: a plain message, or a seal
-    rows     of DATA
-    low_water  of a marker: all transactions of its coordinator up to this sequence number have ended everywhere
-    state    of STATUS: COMMITTING, COMMITTED, ABORTING or ABORTED
-    topics   of NEW and ADD: participants
-    deadline   of NEW: store time in ms after which it must be aborted, the clock allowance included; the rest as in `Header`
-    by       of STATUS: the attempt on whose behalf it was appended, if that was an abort of that attempt
-    why      of SEAL
+    log        the persistent topic; a coordinator's log is `persistent://pulsar/system/__transaction_log_<n>`
+    number     the number of the entry; each log has its own numbers
+    kind       in a topic's log DATA, COMMIT or ABORT (markers), SEAL; in a coordinator's log NEW, ADD (participants), STATUS
+    id         unique to the append: a second append with the same id and transaction is void
+    txn        `<most>_<least>`; None: a plain message, or a seal
+    rows       the rows of DATA
+    low_water  the low-water mark of a marker: all transactions of its coordinator up to this sequence number have ended everywhere
+    state      the state in STATUS: COMMITTING, COMMITTED, ABORTING or ABORTED
+    topics     the participants in NEW and ADD
+    deadline   in NEW: store time in ms after which a sweep must abort the transaction; it includes the allowance
+    by         in STATUS: the attempt whose abort appended the entry; None: no such abort appended it
+    why        the reason in SEAL, such as `migrate`
+
+    `app`, `topic`, `version` and `attempt` are in NEW and mean the same as in `Header`.
     """
 
     at: Time

@@ -1,7 +1,7 @@
-"""The history checker: finds violations in a recorded history. It is pure and uses the events alone.
+"""The history checker. It finds violations in a recorded history, and uses nothing but the events.
 
-It passes over the events twice. The first pass follows the decisions in order and builds the truth. The second pass compares the
-view of each reader with the truth.
+The checker passes over the events twice. The first pass follows the decisions in order and builds the `Truth`: the committed rows.
+The second pass compares the results of each reader with it.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from conformance.history.truth import NEVER, Batch, Truth
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of a check. `findings`: empty for a correct history; the counts tell how many events of each kind were judged."""
+    """The result of a check. `findings`: the violations. `events`, `commits`, `reads`: the number of events, commits and reads."""
 
     findings: list[Finding]
     events: int
     commits: int
     reads: int
     store: bool
-    """Whether the history contains store records, or the view of clients alone."""
+    """Whether the history contains changes of store records. Otherwise it contains only requests, answers and reads of clients."""
 
     def __str__(self) -> str:
         what = "with the store's records" if self.store else "as clients saw it"
@@ -69,12 +69,12 @@ class Verdict:
 
 
 def check(events: Iterable[Event]) -> list[Finding]:
-    """All violations of a history; empty for a correct one."""
+    """Return all violations of a history."""
     return verdict(events).findings
 
 
 def verdict(events: Iterable[Event]) -> Verdict:
-    """`check`, with the counts of the judged events."""
+    """Return all violations of a history, with the counts of the judged events."""
     history = sorted(events, key=attrgetter("at"))
     kinds = {type(event) for event in history}
     found = Findings()
@@ -85,7 +85,7 @@ def verdict(events: Iterable[Event]) -> Verdict:
 
 
 def _by_the_store(history: list[Event], found: Findings) -> tuple[int, int]:
-    """The number of commits and reads that were judged by recorded store records."""
+    """Judge a history that contains store records. Return the number of commits and of reads."""
     topics = logs.persistent(history)
     if not topics:
         truth, reads = _judged(history, found, acks=True, stored=True)
@@ -103,7 +103,9 @@ def _by_the_store(history: list[Event], found: Findings) -> tuple[int, int]:
 
 
 def _by_clients(history: list[Event], found: Findings, *, acks: bool) -> tuple[int, int]:
-    """The same from the answers and reads of clients alone: first each log by itself, then writes over several logs."""
+    """Judge a history that contains only requests, answers and reads of clients: first each log by itself, then writes over several
+    logs. Return the number of commits and of reads.
+    """
     migrated = successors.pairs(history)
     rest = successors.without(history, migrated) if migrated else history
     persistent = sorted(logs.persistent(rest))
@@ -121,7 +123,9 @@ def _by_clients(history: list[Event], found: Findings, *, acks: bool) -> tuple[i
 
 
 def _whole_commits(truths: list[Truth], found: Findings) -> None:
-    """A commit over several logs ends in all of them or in none. Its own log reports a missing acknowledged commit."""
+    """Report commits over several logs that are in some of these logs and not in others. A commit that was acknowledged and is
+    missing in a log is not reported here, because the check of that log reports it.
+    """
     seen: dict[str, list[Batch]] = defaultdict(list)
     for truth in truths:
         for batch in (batch for batches in truth.batches.values() for batch in batches if batch.rows):
@@ -135,14 +139,14 @@ def _whole_commits(truths: list[Truth], found: Findings) -> None:
 
 
 def _by_its_log(part: list[Event], in_stream: InStream, topic: str, common: Truth, found: Findings) -> tuple[Truth, int]:
-    """The truth of a persistent topic whose log was recorded, and the number of reads judged by it."""
+    """Judge the reads of a persistent topic by its recorded log. Return the truth of this log, and the number of reads."""
     own = in_stream.topics.get(topic, TopicLog(topic))
     for event in part:
         if isinstance(event, Trim):
             own.truth.trims.trim(event)
         elif isinstance(event, (Plan, Poll)):
             own.truth.trims.began(event)
-    if own.sealed and own.ongoing:  # a stalled transaction in a terminated log: no read shows everything
+    if own.sealed and own.ongoing:  # the transaction is stalled: no read returns its rows
         part = [event._replace(final=False) if isinstance(event, Read) else event for event in part]
     txns = by_markers(part, common, in_stream.txns, found)
     acking = Truth(store=True, txns=txns, committed=own.truth.committed, trims=own.truth.trims)
@@ -200,7 +204,9 @@ def _first_pass(history: list[Event], truth: Truth, found: Findings) -> None:
 
 
 def _second_pass(history: list[Event], truth: Truth, found: Findings, *, acks: bool, acking: Truth | None = None) -> int:
-    """Judge the readers. `acking`: the acknowledgements to judge by, if they differ from those of the first pass."""
+    """Judge the readers. Return the number of reads. `acks`: whether acknowledgements were recorded. `acking`: the truth by which
+    acknowledgements are judged; None: `truth`.
+    """
     ranges = Ranges(truth)
     reading, horizons = Reading(truth, ranges, found), Horizons(truth, ranges, found)
     streams, cursors = Streams(truth, ranges, reading, found), Acks(acking or truth, found)
@@ -245,8 +251,8 @@ def _second_pass(history: list[Event], truth: Truth, found: Findings, *, acks: b
 
 
 def _whole(history: list[Event]) -> Iterator[tuple[Event, tuple[Row, ...] | None]]:
-    """Restores all rows of reads that were recorded as additions to an earlier read (`Read.more`), with the rows that are new in
-    each (None: all).
+    """Yield all events. A read that was recorded with its new rows only (`Read.more`) gets all of its rows again. The second value
+    has its new rows; it is None for all other events.
     """
     before: dict[str, Read] = {}
     for event in history:

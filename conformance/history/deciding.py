@@ -1,4 +1,6 @@
-"""Follows decisions: headers, registrations, applications, answers, seals (invariants 1 to 3, 8, 10, 12, and settling)."""
+"""Follow and judge the events that decide transactions: changes of headers, registrations and applications, seals, answers to
+clients (invariants 1 to 3, 8, 10, 12, and settling).
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ class Deciding:
         self._ended: dict[str, tuple[str, Told]] = {}
         self._open: dict[str, Txn] = {}
         self._empty: set[Version] = set()
-        """Versions that a caller asked to commit without rows."""
+        """Versions for which a caller requested a commit without rows."""
         self._ended_epochs: set[tuple[str, int]] = set()
 
     # --- the store ------------------------------------------------------------------------------------------------
@@ -98,9 +100,7 @@ class Deciding:
                 found.note("written after the seal", text, event)
 
     def _as_asked(self, event: Header, batch: Batch) -> None:
-        """The committed rows are exactly those of the attempt that opened the transaction, and not those of an earlier failed
-        attempt.
-        """
+        """Report committed rows that are not the rows of the attempt that opened the transaction, in their order in each key."""
         asked = self.truth.attempts.get(event.attempt or "")
         if asked is None or not asked.rows or not batch.rows:
             return
@@ -183,7 +183,7 @@ class Deciding:
     def seal(self, event: Seal) -> None:
         self._appeared(event.number, event)
         if (event.topic, event.epoch) in self._ended_epochs:
-            return  # made from a layout that an earlier seal has ended: void in every segment
+            return  # an earlier seal has ended this layout, so this seal is void in every segment
         self._ended_epochs.add((event.topic, event.epoch))
         for segment in event.segments:
             self.truth.seals.setdefault(segment, event.number)
@@ -234,7 +234,9 @@ class Deciding:
             self.found.note("wrong answer", f"an answer to {event.call}, which nobody asked", event)
 
     def _judge(self, call: Commit, told: Told) -> None:
-        """The version of a call answered "committed" or "skipped" is committed; the version of a call answered "failed" is not."""
+        """Judge an answer by the store's records. After "committed" or "skipped" the version must be committed. After "failed" the
+        call's attempt must not have committed it. After "conflict" this version or a higher one must be committed.
+        """
         truth, found, said = self.truth, self.found, told.said
         version = (call.app, call.topic, call.version)
         batch = truth.decided.get(version)
@@ -263,9 +265,7 @@ class Deciding:
             batch.told_at = min(batch.told_at, told.at)
 
     def _raised_alone(self, batch: Batch, version: Version) -> bool:
-        """Whether the application record is the only evidence of the commit, although no caller asked to commit the version without
-        rows.
-        """
+        """Return whether only the application record shows the commit, although each call for this version had rows."""
         return batch.txn is None and batch.number is None and version not in self._empty
 
     def _foreign(self, call: Commit, txn: str) -> bool:
@@ -287,7 +287,7 @@ class Deciding:
             self.found.note("stalled by a seal", text, call, told)
 
     def _believe(self, call: Commit, told: Told) -> None:
-        """Without a recorded store the answer to the committer is the evidence."""
+        """Take an answer as evidence of a commit, in a history without store records. Report answers that contradict each other."""
         truth, found = self.truth, self.found
         version = (call.app, call.topic, call.version)
         batch = truth.batch_of_call(call)
@@ -316,7 +316,7 @@ class Deciding:
             batch.committed_at = min(batch.committed_at, told.at)
 
     def _in_doubt(self, refused: Commit) -> bool:
-        """Whether another call of the application, for this version or a higher one, may have committed without an answer."""
+        """Return whether there is another call of the application for this version or a higher one, which may have committed."""
         return any(
             other.call != refused.call
             and (other.app, other.topic) == (refused.app, refused.topic)
@@ -325,7 +325,9 @@ class Deciding:
         )
 
     def _ended_by_name(self, asked: End, told: Told) -> None:
-        """Ending a transaction again the same way succeeds; the other way is an error; an unknown transaction is an error."""
+        """Judge the answer to an `End`. Ending a transaction again in the same way must succeed. Ending it in the other way, or
+        ending an unknown transaction, must be an error.
+        """
         truth, found = self.truth, self.found
         known = truth.txns.get(asked.txn)
         before = self._ended.get(asked.txn)
@@ -345,7 +347,7 @@ class Deciding:
 
 
 def _by_key(rows: Iterable[Written]) -> dict[str, list[str]]:
-    """The ids of the rows of each key, in order."""
+    """Return key -> the ids of its rows, in order."""
     found: dict[str, list[str]] = {}
     for row in rows:
         if row.key is not None:

@@ -1,6 +1,5 @@
-"""Judges deliveries to a subscription: each delivered row is committed and at its place, comes once in the life of a consumer, and
-no unacknowledged row is skipped (invariants 4, 5 and 11). The consumer decides how many rows it requests, so a poll has no range
-of rows that it must return.
+"""Judge deliveries to a subscription (invariants 4, 5 and 11). Each delivered row is committed and at its position. Each consumer
+gets a row once. No unacknowledged row is skipped. A consumer decides how many rows it requests, so a poll has no fixed range.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Deliveries:
         """Stream -> beginning of its last poll."""
         self._polls: list[Poll] = []
         self._first: dict[str, Keys] = {}
-        """Subscription -> keys of the rows that were delivered to it for the first time."""
+        """Subscription -> the key order of its rows, each row at its first delivery."""
         self._known: dict[str, set[Name]] = defaultdict(set)
 
     def poll(self, event: Poll) -> None:
@@ -45,7 +44,7 @@ class Deliveries:
         self._polls.append(event)
 
     def _in_order(self, event: Poll) -> None:
-        """The first deliveries of the rows of a key come in written order, unless the subscription was moved between them."""
+        """Report rows of a key that are delivered for the first time in another order than they were written."""
         assert event.subscription is not None
         known = self._known[event.subscription]
         new = tuple(row for row in event.rows if (row.position[0], row.id) not in known)
@@ -54,17 +53,17 @@ class Deliveries:
         keys.more(event._replace(rows=new), event.stream)
 
     def end(self, settled: Time) -> None:
-        """Find the rows below the delivered ones that were never delivered. All places and acks are known by now. `settled` as in
-        `Acks.end`.
+        """Judge the complete history: report rows below delivered rows that were never delivered. Positions and acks of all rows
+        are known then. `settled` as in `Acks.end`.
         """
         self._acks.end(settled, self._reading.placed)
         if not self._truth.store:
-            return  # no event tells when each row was committed
+            return  # without store records the time of each commit is unknown
         places, given = self._places(), defaultdict[str, set[Name]](set)
         tops: dict[tuple[str, str], Row] = {}
         before: dict[str, Time] = {}
         for poll in self._polls:
-            if self._moved(poll, before.get(poll.stream, poll.began), poll.began):  # delivered rows come again
+            if self._moved(poll, before.get(poll.stream, poll.began), poll.began):  # after a move delivered rows may come again
                 given.pop(poll.stream, None)
                 tops = {where: top for where, top in tops.items() if where[0] != poll.stream}
             before[poll.stream] = poll.began
@@ -78,7 +77,7 @@ class Deliveries:
                     self._passed_over(poll, segment, places[segment], top, mine)
 
     def _moved(self, poll: Poll, after: Time, before: Time) -> bool:
-        """Whether the subscription of a poll was moved between the two moments, on any segment."""
+        """Return whether the subscription of a poll was moved between the two moments, on any segment."""
         assert poll.subscription is not None
         return self._acks.any_moved(poll.subscription, after, before)
 
@@ -96,7 +95,7 @@ class Deliveries:
                 return
 
     def _places(self) -> dict[str, list[tuple[Row, str]]]:
-        """The committed rows with a known place, by segment, in order."""
+        """Return segment -> the committed rows with a known position, in order, as (position, row id)."""
         found: dict[str, list[tuple[Row, str]]] = defaultdict(list)
         for (number, name), row in self._reading.placed.items():
             if number in self._truth.committed:

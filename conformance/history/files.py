@@ -1,4 +1,6 @@
-"""Histories in files: events as lines and back, whole files, a writer that survives a SIGKILL, a merge of several recorders."""
+"""Histories in files. The functions turn events into lines and back; they read, write and merge files. The events of a `Writer`
+survive a SIGKILL.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ def _word(kind: type) -> str:
 
 
 KINDS: dict[str, type] = {_word(kind): kind for kind in Event.__args__}
-"""The word in a line's `event` -> its class."""
+"""The value of `event` in a line -> the class of the event."""
 _WORDS = {kind: word for word, kind in KINDS.items()}
 _ADAPTERS: dict[str, TypeAdapter[Any]] = {}
 
 
 def line(event: Event) -> str:
-    """The event as one line, without the newline."""
+    """Return the event as one line, without the newline."""
     fields: dict[str, Any] = {"event": _WORDS[type(event)]}
     defaults = event._field_defaults
     fields |= {name: value for name, value in event._asdict().items() if name not in defaults or value != defaults[name]}
@@ -37,7 +39,7 @@ def line(event: Event) -> str:
 
 
 def parse(text: str, where: str = "line") -> Event:
-    """The event of one line. Raises FormatError, with `where` in the message."""
+    """Return the event of one line. Raises FormatError, with `where` in the message."""
     try:
         fields = json.loads(text)
         word = fields.pop("event")
@@ -58,9 +60,9 @@ def parse(text: str, where: str = "line") -> Event:
 
 
 def read(path: Path) -> list[Event]:
-    """The events of a file, in order. Raises FormatError with the line number, also for a truncated line or a missing start.
+    """Return the events of a file, in order. Raises FormatError, which names the line, also for a truncated line or no start.
 
-    A killed recorder may leave a partial last line: `repair` removes it.
+    A killed recorder may leave a partial last line. `repair` removes it.
     """
     with path.open(encoding="utf-8") as lines:
         events = [parse(text, f"{path}, line {number}") for number, text in enumerate(lines, 1)]
@@ -70,7 +72,7 @@ def read(path: Path) -> list[Event]:
 
 
 def repair(path: Path) -> bool:
-    """Remove a partial last line; returns whether there was one. Only for a file whose recorder was killed."""
+    """Remove a partial last line. Return whether there was one. Use this only for a file whose recorder was killed."""
     data = path.read_bytes()
     whole = data[: data.rfind(b"\n") + 1]
     if whole == data:
@@ -80,7 +82,7 @@ def repair(path: Path) -> bool:
 
 
 def merge(histories: Iterable[Iterable[Event]]) -> list[Event]:
-    """One history from several recorders on one clock, ordered by `at`, with the earliest start in front."""
+    """Merge the histories of recorders with the same clock. Return the earliest `Start` and then all events, ordered by `at`."""
     events = [event for history in histories for event in history]
     starts = sorted((e for e in events if isinstance(e, Start)), key=lambda e: e.at)
     return [*starts[:1], *sorted((e for e in events if not isinstance(e, Start)), key=lambda e: e.at)]
@@ -93,7 +95,9 @@ def write(path: Path, events: Iterable[Event]) -> None:
 
 
 def shortened(before: Read | None, event: Read) -> Read:
-    """The read with its new rows only, if it repeats all rows of `before`, the complete previous read of the same reader."""
+    """Return the read with its new rows only (`Read.more`), if it repeats all rows of `before`. Otherwise return it unchanged.
+    `before`: the previous read of the same reader, with all of its rows.
+    """
     if before is None or before.topics != event.topics:
         return event
     rows = set(event.rows)
@@ -104,9 +108,9 @@ def shortened(before: Read | None, event: Read) -> Read:
 
 
 class Writer:
-    """Appends to one file and flushes each event to the operating system at once: recorded events survive a SIGKILL.
+    """Appends events to one file. It flushes each event to the operating system at once, so that events survive a SIGKILL.
 
-    For one process and one thread at a time; several processes record into files of their own (`merge`).
+    Only one process and one thread may use it at a time. Several processes record into separate files (`merge`).
     """
 
     def __init__(self, path: Path, start: Start) -> None:

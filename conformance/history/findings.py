@@ -1,4 +1,4 @@
-"""The kinds of findings of the checker, named as in Jepsen where Jepsen has a name."""
+"""The kinds of violations that the checker finds. If Jepsen has a name for a kind, it is used here."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One violation. `invariant`: its number in protocol.md section 8; 0: none. `events`: the events that show it."""
+    """One violation. `invariant`: the number in protocol.md section 8; 0: none. `anomaly`: the kind of violation, a key of `WORDS`.
+    `events`: the events that show the violation.
+    """
 
     invariant: int
     anomaly: str

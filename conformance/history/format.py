@@ -4,32 +4,33 @@ A recorder notes the requests of clients and their answers (`Commit`, `Abort`, `
 `Poll`, `Horizon`, `ReadFailed`, `Drained`). If it can watch the store, it notes the changes of records (`Header`, `Registration`,
 `Application`, `Watermark`, `Trim`, `Seal`, `Layout`, `Ack`, and for the marker-based model `Entry`). It also notes sweeps, the
 steady-state footprint, and faults. The checker judges as much as the recorded events allow. In memory an event is a named tuple; in
-a file it is one line,
+a file it is one line:
 
     {"event":"told","at":1712.5,"call":"c7","said":"committed","txn":"0_12","number":977}
 
-with the fields of its class (below, in `changes` and in `words`). Fields at their defaults are omitted; nested tuples are arrays.
-The first line is the `Start` with the format's number. A reader (`conformance.history.files`) refuses unknown events and fields: a
-skipped event could hide a violation.
+The line has the fields of the event's class (in this module, in `changes` and in `words`). Fields with their default value are
+omitted. Nested tuples are arrays. The first line is the `Start` with the number of the format. A reader
+(`conformance.history.files`) refuses unknown events and fields, because a skipped event could hide a violation.
 
-**Time.** `at` is the time of the event on ONE clock that never goes back (all recorders of one machine: `time.monotonic()` in ms; a
-simulator: a count of steps). It is compared only with `<`: events with the same `at` count as concurrent. A completion's `at` is
-taken after the reply, an invocation's (and `began`) before the request. So "a ended before b began" is never claimed wrongly. A
-change of the store carries the moment at which it took effect, or is not recorded. Several files are merged and ordered by
-`files.merge`. `*_ms` are milliseconds of the STORE's clock, by which deadlines are judged.
+**Time.** `at` is the time of the event on one clock that never goes back. All recorders of one machine use `time.monotonic()` in
+ms; a simulator counts steps. Times are compared only with `<`, so events with the same `at` count as concurrent. For a completion,
+`at` is taken after the reply. For an invocation, `at` is taken before the request, as is `began`. So the history never claims
+wrongly that a ended before b began. For a change of the store, `at` is the moment at which it took effect; without this moment the
+change is not recorded. `files.merge` merges and orders several files. Fields `*_ms` are milliseconds of the store's clock, by which
+deadlines are judged.
 
-**Names.** Topics and segments as the protocol writes them (`topic://tenant/namespace/name`, `segment://.../<start>-<end>-<id>`),
-transactions `<most>_<least>`. An application is the pair (`app`, `topic`); for one explicit transaction over several topics `topic`
-is "". `call` is unique in the history.
+**Names.** Topics and segments have the names of the protocol (`topic://tenant/namespace/name`, `segment://.../<start>-<end>-<id>`),
+transactions the names `<most>_<least>`. An application is the pair (`app`, `topic`). `topic` is "" for one explicit transaction
+over several topics. `call` is unique in the history.
 
 **The marker-based model.** `persistent://tenant/namespace/name` is the name of both the topic and its only segment. Each such topic
-has a log of its own. The events of its readers name it in `log`, and all numbers in them are of that log. Without `log` the numbers
-are of the common log, and say nothing about persistent topics named in the same event. In a history of clients alone a migrated
-topic needs a `Successor`. Commits name it by its old name, and its rows come from both topics.
+has its own log. The events of its readers name the topic in `log`, and all numbers in these events are numbers of that log. Without
+`log` the numbers are those of the common log, and do not apply to persistent topics that the same event names. In a history without
+store records a migrated topic needs a `Successor`. Commits name it by its old name, and its rows come from both topics.
 
-The least to record (for a suite that sees clients only): a `Commit` before each commit with its rows; its `Told` after it (none if
-the client died: the outcome is then unknown); `Read`s with their rows; `Poll`s of each stream; and a `Read` with `final=True` at
-the end, when everything is decided. The simulator records all events.
+A suite that sees only clients must record at least these events: a `Commit` with the rows before each commit; the `Told` after it
+(none if the client died, because the outcome is then unknown); a `Read` with the rows of each read; a `Poll` of each micro-batch;
+and at the end, when everything is decided, a `Read` with `final=True`. The simulator records all events.
 """
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ class Commit(NamedTuple):
     """Invocation: `who` is about to commit `version` of (`app`, `topic`) with these rows, as one transaction.
 
     query     id of the streaming query (`by` in the application record); None for a batch write
-    attempt   the token of this attempt (header's `attempt`), where the recorder knows it
-    replays   the version is a checkpoint's: the same version by the same query may come again and is then skipped
-    random    the application belongs to this write alone: no other attempt can fence it
+    attempt   the token of this attempt (`attempt` in the header), if the recorder knows it
+    replays   whether the version comes from a checkpoint; the same query may then write it again, and is skipped
+    random    whether only this write uses the application, so that no other attempt can fence it
     rows      the rows to write; none for an empty batch
     """
 
@@ -79,7 +80,7 @@ class Commit(NamedTuple):
 
 
 class Abort(NamedTuple):
-    """Invocation: `who` requests the abort of this attempt (or transaction), possibly long after a successor took over."""
+    """Invocation: `who` requests the abort of an attempt or of a transaction, possibly long after a later attempt took over."""
 
     at: Time
     call: str
@@ -104,14 +105,14 @@ class End(NamedTuple):
 class Told(NamedTuple):
     """Completion of a `Commit`, `Abort` or `End`: the answer to its caller.
 
-    said    committed  the transaction is committed, now or by an earlier `End` of the same kind
-            skipped    the version was committed before, by the same query (or batch with the same version): nothing written
-            conflict   refused: this version or a higher one is committed already (VersionConflict)
-            aborted    an `Abort` or `End` that succeeded
+    said    committed  the transaction is committed, by this call or by an earlier `End` of the same kind
+            skipped    the same query, or a batch with the same version, committed the version before; nothing was written
+            conflict   the call was refused, because this version or a higher one is committed (VersionConflict)
+            aborted    the `Abort` or `End` succeeded
             failed     no row or ack of this call is committed, now or later
-            unknown    any other answer: the call may have taken effect, or may still
-    number  the registration's number, where the caller learns it; None for an empty batch
-    error   class name of what was raised
+            unknown    any other answer: the call may have taken effect, or may still take effect
+    number  the number of the registration, if the caller learns it; None for an empty batch
+    error   the class name of the exception
     """
 
     at: Time
@@ -126,15 +127,15 @@ class Told(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A batch read has returned. Its request was made at `began`. Ranges are log numbers: start < number <= end.
+    """A batch read has returned. Its request was made at `began`. The range consists of log numbers: start < number <= end.
 
-    start, end, cut  None where the recorder does not know them (a DataFrame); a batch read is then one from the start
-    segments         the segments known to the read, where the recorder knows them
-    final            every transaction is decided, and a sweep has run: the read must return every committed row
-    rows             in the order in which they were returned, segment by segment
-    ordered          whether that order is meaningful (the order of a collected DataFrame over tasks is not)
-    more             `rows` are only the new rows since the previous `Read` of `who`, whose rows all came again, once and unchanged
-                     (see `files.shortened`): the size of a history of repeated full reads stays linear
+    start, end, cut  None if the recorder does not know them (a DataFrame); the read then begins at the first row
+    segments         the segments that the read knew, if the recorder knows them
+    final            whether every transaction was decided and a sweep had run, so that the read must return every committed row
+    rows             the rows, in the order in which they were returned, segment by segment
+    ordered          whether that order is meaningful (for a collected DataFrame with several tasks it is not)
+    more             whether `rows` has only the new rows since the previous `Read` of `who`; all rows of that read came again, once
+                     and unchanged. This keeps the size of a history of repeated full reads linear (`files.shortened`)
     """
 
     at: Time
@@ -153,9 +154,8 @@ class Read(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The planned end of a stream's next micro-batch: `latestOffset` from `start`, decided by `cut`.
-
-    `cut` None: not known, a limit of rows or bytes may have lowered `end`.
+    """A stream has planned the end of its next micro-batch (`latestOffset`), which begins at `start`. `cut`: the cut of the plan;
+    None if it is unknown. A limit of rows or bytes may have lowered `end`.
     """
 
     at: Time
@@ -169,11 +169,13 @@ class Plan(NamedTuple):
 
 
 class Poll(NamedTuple):
-    """A micro-batch of `stream` was returned: start < number <= end. A replay has the `batch` (and range) of an earlier one.
+    """A micro-batch of `stream` was returned, with the numbers start < number <= end. A replay has the `batch` and the range of the
+    first delivery.
 
-    start, end     None where the recorder does not know them
-    subscription   the subscription of the delivery: its acked rows must not come. If acks are recorded, `stream` is one life of a
-                   consumer: a row comes once in it, and again in the next life as long as it is not acked
+    start, end     None if the recorder does not know them
+    subscription   the subscription to which the rows were delivered; rows that it has acknowledged must not come. If acks are
+                   recorded, each `stream` is one consumer: each row comes to it once, and an unacknowledged row comes again to the
+                   next consumer
     """
 
     at: Time
@@ -192,7 +194,7 @@ class Poll(NamedTuple):
 
 
 class Horizon(NamedTuple):
-    """A reader's horizon: its cut and each segment's maxReadPosition, (segment, position)."""
+    """The horizon of a reader: its cut, and pairs (segment, maxReadPosition)."""
 
     at: Time
     began: Time
@@ -204,8 +206,8 @@ class Horizon(NamedTuple):
 
 
 class ReadFailed(NamedTuple):
-    """A read, plan or poll raised. `transient`: the store did not answer and the reader may retry; else the rows it needed are
-    gone.
+    """A read, plan or poll raised an error. `transient`: True if the store did not answer, so that the reader can retry; False if
+    the rows that it needed are gone.
     """
 
     at: Time
@@ -216,9 +218,9 @@ class ReadFailed(NamedTuple):
 
 
 class Drained(NamedTuple):
-    """A subscription reported no lag on these topics, and no writer uses them any more.
+    """A subscription reported no lag on these topics, to which no process writes any more.
 
-    into   the topic to which the delivered rows were copied in the transactions that acknowledged them; rows keep their ids
+    into   the topic into which transactions copied the delivered rows that they acknowledged; rows keep their ids. "": none
     """
 
     at: Time
@@ -232,8 +234,8 @@ class Drained(NamedTuple):
 
 
 class Successor(NamedTuple):
-    """The persistent topic was migrated to `successor`, which has no key, as the persistent topic had none. Only for a recorder of
-    clients: a recorder of the store shows a `Layout`.
+    """The persistent topic was migrated to `successor`, which has no key either. Only a recorder without store records records this
+    event; a recorder of the store records a `Layout`.
     """
 
     at: Time
@@ -242,8 +244,8 @@ class Successor(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """A sweep that ends all transactions past their deadline has finished without an error. `now_ms`: store time at its beginning.
-    `who` as with readers.
+    """A sweep has finished without an error. Such a sweep ends all transactions past their deadline. `now_ms`: the store's time at
+    its beginning. `who`: the name of the sweeper.
     """
 
     at: Time
@@ -253,7 +255,7 @@ class Sweep(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """The steady-state footprint: kind of record (or file) -> its count and its limit. `when`: the point of the run."""
+    """The records and files at rest. `counts`: kind -> number. `allowed`: kind -> limit. `when`: the point of the run."""
 
     at: Time
     when: str
@@ -262,14 +264,14 @@ class Counts(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """An injected fault, for readers of the history: a kill, a cut connection, a jump of the clock."""
+    """An injected fault: a kill, a cut connection, a jump of the clock. The checker ignores it; a report shows it."""
 
     at: Time
     what: str
 
 
 class Complaint(NamedTuple):
-    """A violation that the recorder itself saw, under this invariant (None: under none)."""
+    """A violation that the recorder itself saw. `invariant`: the violated invariant; None: no invariant."""
 
     at: Time
     what: str

@@ -1,5 +1,5 @@
-"""Judges cuts, maxReadPositions and watermarks: each lies before everything undecided, never moves back, and never lags needlessly
-(invariants 6, 7, 9).
+"""Judge cuts, maxReadPositions and watermarks (invariants 6, 7, 9). Each of them lies below every undecided registration and never
+moves back. A cut includes each number that, with all numbers below it, was decided before the read began.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from conformance.history.words import topic_of
 
 
 class Horizons:
-    """Judges every cut of a reader, in the order in which the reader computed them."""
+    """Judges the cuts, maxReadPositions and watermarks, in the order of the events."""
 
     def __init__(self, truth: Truth, ranges: Ranges, found: Findings) -> None:
         self._truth, self._ranges, self._found = truth, ranges, found

@@ -1,10 +1,10 @@
-"""The marker-based model, judged by its logs: the entries and markers of each topic agree with the decisions in the coordinators'
-logs.
+"""Judge the marker-based model by its logs. The entries and markers in each topic's log must agree with the decisions in the
+coordinators' logs.
 
-An entry DATA of a topic's log is void in four places: after its transaction's own marker, at or below a low-water mark announced
-before it, after the seal, or as a second append of the same id. A marker decides the undecided DATA of its transaction. In a
-coordinator's log the first allowed transition takes effect. COMMITTING takes effect only if the application has not committed this
-version or a higher one.
+An entry DATA of a topic's log is void in four cases: it comes after the marker of its transaction; an earlier marker has a
+low-water mark at or above its transaction; it comes after the seal; or it is a second append of the same id. A marker decides the
+undecided DATA of its transaction. In a coordinator's log the first allowed transition takes effect. COMMITTING takes effect only if
+the application has not committed this version or a higher one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ENDED = {"COMMIT": ("COMMITTING", "COMMITTED"), "ABORT": ("ABORTING", "ABORTED")
 
 @dataclass(slots=True)
 class Logged:
-    """A transaction as its coordinator's log records it."""
+    """The state of a transaction in its coordinator's log. `new`: its NEW entry. `topics`: its participants."""
 
     new: Entry
     state: str = "OPEN"
@@ -38,8 +38,8 @@ class Logged:
     """The topics whose rows it acknowledges."""
 
     def is_in_the_way_of(self, migrated: set[str]) -> bool:
-        """Whether the transaction writes to one of these topics, commits a version of an application of one, or has a pending ack
-        on one.
+        """Return whether the transaction writes to one of these topics, has a pending ack on it, or commits a version of an
+        application of this topic.
         """
         return not migrated.isdisjoint((*self.topics, *self.claimed, self.new.topic))
 
@@ -57,8 +57,8 @@ class TopicLog:
     ended_at: dict[str, int] = field(default_factory=dict)
     """The position of that marker."""
     trimmed: int = 0
-    """The log is trimmed up to this number. Late data of a transaction with a trimmed marker is void: it gets an
-    ABORT, whatever the outcome of the transaction was."""
+    """The log is trimmed up to this number. If the marker of a transaction is trimmed, its late data is void. A process that finds
+    such data ends it with an ABORT, even if the transaction is COMMITTED."""
     marked: set[str] = field(default_factory=set)
     """Transactions with a marker in this log, void or not."""
     low_water: dict[str, int] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class InStream:
         """Application -> the highest committed version, with its transaction."""
 
     def entry(self, event: Entry) -> Iterator[Header]:
-        """Take the next entry. Returns its effect on the state of a transaction, in the form of a header change."""
+        """Take the next entry. Yield its effect on the state of a transaction, in the form of a header change."""
         if event.number <= self._seen.get(event.log, 0):
             text = f"entry {event.number} of {event.log} appeared after {self._seen[event.log]}"
             self._found.note("late registration", text, event)
@@ -108,12 +108,12 @@ class InStream:
                 self._of_topic(event)
 
     def trim(self, event: Trim) -> None:
-        """Retention has trimmed the log of a persistent topic."""
+        """Take a trim of a persistent topic's log."""
         if (topic := self.topics.get(event.segment)) is not None:
             topic.trimmed = max(topic.trimmed, event.through)
 
     def ack(self, event: Ack) -> None:
-        """Rows of a persistent topic were acknowledged, or a transaction took them as pending acks."""
+        """Take an acknowledgement of rows of a persistent topic."""
         if event.state == "pending" and (known := self.txns.get(event.txn or "")) is not None:
             known.claimed.add(event.segment)
 
@@ -154,8 +154,8 @@ class InStream:
             self._found.note("ended before its markers", text, known.new, event)
 
     def _lacks(self, name: str, txn: str) -> bool:
-        """Whether a topic still needs the marker. A sealed log takes no marker, and needs none without data of the transaction
-        below the seal.
+        """Return whether a topic still needs the marker of a transaction. A sealed log takes no marker. It needs none if it has no
+        undecided data of the transaction below the seal.
         """
         topic = self.topics.get(name)
         if topic is None:
@@ -273,9 +273,11 @@ def _is_below(new: Entry, most: str, least: int) -> bool:
 
 
 def by_markers(part: Iterable[Event], common: Truth, older: Container[str], found: Findings) -> dict[str, Txn]:
-    """The outcomes of the transactions that acknowledged rows of one topic, at the times of their markers in the pending-ack log:
-    the marker decides an ack there. `common`: the outcomes in the coordinators' logs. `older`: transactions with markers; the
-    others acknowledged after the migration of the topic.
+    """Return the outcomes of the transactions that acknowledged rows of one topic, at the times of their markers in the pending-ack
+    log, because the marker decides an ack there. Report markers that disagree with the coordinators' logs.
+
+    `part`: the events of the topic. `common`: the outcomes in the coordinators' logs. `older`: the marker-based transactions. The
+    other transactions acknowledged rows after the migration of the topic; their headers decide.
     """
     made: dict[str, Txn] = {}
     held: dict[str, Ack] = {}

@@ -1,4 +1,4 @@
-"""Findings as text, with the events that show them."""
+"""Turn findings into text, with the events that show them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EVENT_CHARACTERS = 300
 
 
 def described(finding: Finding) -> str:
-    """The finding, followed by the events that show it, each as its line in the file."""
+    """Return the finding as text, followed by the events that show it, each as its line in a history's file."""
     return "\n".join([str(finding), *(f"    {_short(event)}" for event in finding.events)])
 
 

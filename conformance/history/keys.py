@@ -1,4 +1,4 @@
-"""Per-key order: the rows of a key come in written order, also over splits and merges, parents before children (invariant 13)."""
+"""Judge the order of the rows of each key: they come in written order, also across splits and merges (invariant 13)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _SEGMENT = re.compile(r".*/([0-9a-f]{4})-([0-9a-f]{4})-([0-9]+)")
 
 
 class Keys:
-    """Follows the keys of one read, or of one stream over its micro-batches."""
+    """Judges the key order of one read, or of one stream over all of its micro-batches."""
 
     def __init__(self, truth: Truth, found: Findings) -> None:
         self._truth, self._found = truth, found
         self._last: dict[tuple[str, str], tuple[int, int, str]] = {}
-        """(topic, key) -> number, place in its batch, segment of the newest row."""
+        """(topic, key) -> the last row that came: its number, its index in its batch, its segment."""
         self._index: dict[int, dict[str, int]] = {}
 
     def more(self, event: Read | Poll, who: str) -> None:
-        """Take the next rows. Their places are compared: the order of tasks does not count."""
+        """Judge further rows, in the order of their positions. The order in which Spark's tasks returned them does not count."""
         last, found = self._last, self._found
         for row in sorted(event.rows, key=lambda r: r.position):
             if row.key is None:
@@ -53,7 +53,7 @@ class Keys:
 
 @lru_cache(maxsize=4096)
 def follows(parent: str, child: str) -> bool:
-    """Whether a key may continue in `child` after `parent`: their hash ranges overlap, and the child is younger."""
+    """Return whether a key may continue in `child` after `parent`: their hash ranges overlap, and the child has a higher id."""
     first, second = _SEGMENT.fullmatch(parent), _SEGMENT.fullmatch(child)
     if first is None or second is None:
         return False

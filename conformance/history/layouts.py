@@ -1,4 +1,4 @@
-"""Layouts: active segments tile the ring at every epoch, epochs rise, a sealed segment stays sealed (invariants 12, 13)."""
+"""Judge layouts: the active segments cover all hash values once, epochs rise, a sealed segment stays sealed (invariants 12, 13)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RING = 0x10000
 
 
 class Layouts:
-    """Follows the layouts of all topics."""
+    """Judges the layouts of all topics, in the order of the events."""
 
     def __init__(self, truth: Truth, found: Findings) -> None:
         self._truth, self._found = truth, found
@@ -63,5 +63,5 @@ class Layouts:
 
 
 def _shape(event: Layout) -> tuple[bool, tuple[str, ...]]:
-    """The fields that are fixed for an epoch. A sealed segment may leave a layout within an epoch."""
+    """Return the parts of a layout that must not change within an epoch. A sealed segment may leave the layout within an epoch."""
     return event.deleted, tuple(sorted(s.name for s in event.segments if s.active))

@@ -1,6 +1,5 @@
-"""Divides a history of several logs: the common log of topic://, and the log of each persistent topic with its own numbers.
-
-Transactions, applications and answers are common to all: they go with the common log.
+"""Divide a history of several logs: the common log of all topic:// topics, and the log of each persistent topic, which has its own
+numbers. The events of transactions and applications, and the answers to clients, stay in the part of the common log.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from conformance.history.in_stream import InStream
 
 PERSISTENT = "persistent://"
 SYSTEM = "persistent://pulsar/system/"
-"""The logs of coordinators: no reader reads them as topics."""
+"""Prefix of the names of coordinators' logs, which no reader reads as topics."""
 
 Seen = Read | Plan | Poll | Horizon
 """The events of readers."""
 
 
 def persistent(history: Iterable[Event]) -> set[str]:
-    """The persistent topics named in a history."""
+    """Return the persistent topics that a history names."""
     found: set[str] = set()
     places: set[str] = set()
     for event in history:
@@ -46,7 +45,7 @@ def persistent(history: Iterable[Event]) -> set[str]:
 
 
 def with_headers(history: Iterable[Event], in_stream: InStream) -> list[Event]:
-    """The events with the states of marker-based transactions as header changes, in the order of the coordinators' logs."""
+    """Let `in_stream` follow the events. Return them with added header changes: the states of marker-based transactions."""
     found: list[Event] = []
     for event in history:
         found.append(event)
@@ -60,7 +59,7 @@ def with_headers(history: Iterable[Event], in_stream: InStream) -> list[Event]:
 
 
 def common(history: Iterable[Event]) -> list[Event]:
-    """The events without those of persistent topics alone."""
+    """Return the events without the events, topics and rows that concern only persistent topics."""
     found: list[Event] = []
     for event in history:
         if isinstance(event, (Read, Plan, Poll, Horizon)):
@@ -89,7 +88,7 @@ def _less(event: Seen) -> Seen | None:
 
 
 def of_topic(history: Iterable[Event], topic: str) -> list[Event]:
-    """The events of one persistent topic, by the numbers of its log; calls with their rows in this topic only."""
+    """Return the events of one persistent topic, with the numbers of its log. Calls have only their rows in this topic."""
     found: list[Event] = []
     calls: set[str] = set()
     for event in history:
@@ -110,7 +109,9 @@ def of_topic(history: Iterable[Event], topic: str) -> list[Event]:
 
 
 def _of(event: Seen, topic: str) -> Seen | None:
-    """A plan or a horizon of the common log says nothing about the topic. The range of a read over several logs is unknown here."""
+    """Return the part of a reader's event that concerns the topic; None for a plan or a horizon of the common log. In a read over
+    several logs the range within this log is unknown.
+    """
     if isinstance(event, (Read, Poll)):
         rows = tuple(row for row in event.rows if row.segment == topic)
         one = event._replace(topics=(topic,), rows=rows, segments=None)

@@ -1,9 +1,8 @@
-"""A persistent topic that was migrated to a topic://, with its recorded events renumbered for the common log.
+"""Renumber the events of a migrated persistent topic for the common log, in a history with store records.
 
 In the common log the persistent topic is the first segment of the new topic. Its ledger `n` gets the number `n + shift`, and its
-own SEAL comes just below the seal that ends the segment. So readers of the new topic are judged by the commits in the old one. A
-stream that began under the old name is one stream up to its end: no row between the last of the old topic and the first of the new
-one is lost or doubled.
+own SEAL comes just below the seal that ends the segment. So readers of the new topic are also judged by the old topic's commits. A
+stream that began under the old name is judged as one stream over both topics. This finds rows lost or doubled between them.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ PERSISTENT = "persistent://"
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """`old` was migrated to `new`. `segment`: the name of the old log in the common log. `seal`: the number of its own SEAL;
-    `sealed_at`: the number of the common seal.
+    """The persistent topic `old` was migrated to `new`. `segment`: its name in the common log. `seal`: the number of the SEAL in
+    its own log. `sealed_at`: the number of the seal in the common log.
     """
 
     old: str
@@ -56,15 +55,17 @@ class Migration:
 
     @property
     def shift(self) -> int:
-        """The amount added to a ledger id. Ledgers of two migrated topics, or of one and the common log, may share a number.
-        The fraction `apart` separates them: a migrated ledger lies above all lower numbers and below the next whole number.
+        """The amount added to a ledger id. Its fraction `apart` keeps the numbers of this topic's ledgers different from the
+        numbers of other migrated topics and of the common log.
 
-        The format and the rules of the checker use whole numbers. Only a migrated ledger has a fraction: hence the cast.
+        It is a float. The cast is there because all other numbers of the checker are whole.
         """
         return cast(int, self.sealed_at - 1 - self.seal - self.apart)
 
     def number(self, number: int) -> int:
-        """The number of a ledger in the common log. There is nothing between the two seals: both have the same position."""
+        """Return the number in the common log of a stream's position in the old log. There is no row between the two seals, so both
+        have the same position.
+        """
         return self.sealed_at if number >= self.seal else number + self.sealed_at - 1 - self.seal if number else 0
 
     def row(self, row: Row) -> Row:
@@ -77,7 +78,7 @@ class Migration:
 
 
 class Migrations:
-    """The migrations of one history, whose logs `in_stream` has followed."""
+    """The migrations of one history. `in_stream` must have followed the logs of the history."""
 
     def __init__(self, history: Iterable[Event], in_stream: InStream, found: Findings) -> None:
         self._in_stream, self._found = in_stream, found
@@ -116,7 +117,7 @@ class Migrations:
     # --- the events of the common log -----------------------------------------------------------------------------------
 
     def common(self, history: Iterable[Event]) -> Iterator[Event]:
-        """All events, with those of migrated topics renumbered for the common log. Events of the old logs alone are kept."""
+        """Return all events. Those of migrated topics are renumbered for the common log, except events of the old log alone."""
         return (self._under_successor(event) for event in history) if self else iter(history)
 
     def _under_successor(self, event: Event) -> Event:
@@ -178,7 +179,7 @@ class Migrations:
     # --- what was committed ---------------------------------------------------------------------------------------------
 
     def into(self, truth: Truth) -> None:
-        """Adds the commits of the old logs to the common truth, each ledger at its own number."""
+        """Add the commits of the old logs to the truth of the common log, each ledger at its number there."""
         for one in self._by_old.values():
             own = self._in_stream.topics[one.old].truth
             for number, registered in own.registered.items():
@@ -199,6 +200,6 @@ class Migrations:
 
 
 def _between(which: int) -> float:
-    """1/2, 1/4, 3/4, 1/8, 3/8, ...: each is exact, also as a sum with a whole number, and compares as fast as a number."""
+    """Return element `which` of 1/2, 1/4, 3/4, 1/8, 3/8, ... These floats are exact, also as a sum with a whole number."""
     bits = (which + 1).bit_length()
     return (2 * (which + 1) + 1) / (1 << bits) - 1

@@ -1,4 +1,4 @@
-"""The rows that each read had to return: the rows of its range, and the highest number that it could not miss."""
+"""Determine what each read had to return: the rows of its range, and the highest number that it could not miss."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ Cell = tuple[int, str | None, str]
 
 
 class Expected(NamedTuple):
-    """The rows of a range, and the time at which the last of them was committed."""
+    """The rows of a range. `latest`: the time of the latest commit among them."""
 
     cells: frozenset[Cell]
     latest: Time
 
 
 class Touching(NamedTuple):
-    """A registration that touches the topics of a read: the times at which it appeared and was decided."""
+    """A registration with rows in the topics of a read. `at`, `decided`, `committed`: the times at which it appeared, was decided
+    and was committed; NEVER if it was not.
+    """
 
     number: int
     at: Time
@@ -34,7 +36,7 @@ class Touching(NamedTuple):
 
 
 class Ranges:
-    """Answers questions about a complete truth."""
+    """Determines ranges of rows and numbers from a complete truth."""
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
@@ -50,8 +52,8 @@ class Ranges:
         self._doubts: list[tuple[Time, Time]] | None = None
 
     def expected(self, topics: tuple[str, ...], start: float, end: float, at: Time, segments: Iterable[str] | None) -> Expected:
-        """The committed rows with start < number <= end. If the deletion of the topic began before `at`, only rows in the segments
-        known to the read.
+        """Return the committed rows of the topics with start < number <= end. `segments`: the segments that the read knew. Of a
+        topic whose deletion began before `at`, only rows in these segments are returned.
         """
         gone = frozenset(t for t in topics if self._truth.deleted.get(t, NEVER) < at) if self._truth.deleted else frozenset()
         kept = frozenset(segments) if gone and segments is not None else None
@@ -74,8 +76,8 @@ class Ranges:
         return known
 
     def any_visible(self, topics: tuple[str, ...], start: int, end: int, began: Time, at: Time) -> int | None:
-        """The first number with start < number <= end that was committed before `at` with rows in the topics and not trimmed
-        meanwhile (`Trims.ahead`).
+        """Return the first number with start < number <= end that was committed before `at`, has rows in the topics and was not
+        trimmed meanwhile (`Trims.ahead`); None if there is none.
         """
         ahead = partial(self._truth.trims.ahead, cut=end, began=began, at=at)
         for number, batch, found in self._cells:
@@ -84,7 +86,7 @@ class Ranges:
         return None
 
     def touching(self, topics: tuple[str, ...]) -> list[Touching]:
-        """The registrations that touch the topics, by number; without those above the seal of their segment."""
+        """Return the registrations with rows in the topics, by number. Rows above the seal of their segment do not count."""
         known = self._touching.get(topics)
         if known is None:
             truth = self._truth
@@ -101,7 +103,9 @@ class Ranges:
         return known
 
     def floor(self, topics: tuple[str, ...], began: Time) -> int:
-        """The highest number that a read beginning then could not miss: all numbers up to it were decided before. -1: none."""
+        """Return the highest number that a read beginning at `began` could not miss, because all numbers up to it were decided
+        before; -1 if there is none.
+        """
         if not self._truth.store:
             if topics not in self._floors:
                 self._floors[topics] = self._claimed(topics)
@@ -115,7 +119,9 @@ class Ranges:
         return best
 
     def unseen(self, topics: tuple[str, ...], began: Time, final: bool) -> list[Batch]:
-        """Without a recorded store: batches that a read beginning then could not miss, and that no read ever returned."""
+        """Return the batches that a read beginning at `began` could not miss, and of which no read returned a row. Empty if the
+        history has store records.
+        """
         if not self._nowhere:
             return []
         self.floor(topics, began)
@@ -123,7 +129,9 @@ class Ranges:
         return [b for b in self._nowhere if b.told_at < limit and any(topic_of(b.place(row)) in topics for row in b.rows)]
 
     def _claimed(self, topics: tuple[str, ...]) -> _Floors:
-        """Without a recorded store: commits acknowledged before `began`, unless an earlier call was still in doubt at `began`."""
+        """Return the floors of a history without store records. The commits that a read could not miss are those that were
+        acknowledged before the read and before the first call that was in doubt when the read began.
+        """
         if self._doubts is None:
             self._doubts = _doubts(self._truth)
         told = [
@@ -135,7 +143,9 @@ class Ranges:
 
 
 class _Floors:
-    """`at(began)`: the highest number acknowledged before the first call in doubt at `began`."""
+    """The floors of reads without store records. `doubts`: for each call the time in which its outcome was unknown. `told`: pairs
+    (time of the first answer, number) of the commits.
+    """
 
     def __init__(self, doubts: list[tuple[Time, Time]], told: list[tuple[Time, int]]) -> None:
         self._told = [at for at, _ in told]
@@ -145,7 +155,7 @@ class _Floors:
         open_: list[tuple[Time, Time]] = []
         moments = sorted({moment for interval in doubts for moment in interval if moment < NEVER})
         begun = 0
-        for moment in moments:  # valid from just after this moment up to the next one
+        for moment in moments:  # the values hold from just after this moment up to the next one
             while begun < len(doubts) and doubts[begun][0] <= moment:
                 heapq.heappush(open_, doubts[begun])
                 begun += 1
@@ -159,14 +169,15 @@ class _Floors:
         return self._numbers[told - 1] if told else -1
 
     def limit(self, began: Time) -> Time:
-        """Commits acknowledged before this moment could not be missed by a read that began at `began`."""
+        """Return the time before which a commit was acknowledged if a read that began at `began` could not miss it."""
         change = bisect_left(self._changes, began) - 1
         return min(began, self._first[change]) if change >= 0 else began
 
 
 def _doubts(truth: Truth) -> list[tuple[Time, Time]]:
-    """For each call the time from its invocation until its outcome was certain: by its own answer, or by a later answer for its
-    version or a higher one of its application (given only after this call was fenced).
+    """Return for each call the time from its invocation until its outcome was certain, as (begin, end). The outcome is certain
+    after the call's own answer. It is also certain after a later answer for this version of the application or a higher one,
+    because that answer is given only after this call was fenced.
     """
     last: dict[tuple[str, str], list[tuple[int, Time]]] = {}
     for name, told in truth.told.items():

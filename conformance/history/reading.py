@@ -1,4 +1,6 @@
-"""Judges reads: no row is aborted, lost, doubled, torn, moved or out of order (invariants 4, 5, 9, 13)."""
+"""Judge reads: each read returns exactly the committed rows of its range, whole transactions, at their positions and in order
+(invariants 4, 5, 9, 13).
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,17 @@ class Reading:
     def __init__(self, truth: Truth, ranges: Ranges, found: Findings) -> None:
         self._truth, self._ranges, self._found = truth, ranges, found
         self.placed: dict[tuple[int, str], Row] = {}
-        """Row (number, id) -> its place in the first read that returned it."""
+        """(number, row id) -> the row as the first read returned it, with its segment and position."""
         self._held: dict[tuple[str, tuple[int, int, int]], str] = {}
-        """Place in a segment -> the row that was first seen there."""
+        """(segment, position) -> the id of the row that was first seen there."""
         self._shown: dict[tuple[str, ...], tuple[list[Time], list[int]]] = {}
-        """Selection of topics -> the times at which its reads returned, with the highest number returned by then."""
+        """Topics -> the times at which reads of these topics returned, and for each time the highest number returned by then."""
         self._keys: dict[str, Keys] = {}
-        """Reader -> the state of its chain of incremental reads."""
+        """Reader -> the key order of its last read. The reader's further reads with new rows continue it."""
 
     def read(self, event: Read, new: tuple[Row, ...] | None = None) -> None:
-        """Judge one read. `new`: the rows that the previous read of the same reader lacked, where this read repeats all rows of the
-        previous one unchanged. None: the read is judged alone.
+        """Judge one read. `new`: the rows that the previous read of the same reader lacked, if this read repeats all rows of that
+        read unchanged; None: the read is judged alone.
         """
         top = max((row[2][0] for row in event.rows), default=-1)
         start: float = -1 if event.start is None else event.start
@@ -49,7 +51,9 @@ class Reading:
         self._keys[event.who].more(event if new is None else event._replace(rows=new), event.who)
 
     def _shown_before(self, event: Read) -> int:
-        """The highest number returned by a read of these topics before this read began: everything below it was decided then."""
+        """Return the highest number that a read of these topics returned before this read began; -1 if there is none. Everything
+        below that number was decided then.
+        """
         best = -1
         for topics, (ats, tops) in self._shown.items():
             if topics == event.topics or set(topics) >= set(event.topics):
@@ -58,8 +62,8 @@ class Reading:
         return best
 
     def compare(self, event: Read | Poll, start: float, end: float, new: tuple[Row, ...] | None = None) -> None:
-        """The rows are exactly the rows of the range, in order and each at its place. The places of repeated rows are known
-        already.
+        """Report a violation unless the rows are exactly the rows of the range, in order and at their positions. `new` as in
+        `read`: the positions of repeated rows are not judged again.
         """
         rows = event.rows
         if event.end is None and rows:
@@ -80,7 +84,7 @@ class Reading:
         self._at_their_places(event if new is None else event._replace(rows=new))
 
     def _less_trimmed(self, event: Read | Poll, cells: frozenset[Cell], got: list[Cell]) -> frozenset[Cell]:
-        """The expected rows without trimmed rows that the read did not return."""
+        """Return the expected rows without the trimmed rows that the read may lack. Report trimmed rows that it returned."""
         back = self._truth.trims.gone(event.began, event.rows)
         if back:
             text = f"{_who(event)}: {len(back)} rows, e.g. {back[0].position} of {back[0].segment}"
@@ -88,7 +92,7 @@ class Reading:
         return cells - self._truth.trims.may_miss(event, cells.difference(got), got)
 
     def delivered(self, event: Poll) -> None:
-        """Judges rows delivered to a subscription: each is committed and at its place. A delivery has no range of expected rows."""
+        """Judge rows delivered to a subscription. Each row must be committed and at its position. No row has to be in it."""
         expected = self._ranges.expected(event.topics, -1, NEVER, event.at, event.segments)
         got = Counter(self._cell(row) for row in event.rows)
         missing = expected.cells.difference(got)
@@ -119,12 +123,14 @@ class Reading:
                 tops[segment] = position
 
     def _of_its_transaction(self, row: Row, event: Read | Poll) -> None:
-        """The transaction named by the row is the one that registered it (without a recorded store: that committed it)."""
+        """Report a row that names another transaction than the one that registered it. Without store records, the transaction that
+        committed the row is compared.
+        """
         truth, number = self._truth, row.position[0]
         if truth.store:
             known = truth.registered.get(number)
             if known is None:
-                return  # an unwritten read or a worse anomaly: already reported
+                return  # reported already, as an unwritten read
             txn = known.first.txn
         else:
             batch = truth.committed.get(number)
@@ -179,7 +185,9 @@ class Reading:
 
 
 def learn(truth: Truth, found: Findings, reads: Iterable[Read | Poll]) -> None:
-    """Without a recorded store: derives the number of each version from the rows of reads. A row returned once is committed."""
+    """Derive the number of each version from the rows that reads returned, in a history without store records. A row that a read
+    returned is committed. Report a version or a transaction id that was committed twice.
+    """
     twice: set[tuple[str, int]] = set()
     of_txn: dict[str, Batch] = {}
     for event in reads:
@@ -209,7 +217,7 @@ def learn(truth: Truth, found: Findings, reads: Iterable[Read | Poll]) -> None:
 
 
 def versions_in_order(truth: Truth, found: Findings) -> None:
-    """Without a recorded store: a higher version of an application lies at a higher number."""
+    """Report a higher version of an application that has a lower number, in a history without store records."""
     by_application: dict[tuple[str, str], list[Batch]] = defaultdict(list)
     for (app, topic, _), batch in truth.decided.items():
         if batch.number is not None:
@@ -223,7 +231,7 @@ def versions_in_order(truth: Truth, found: Findings) -> None:
 
 
 def _doomed(batch: Batch, truth: Truth) -> bool:
-    """Whether every call that was to write the row was answered "failed"."""
+    """Return whether every call for the batch got an answer after which its rows are not committed: failed, conflict or aborted."""
     return all(
         (told := truth.told.get(call.call)) is not None and told.said in ("failed", "conflict", "aborted") for call in batch.calls
     )

@@ -1,4 +1,4 @@
-"""Judges streams: micro-batches adjoin without gap or overlap, replays return the same rows, plans advance."""
+"""Judge streams: micro-batches follow each other without gap or overlap, replays return the same rows, plans advance."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Followed:
     """The first delivery of each micro-batch, and its range."""
     batch: int = -1
     end: int | None = None
-    """The end of its last micro-batch, or the highest number that it returned."""
+    """The highest end of a micro-batch. If ends are unknown: the highest number that the stream returned."""
     seen: set[tuple[int, str]] = field(default_factory=set)
 
 
@@ -42,7 +42,7 @@ class Streams:
             waiting = self._ranges.any_visible(event.topics, event.start, cut, event.began, event.at)
             floor = self._ranges.floor(event.topics, event.began)
             if self._truth.store and floor <= cut:
-                floor = event.start  # the waiting row is reported instead, with regard to retention
+                floor = event.start  # `waiting` covers this case and takes trims into account
             if waiting is not None or floor > event.start:
                 text = f"{event.stream} stands still at {event.start} although {waiting or floor} is visible (cut {event.cut})"
                 self._found.note("stands still", text, event)

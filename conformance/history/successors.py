@@ -1,7 +1,7 @@
-"""A persistent topic and its successor, a topic://, as one log. This view is for histories recorded by clients alone.
+"""Judge a persistent topic and its successor, a topic://, as one log, in histories without store records.
 
-With a recorded store `migrations` relates the numbers of the two logs. Here the numbers of the successor are placed after all
-numbers of the old log. Each pair is judged by itself: no row is lost or doubled between the two topics.
+With store records `migrations` relates the numbers of the two logs. Here the numbers of the successor are moved above all numbers
+of the old log. Each pair of topics is judged by itself. So a row that is lost or doubled between the two topics is found.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from conformance.history.words import topic_of
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """`old` was migrated to `new`. `behind`: the amount added to each number of the successor."""
+    """The persistent topic `old` was migrated to `new`. `behind`: the amount added to each number of the successor."""
 
     old: str
     new: str
     behind: int
 
     def has(self, place: str) -> bool:
-        """Whether a topic or segment belongs to the pair."""
+        """Return whether a topic or segment belongs to the pair."""
         return place == self.old or topic_of(place) == self.new
 
     def row(self, row: Row) -> Row:
@@ -43,7 +43,7 @@ class Pair:
 
 
 def pairs(history: Iterable[Event]) -> list[Pair]:
-    """The pairs named in a history."""
+    """Return the pairs that a history names by `Successor` events."""
     successors: dict[str, str] = {}
     tops: dict[str, int] = {}
     for event in history:
@@ -56,7 +56,7 @@ def pairs(history: Iterable[Event]) -> list[Pair]:
 
 
 def without(history: Iterable[Event], found: Sequence[Pair]) -> list[Event]:
-    """The events of topics outside all pairs."""
+    """Return the events without the topics and rows of all pairs."""
     rest: list[Event] = []
     for event in history:
         if isinstance(event, (Read, Plan, Poll, Horizon)):
@@ -77,7 +77,7 @@ def _less(event: Read | Plan | Poll | Horizon, found: Sequence[Pair]) -> Event:
 
 
 def of_pair(history: Iterable[Event], pair: Pair, found: Findings) -> list[Event]:
-    """The events of one pair, with the names of the successor. Marks a micro-batch that covers both topics."""
+    """Return the events of one pair, under the successor's name. Report a micro-batch with rows of both topics."""
     part: list[Event] = []
     calls: set[str] = set()
     for event in history:
@@ -116,7 +116,9 @@ def _is_in(row: Written, call: Commit, pair: Pair) -> bool:
 
 
 def left_undone(history: Sequence[Event], found: Findings) -> None:
-    """A subscription with no lag has received every row of the last read of its topics, and its cursors have reached the end."""
+    """Report rows that a subscription without lag (`Drained`) never received. Report also rows that are missing in the topic into
+    which it copied its rows. The rows of the final reads are expected.
+    """
     of = {event.successor: event.topic for event in history if isinstance(event, Successor)}
     final: dict[str, dict[str, None]] = {}
     given: dict[str, set[str]] = {}

@@ -1,4 +1,5 @@
-"""Rows taken by retention: the rows that a read may lack, and the rows that it must lack (protocol.md section 7, trim)."""
+"""Determine the rows that a read may lack, and the rows that it must lack, because retention trimmed them (protocol.md section
+7)."""
 
 from __future__ import annotations
 
@@ -13,14 +14,14 @@ Cell = TypeVar("Cell", bound=tuple[int, str | None, str])
 
 
 def _topic(segment: str | None, topics: tuple[str, ...]) -> str | None:
-    """The topic of a row that a read of these topics returned; None: unknown."""
+    """Return the topic of a row that a read of these topics returned; None if it is unknown."""
     if segment is not None:
         return topic_of(segment)
     return topics[0] if len(topics) == 1 else None
 
 
 class Trims:
-    """All trims of a history, and the start of each stream: a stream never misses rows that were trimmed before its start."""
+    """All trims of a history, and the start time of each stream. A stream may lack only rows trimmed before its start."""
 
     def __init__(self) -> None:
         self._of: dict[str, list[Trim]] = defaultdict(list)
@@ -33,15 +34,17 @@ class Trims:
         self._of[event.segment].append(event)
 
     def began(self, event: Plan | Poll) -> None:
-        """Called in the order of the events. The first event of a stream fixes the time at which its first plan was known."""
+        """Take an event of a stream. The first event gives the stream's start: the end of its first plan, or the begin of its first
+        poll. Must be called in the order of the events.
+        """
         self._streams.setdefault(event.stream, event.at if isinstance(event, Plan) else event.began)
 
     def may_miss(self, event: Read | Poll, cells: Iterable[Cell], got: Iterable[Cell]) -> set[Cell]:
-        """The rows among these that a read may lack. A stream that needs rows trimmed later gets an error instead.
+        """Return the rows among `cells` that a read may lack. (A stream that needs rows trimmed after its start gets an error.)
 
-        Retention trims a transaction in all segments of a topic. A read that returned some of its rows may not lack the others.
-        A read may lack all of its rows, also during a trim that has reached only some segments.
-        If the segment of a row is unknown (no recorded store), the row may belong to any topic of the read.
+        Retention trims a transaction in all segments of a topic. A read that returned some rows of the transaction in this topic
+        must return the others, too. A read may lack all of them as soon as the trim has reached one segment. If the segment of a
+        row is unknown (no store records), the row may belong to any topic of the read.
         """
         until = event.at if isinstance(event, Read) else self._streams.get(event.stream, event.began)
         shown = {(number, _topic(segment, event.topics)) for number, segment, _ in got}
@@ -53,16 +56,16 @@ class Trims:
         }
 
     def gone(self, began: Time, rows: Iterable[Row]) -> list[Row]:
-        """The rows among these that no read beginning at this moment returns any more."""
+        """Return the rows among these that a read beginning at `began` must not return."""
         return [row for row in rows if any(t.through >= row.position[0] and t.at < began for t in self._of.get(row.segment, ()))]
 
     def is_gone(self, segment: str, number: int, before: Time) -> bool:
-        """Whether a row may have been trimmed before this moment."""
+        """Return whether a row may have been trimmed before the time `before`."""
         return segment in self._of and self._had_begun(segment, number, before)
 
     def ahead(self, segment: str, cut: int, began: Time, at: Time) -> bool:
-        """Whether retention trimmed rows above this cut while the reader was planning. The reader meets the trim at its next plan:
-        the trim guard that it read lies above the end of its log.
+        """Return whether retention trimmed rows above this cut while the reader was planning. The reader then notices the trim only
+        at its next plan, because the `trimmedTo` that it read lies above the end of its log.
         """
         return any(trim.through > cut and began < trim.at and trim.began < at for trim in self._of.get(segment, ()))
 

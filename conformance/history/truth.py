@@ -1,7 +1,7 @@
-"""The committed data, as far as a history shows it: from store records where they were recorded, else from clients and readers.
+"""The truth of a history: the committed data, as far as the events show it.
 
-A recorder that watches the store provides headers and registrations. They are then the truth, and the answers of clients are judged
-by them. Without them a write is committed from the moment at which its committer was answered or a reader returned it.
+A recorder that watches the store records headers and registrations. These are then the truth, and the answers to clients are judged
+by them. Without store records a write counts as committed when its committer is told so, or when a reader returns it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from conformance.history.words import topic_of
 
 NEVER = float("inf")
 Version = tuple[str, str, int]
-"""(application, its topic, version)."""
+"""(app, topic, version). The application is the pair (app, topic)."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """The write of one transaction. `number`: of its registration, once known.
+    """The write of one transaction.
 
-    committed_at  time of the commit (the header's change; else the first answer or read that shows it)
-    told_at       time of the first answer "committed" to a committer
+    number        number of its registration, once it is known
+    committed_at  time of the commit: of the header's change, or without store records of the first answer or read that shows it
+    told_at       time of the first answer that it is committed
     """
 
     label: str
@@ -37,13 +38,13 @@ class Batch:
     calls: list[Commit] = field(default_factory=list)
 
     def place(self, row: Written) -> str:
-        """The segment or topic of a row of the batch."""
+        """Return the segment of a row of the batch, or its topic if the segment is unknown."""
         return row.segment or self.topic
 
 
 @dataclass(slots=True)
 class Txn:
-    """The states of a transaction's header."""
+    """The current state of a transaction. `header`: the first event of its header. `gone`: whether the header was deleted."""
 
     header: Header
     opened_at: Time
@@ -54,7 +55,9 @@ class Txn:
 
 @dataclass(slots=True)
 class Registered:
-    """A registration (in a persistent topic: an entry with data) as it appeared, and its outcome. `gone`: it was deleted."""
+    """A registration, or an entry DATA of a persistent topic. `first`: the event of its appearance. `state`: its settled state.
+    `topics`: the topics of its rows. `gone`: whether its record was deleted.
+    """
 
     first: Registration | Entry
     state: str | None = None
@@ -71,40 +74,38 @@ class Truth:
     txns: dict[str, Txn] = field(default_factory=dict)
     registered: dict[int, Registered] = field(default_factory=dict)
     committed: dict[int, Batch] = field(default_factory=dict)
-    """Number -> the batch committed by it."""
+    """Number of a registration -> the batch that it commits."""
     decided: dict[Version, Batch] = field(default_factory=dict)
     by: dict[Version, str | None] = field(default_factory=dict)
     """Version -> the query that committed it."""
     last: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Application -> highest version committed."""
+    """Application -> its highest committed version."""
     applications: dict[tuple[str, str], Application] = field(default_factory=dict)
     calls: dict[str, Commit] = field(default_factory=dict)
     attempts: dict[str, Commit] = field(default_factory=dict)
     told: dict[str, Told] = field(default_factory=dict)
     batches: dict[Version, list[Batch]] = field(default_factory=dict)
-    """Version -> the writes that its committers requested: one batch for each different set of rows."""
+    """Version -> the writes that its callers requested. Calls with different rows have different batches."""
     writer_of: dict[str, Batch] = field(default_factory=dict)
-    """Row -> the batch that writes it."""
+    """Row id -> the first batch that writes the row."""
     seals: dict[str, int] = field(default_factory=dict)
-    """Segment -> number of its seal: the first of those made from one layout."""
+    """Segment -> number of its seal. Of several seals made from one layout only the first one counts."""
     left: dict[str, Time] = field(default_factory=dict)
-    """Segment -> the time at which it left its layout: from then on its rows and its seal are gone."""
+    """Segment -> the time at which it left its layout. Its rows and its seal are gone from then on."""
     deleted: dict[str, Time] = field(default_factory=dict)
-    """Topic -> when its deletion began."""
+    """Topic -> the time at which its deletion began."""
     trims: Trims = field(default_factory=Trims)
     unkeyed: frozenset[str] = frozenset()
     """Topics without a key: rows of one key may lie in any segment, in the order of their numbers."""
 
     def decided_at(self, number: int) -> Time:
-        """The time at which the registration was decided; NEVER while its transaction is OPEN; 0 if the transaction was never
-        opened.
-        """
+        """Return the time at which the registration was decided: NEVER if its transaction is OPEN, 0 if it has no known header."""
         txn = self.registered[number].first.txn
         found = self.txns.get(txn) if txn is not None else None
         return 0 if found is None else found.decided_at
 
     def batch_of_call(self, call: Commit) -> Batch:
-        """The write that the call asks for; calls of one version with the same rows share one batch."""
+        """Return the batch that the call asks for. Calls of one version with the same rows share one batch."""
         version = (call.app, call.topic, call.version)
         known = self.batches.setdefault(version, [])
         for batch in known:
@@ -119,7 +120,7 @@ class Truth:
         return batch
 
     def where(self, number: int, topics: Iterable[str]) -> bool:
-        """Whether the registration touches one of the topics, in a segment that was not sealed below it."""
+        """Return whether the registration has rows of one of the topics in a segment that was not sealed below it."""
         found = self.registered[number]
         if not found.topics.isdisjoint(topics):
             seals = self.seals

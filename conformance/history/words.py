@@ -6,18 +6,17 @@ from functools import lru_cache
 from typing import NamedTuple
 
 Time = float
-"""On the recorder's clock (`conformance.history.format`, Time); compared, never calculated with."""
+"""A time on the recorder's clock (`conformance.history.format`, Time). Times are only compared."""
 Position = tuple[int, int]
-"""ledgerId, entryId."""
+"""The position of an entry: (ledgerId, entryId)."""
 Place = tuple[int, int] | tuple[int, int, int]
-"""A whole entry, or one row of it: ledgerId, entryId, batchIndex."""
+"""A whole entry (ledgerId, entryId), or one row of an entry (ledgerId, entryId, batchIndex)."""
 
 
 class Written(NamedTuple):
-    """One row (or part) as its writer gave it. `id` is unique in the history: a retry that writes the same row gives the same id.
-
-    `segment`: where it was registered, as far as the recorder knows: the segment or the topic (None: the commit's topic).
-    Rows of one `key` of one commit are listed in written order.
+    """One row (or part) as its writer gave it. `id`: unique in the history; a retry that writes the same row gives the same id.
+    `segment`: the segment or the topic in which it was registered; None: the topic of the commit. A commit lists the rows of one
+    `key` in written order.
     """
 
     id: str
@@ -26,8 +25,8 @@ class Written(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One row (or part) as a reader received it. `position`: ledgerId, entryId, batchIndex. `txn`: the transaction named by the
-    row's metadata; None: no transaction, or not recorded.
+    """One row (or part) as a reader received it. `position`: (ledgerId, entryId, batchIndex). `txn`: the transaction that the row's
+    metadata names; None if there is none or if it was not recorded.
     """
 
     id: str
@@ -39,7 +38,7 @@ class Row(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def topic_of(place: str) -> str:
-    """The topic of a segment. A topic, also a persistent one, is returned as it is."""
+    """Return the topic of a segment. A topic, also a persistent one, is returned as it is."""
     return (
         place
         if place.startswith(("topic://", "persistent://"))
