@@ -1,13 +1,13 @@
-"""A deterministic simulator of the REAL protocol code: one seed, one schedule, byte for byte.
+"""A deterministic simulator of the REAL protocol code. A seed determines a schedule, byte for byte.
 
 A package imports only packages below it in this list (`make lint`).
 
-schedules  one schedule by its seed, many by count
-search     every schedule of a small cast up to 3 preemptions and 1 crash
-quiet      the same schedules, fast
+schedules  runs one schedule by its seed, or many
+search     explores every schedule of a small cast up to 3 preemptions and 1 crash
+quiet      makes the same schedules run faster
 casts      the actors of a schedule, for each kind of schedule, and the share of each kind
 actors     writers, readers, consumers, sweepers: they run the code of `metadata`, the source and the sink as it is
-world      processes on one store. The scheduler decides which thread (greenlet) takes the next step and which process crashes
+world      processes on one store; the scheduler decides which thread (greenlet) takes the next step and which process crashes
 seen       records the store's writes from outside, interprets them, and checks the end state
 store      a store, files, a clock and watches; each call is a step, and a gate decides its fate
 """

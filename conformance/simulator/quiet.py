@@ -1,4 +1,4 @@
-"""Run thousands of schedules fast: without log lines and metrics, and with caches for pure decoding and encoding."""
+"""Runs thousands of schedules fast, without log lines and metrics, and with caches for pure decoding and encoding."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _remembering: list[bool] = []
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """A context that runs the same schedules faster. A nested `quiet` has no effect: the outer caches stay.
+    """A context in which the same schedules run faster. A nested `quiet` has no effect; the outer caches stay.
 
     The caches are cleared at the end, since the code may change afterwards (a mutant is planted or removed).
     """
@@ -99,12 +99,12 @@ _NOTHING = nullcontext()
 
 
 def quiet_forever() -> None:
-    """`quiet` for the rest of the process: the caches of one chunk of schedules serve the next."""
+    """Enter `quiet` for the rest of the process, so that the caches of one chunk of schedules also serve the next."""
     _forever.enter_context(quiet())
 
 
 def tidy() -> None:
-    """Collect the garbage of finished worlds. The remaining objects belong to code and caches; they are frozen, so that later
+    """Collect the garbage of finished worlds. The remaining objects belong to code and caches. They are frozen, so that later
     collections skip them.
     """
     gc.collect()
@@ -112,7 +112,7 @@ def tidy() -> None:
 
 
 def _heads(read_head: Callable[[LedgerStorage, str], SnapshotHead]) -> Callable[[LedgerStorage, str], SnapshotHead]:
-    """The same function, which decodes the same bytes once."""
+    """Return `read_head` with a cache for simulated storages: equal bytes are decoded once. Reading the file is still a step."""
     known: dict[tuple[str, bytes], SnapshotHead] = {}
 
     def read(storage: LedgerStorage, path: str) -> SnapshotHead:
@@ -131,7 +131,9 @@ def _heads(read_head: Callable[[LedgerStorage, str], SnapshotHead]) -> Callable[
 
 
 def _blocks(decode: Callable[[bytes, Any], dict[str, Any]]) -> Callable[[bytes, Any], dict[str, Any]]:
-    """The same function, which decodes the same bytes once. (All blocks here are of this version: the schema is the same.)"""
+    """Return `decode` with a cache, so that equal bytes are decoded once. The cache ignores the schema. That is safe in the
+    simulator: the current code wrote all blocks, so they all have the same schema.
+    """
     known: dict[bytes, dict[str, Any]] = {}
 
     def decoded(raw: bytes, schema: Any) -> dict[str, Any]:

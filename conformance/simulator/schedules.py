@@ -1,4 +1,4 @@
-"""One schedule by its seed: set the stage, let the actors run, end all faults, sweep (in most worlds), read everything, check."""
+"""Runs a schedule by its seed: create the world, run the actors, end all faults, sweep (in most worlds), read all rows, check."""
 
 from __future__ import annotations
 
@@ -34,14 +34,17 @@ from metadata.write import coordinator
 
 STEPS = 20_000
 SWEPT = 0.1
-"""The share of brief worlds that end with a sweep although nothing asks for one: neither that headers are forgotten, nor claims
-whose owner may have died. The others end with a reader, who has to judge by what everybody left where it was.
+"""The share of brief worlds that end with a sweep although they do not need one. A world needs this sweep if its headers must
+expire, or if it has cursors, since a dead owner may have left pending acks. A brief world without this sweep ends with a reader,
+which finds all records as the actors left them.
 """
 
 
 @dataclass
 class Outcome:
-    """The result of one schedule. `digest` depends on the seed alone. `before`: the commits in the world before its first step."""
+    """The result of one schedule. `digest`: a digest that depends on the seed alone. `before`: the number of commits in the world
+    before its first step.
+    """
 
     seed: int
     violations: list[str]
@@ -52,13 +55,14 @@ class Outcome:
     digest: str
     trace: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
-    """The history, for a file; with the digest only."""
+    """The history, for a file. It is empty unless the digest was asked for."""
     before: int = 0
 
 
 def schedule(seed: int, *, only: str = "", trace: bool = False, digest: bool = False) -> Outcome:
-    """Run the schedule of a seed; `only`: of one of the KINDS. Nothing else outside the seed has a say in it. `digest`: compute the
-    outcome's digest (of all that was seen, said, committed and found), and the last state of the store; with `trace` it is, too.
+    """Run the schedule of a seed. Only the seed and `only` determine it. `only`: one of the KINDS (empty: any kind). `trace`:
+    record every step. `digest`: compute the digest of the outcome, which covers the history, the number of steps, the time, and the
+    last state of the store and the disk. `trace` computes the digest, too.
     """
     rng = random.Random(seed)
     with _sizes(*rng.choice(((256, 8, 512 * 1024), (2, 2, 512 * 1024), (256, 8, 0), (2, 2, 0)))):
@@ -76,8 +80,8 @@ def cast_of(seed: int, only: str = "") -> Cast:
 
 @contextmanager
 def _sizes(tail_parts: int, fanout: int, inline: int) -> Iterator[None]:
-    """So small that few transactions make ledger files of several levels, and manifests. `inline` 0: whatever may lie in a file of
-    its own does, of both models.
+    """A context in which snapshots and inline content have these sizes. With small sizes, a few transactions make index snapshots
+    of several levels, and manifests. With `inline` 0, all content that may be in a file of its own is in one, in both models.
     """
     sizes: list[tuple[Any, str, int]] = [
         (snapshots, "TAIL_PARTS", tail_parts),
@@ -142,7 +146,7 @@ def _finish(cast: Cast) -> None:
             history.bad(f"the job {job.name} did not finish: at {job.at} of {job.versions}")
     process = Process(world, "end")
     late = world.settings.max_txn_timeout_ms + world.settings.deadline_allowance_ms + 1
-    world.clock.catch_up()  # what was opened while it was ahead has its deadline there
+    world.clock.catch_up()  # a transaction that was opened while the clock was ahead has a late deadline
     world.clock.now += late
     sweeps = not world.brief or cast.forgets or _subscribed(world) or world.rng.random() < SWEPT
     began, now_ms = history.now(), world.clock.now
@@ -174,12 +178,13 @@ def _sweep_files(world: World, process: Process) -> None:
     delete_orphans(process.cluster)
     world.clock.now += world.settings.orphan_age_ms + 1
     delete_orphans(process.cluster)
-    for _ in range(3):  # a deleted topic's snapshots are kept for the grace period, then seen, then kept once more
+    for _ in range(3):  # snapshots of a deleted topic stay for the grace period, are then found, and stay for it once more
         world.clock.now += world.settings.grace_period_ms + 1
         delete_orphans(process.cluster)
     _read_all(world, Process(world, "end2"), "after the orphan sweep")
     newest = b"".join(record.value for key, record in world.state.records.items() if key.path.startswith("/log/"))
-    newest += b"".join(data for path, (data, _) in world.disk.files.items() if path.encode() in newest)  # its manifest
+    # the manifest of the newest registration
+    newest += b"".join(data for path, (data, _) in world.disk.files.items() if path.encode() in newest)
     read = _part_files(process)
     parts = [path for path in world.disk.files if path.startswith("parts/") or f"/{COMPACTED}" in path]
     unnamed = [path for path in parts if path not in read and path.encode() not in newest]
@@ -228,7 +233,7 @@ class Summary:
 
 
 def simulate(count: int, seed: int = 0, *, only: str = "", stop_after: int = 10) -> Summary:
-    """Run the schedules of `count` seeds from `seed` on (`only`: as in `schedule`). Stop after `stop_after` bad ones."""
+    """Run the schedules of `count` seeds, beginning with `seed`. Stop after `stop_after` bad ones. `only`: as in `schedule`."""
     summary = Summary()
     started = time.perf_counter()
     with quiet():
@@ -250,7 +255,7 @@ def simulate(count: int, seed: int = 0, *, only: str = "", stop_after: int = 10)
 
 
 def simulate_on(cores: int, count: int, seed: int = 0, *, only: str = "") -> Summary:
-    """`simulate`, spread over processes; the same schedules."""
+    """Run the same schedules as `simulate` in `cores` processes. Return the sums of their results."""
     chunk = 100
     starts = range(seed, seed + count, chunk)
     total = Summary()

@@ -1,5 +1,5 @@
 """Consumers of a topic of either model. In each round a consumer takes unacknowledged rows of a subscription and acknowledges them,
-in a transaction of its own or without one.
+with or without a transaction.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ def start_consumer(
     migrating: bool = False,
     cumulative: float = 0.0,
 ) -> Actor:
-    """Start a consumer that takes unacknowledged rows, some or all, and acknowledges them. `plain`: without a transaction.
-    `migrating`: it selects the model of the topic in each round, since the topic may be migrated meanwhile; a consumer that slept
-    acknowledges by the model that it knew. `cumulative`: how often it acknowledges everything up to a row.
+    """Start a consumer that takes unacknowledged rows and acknowledges some or all of them. `plain`: without a transaction.
+    `onward`: the consumer determines the model of the topic in each round, since the topic may be migrated meanwhile. A consumer
+    that sleeps in a round still acknowledges by the model that it determined before. `cumulative`: the probability of acknowledging
+    all rows up to a row.
     """
     numbers = count()
 
@@ -65,7 +66,7 @@ def take(
     whole: bool = False,
     cumulative: float = 0.0,
 ) -> tuple[Provider, list[Ack]]:
-    """Return the provider of the topic's model, and the acks for the rows that one poll of this name returned."""
+    """Run one poll and record it by the name `poll`. Return the provider of the topic's model, and the acks for the poll's rows."""
     history, began, providers = world.history, world.history.now(), Providers(client)
     name = str(providers.resolve(topic)) if migrating else topic
     provider = providers.of([name]) if migrating else providers.serving(any_topic_name(name))
@@ -76,7 +77,7 @@ def take(
 
 
 def drain(world: World, client: Client, topic: str, subscription: str) -> None:
-    """Deliver and acknowledge all remaining rows of the subscription. After that none may remain."""
+    """Deliver and acknowledge all remaining rows of the subscription. Record a violation if rows remain after that."""
     for again in range(2):
         provider, acks = take(world, client, topic, subscription, f"drain{again}", migrating=True, whole=True)
         if again and acks:
@@ -85,7 +86,7 @@ def drain(world: World, client: Client, topic: str, subscription: str) -> None:
 
 
 def _commit(world: World, process: Process, provider: Provider, acks: Sequence[Ack], *, migrating: bool) -> None:
-    """Commit the acks in a transaction that has nothing else, with an application of its own."""
+    """Commit the acks in a transaction without rows. The transaction has an application of its own."""
     history, attempt, name = world.history, world.unique(), process.name
     app = f"{name}-{attempt}"
     history.asked(Commit(history.now(), attempt, name, app, "", 1, (), None, attempt, False, True))
@@ -110,9 +111,9 @@ def choose(
     single: float = 0.4,
     cumulative: float = 0.0,
 ) -> tuple[list[Row], list[Ack]]:
-    """Choose the rows of a reading that the subscription receives, and the acks for them: a few ledgers of each segment, whole or
-    some of their rows. `whole`: all rows. `single`, `cumulative`: how often rows are acknowledged one by one, and how often all
-    rows up to one of them.
+    """Choose rows of a reading that the subscription receives. Return them and the acks for them. They are some or all rows of a
+    few ledgers of each segment. `whole`: choose all rows. `single`: the probability of acknowledging single rows. `cumulative`: the
+    probability of acknowledging all rows up to one of them.
     """
     rng = world.rng
     cursors = pending_acks.read((segment.name, subscription) for segment in reading.segments)
@@ -135,5 +136,5 @@ def choose(
 
 
 def place(row: Row) -> Rows:
-    """The row alone, as acknowledgements name it."""
+    """Return the range of this row alone, in the form that acknowledgements use."""
     return rows([span(*row.position)])

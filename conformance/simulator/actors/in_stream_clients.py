@@ -1,4 +1,4 @@
-"""Clients of persistent topics in a simulated world: transactions that go step by step, and plain messages."""
+"""Clients of persistent topics in a simulated world. They run transactions step by step, and send plain messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from metadata.records.names import persistent_name
 
 
 def start_client(world: World, name: str, topics: Sequence[str], rounds: int, *, within: int = 80) -> Actor:
-    """Begins transactions, registers topics, writes to them, ends them; now and then again, the other way, or it writes on."""
+    """Start a client that begins transactions, registers topics, writes to them and ends them. Sometimes it ends a transaction
+    twice, perhaps with the other decision, or writes to a transaction that it has ended.
+    """
     numbers = count()
     return start_rounds(
         world, name, rounds, lambda process: _transaction(world, process, f"{name}/{next(numbers)}", topics), within=within
@@ -37,7 +39,7 @@ def _transaction(world: World, process: Process, stem: str, topics: Sequence[str
     try:
         _end(world, process, txn, commit=commit)
     finally:
-        if rng.random() < 0.3:  # nobody has told this thread that it is over
+        if rng.random() < 0.3:  # as a thread would that does not know of the end
             parts = staged(client, names, f"{stem}/{world.unique()}/late")
             coordinator.append(txn, {names[topic]: found for topic, found in parts.items()})
     if rng.random() < 0.3:

@@ -15,9 +15,7 @@ from metadata.records.names import persistent_name
 def start_in_stream_reader(
     world: World, name: str, topics: tuple[str, ...], rounds: int, process: Process | None = None, *, within: int = 150
 ) -> Actor:
-    """One process that continues from the part of the log that it has replayed. Some of its reads are uncommitted; some begin with
-    an empty cache.
-    """
+    """Start a reader that keeps its replay of the log. Some of its reads are uncommitted, some begin with an empty cache."""
 
     def read(process: Process) -> None:
         rng = world.rng
@@ -32,7 +30,7 @@ def start_in_stream_reader(
 
 
 def read_all(world: World, buffer: InStreamBuffer, who: str, topic: str, *, final: bool = False) -> None:
-    """Record a committed read of everything, and its horizon."""
+    """Read all committed rows of the topic. Record the read and its horizon."""
     began = world.history.now()
     reading = as_reading(buffer.read(persistent_name(topic)))
     rows = collect(world, reading, 0, reading.cut, reading.whole_from())
@@ -40,7 +38,9 @@ def read_all(world: World, buffer: InStreamBuffer, who: str, topic: str, *, fina
 
 
 def read_uncommitted(world: World, buffer: InStreamBuffer, who: str, topic: str) -> None:
-    """Record a read of every entry with rows up to the end, whatever the outcome of its transaction."""
+    """Read every entry with rows up to the end, whatever the outcome of its transaction. Record a violation if the rows are not
+    exactly those that were appended and not trimmed.
+    """
     history = world.history
     reading = buffer.read(persistent_name(topic), uncommitted=True)
     rows = [row for ledger in reading.ledgers(0, reading.end) for row in rows_of(world, reading.name, ledger)]

@@ -1,4 +1,4 @@
-"""Readers: batch reads, and streams that tail their topics as Spark's long-lived stream reader does."""
+"""Readers of topic:// topics: batch reads, and streams that follow their topics as Spark's long-lived stream reader does."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ class Query(Protocol):
 
 @dataclass
 class Checkpoint(ABC):
-    """The durable state of a streaming query: its offset, and the batch that it has planned but perhaps not finished. `left`: how
-    often Spark still asks for the latest offset. `rest`: seconds until it asks again after a failure.
+    """The durable state of a streaming query. `batch`: the number of its next batch. `left`: how often Spark will still ask for the
+    latest offset. `restarts`: how often the query was restarted. `rest`: the seconds that it waits after a failure. The subclasses
+    add the offset, and the batch that is planned but perhaps not finished.
     """
 
     name: str
@@ -62,13 +63,13 @@ class Checkpoint(ABC):
     def open(self, world: World, process: Process) -> Query: ...
 
     def anew(self) -> None:
-        """Start with a new checkpoint, from the first kept rows. From then on it counts as another stream."""
+        """Start with a new checkpoint, from the first kept rows. The query gets a new name, since it is now another stream."""
         self.lives += 1
         self.name, self.batch = f"{self.name.partition('#')[0]}#{self.lives}", 0
 
 
 def start_stream(world: World, stream: Checkpoint, *, within: int = 40) -> Actor:
-    """Start a streaming query. It is restarted after a crash, and reads a planned batch again."""
+    """Start a streaming query. After a crash it is restarted, and reads its planned batch again."""
     process = Process(world, f"{stream.name}.{stream.restarts}")
 
     def again() -> None:
@@ -96,8 +97,8 @@ def start_stream(world: World, stream: Checkpoint, *, within: int = 40) -> Actor
 
 @dataclass(kw_only=True)
 class Stream(Checkpoint):
-    """A query on topics of topic://, by what Spark's long-lived stream reader follows them with. `known`: what retention had taken
-    when it was planned for the first time; None: it was not.
+    """A query on topic:// topics. It uses the classes by which Spark's long-lived stream reader follows them. `known`: the trims
+    when the query was planned for the first time; None before that.
     """
 
     selection: LogSelection
@@ -138,8 +139,8 @@ def _micro_batch(world: World, buffer: TransactionBuffer, following: Following[R
         history.saw(Plan(history.now(), began, stream.name, topics, begin, end, reading.cut))
         stream.planned = end
     end = stream.planned
-    if end > begin:  # else Spark has nothing to run
-        for _ in range(1 if world.rng.random() < 0.7 else 2):  # the second time a replay
+    if end > begin:  # otherwise Spark runs no micro-batch
+        for _ in range(1 if world.rng.random() < 0.7 else 2):  # the second run is a replay
             began = history.now()
             reading = buffer.read_to(stream.selection, end)
             check_trims(LogRange(reading, begin, end), stream.known or {})
@@ -151,8 +152,9 @@ def _micro_batch(world: World, buffer: TransactionBuffer, following: Following[R
 
 
 def collect(world: World, reading: Reading, start: int, end: int, known: Mapping[str, int]) -> tuple[Row, ...]:
-    """Return the parts that a read returns, each as a row of the history. Their files must exist. As in Spark, planning comes first
-    and reading second. In worlds that delete files, reading each ledger is a step. `known`: the earlier trims.
+    """Return the rows that a read returns, as rows of the history. Record a violation if a file of them is gone. As in Spark,
+    planning comes first and reading second. In worlds that delete files, reading each ledger is a step. `known`: the trims that the
+    reader knows; their rows may be missing.
     """
     rows: list[Row] = []
     left_out = hidden(reading, known)
@@ -170,7 +172,7 @@ def collect(world: World, reading: Reading, start: int, end: int, known: Mapping
 
 
 def rows_of(world: World, segment: str, ledger: Ledger) -> Iterator[Row]:
-    """Return the rows of a ledger; each of its parts has one entry. A row in a compacted file keeps its identity."""
+    """Yield the rows of a ledger. Each of its parts counts as one entry. A row in a compacted file keeps its name and key."""
     for i, part in enumerate(ledger.parts):
         data, _ = world.disk.files.get(part.path, (b"", 0))
         if isinstance(part, CompactedPart):
@@ -194,8 +196,8 @@ def saw(
     final: bool = False,
     log: str = "",
 ) -> None:
-    """A batch read of everything up to its cut has returned, and its horizon is known. `log`: whose numbers these are, of a
-    persistent topic.
+    """Record a batch read of everything up to the cut, and its horizon. `log`: the persistent topic to whose log the numbers belong
+    (empty: the cluster's log).
     """
     history, cut = world.history, reading.cut
     known = None if log else tuple(s.name for s in reading.segments)

@@ -1,4 +1,4 @@
-"""Readers of a topic of either model, also while it is migrated: Spark's own readers, without the JVM."""
+"""Readers of a topic of either model, also while the topic is migrated. They are Spark's own readers, without the JVM."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spark_txn_source.stream import StreamReader
 from spark_txn_source.tasks import ReadTask
 
 COLUMNS = StructType().add("n", "long")
-"""Nobody reads the files: it is planning that is looked at."""
+"""The columns of the reads. The columns do not matter, since only the planning is tested and no file is read."""
 
 
 class Streaming(StreamReader):
@@ -46,7 +46,7 @@ class Batching(BatchReader):
 
 
 def rows_of(world: World, tasks: Iterable[InputPartition]) -> tuple[Row, ...]:
-    """Return the rows of a plan's tasks: each part is a row. Its file must exist."""
+    """Return the rows of a plan's tasks: one row for each piece. Record a violation if the file of a piece is gone."""
     rows = []
     for task in tasks:
         assert isinstance(task, ReadTask)
@@ -58,7 +58,7 @@ def rows_of(world: World, tasks: Iterable[InputPartition]) -> tuple[Row, ...]:
 
 
 def migrated_to(world: World, topic: str) -> str:
-    """Return the successor of a topic once its migration is complete, else the topic itself."""
+    """Return the successor of a topic if its migration is complete; otherwise the topic itself."""
     return next((e.topic for e in world.history.events if isinstance(e, Seal) and topic in e.segments), topic)
 
 
@@ -66,7 +66,7 @@ def migrated_to(world: World, topic: str) -> str:
 
 
 def start_spark_batch(world: World, name: str, topic: str, rounds: int, *, within: int) -> Actor:
-    """A reader that reads everything, by either name of the topic."""
+    """Start a reader that runs batch reads of all rows of the topic. `topic`: its old or its new name."""
 
     def read(process: Process) -> None:
         read_current(world, process.client, name, topic)
@@ -75,7 +75,7 @@ def start_spark_batch(world: World, name: str, topic: str, rounds: int, *, withi
 
 
 def read_current(world: World, client: Client, who: str, topic: str, *, final: bool = False) -> None:
-    """Record a batch read of everything. Once the migration is complete, its rows belong to the successor."""
+    """Record a batch read of all rows. After the migration is complete, the rows belong to the successor."""
     history, began, to = world.history, world.history.now(), migrated_to(world, topic)
     rows = rows_of(world, Batching(client, topic).partitions())
     if any(row.segment != topic for row in rows):
@@ -89,7 +89,7 @@ def read_current(world: World, client: Client, who: str, topic: str, *, final: b
 
 @dataclass(kw_only=True)
 class SparkStream(Checkpoint):
-    """A query on one topic of either model, by Spark's own stream reader."""
+    """A query on one topic of either model, which Spark's own stream reader plans."""
 
     topic: str
     at: dict[str, Any] | None = None
@@ -109,14 +109,14 @@ class SparkStream(Checkpoint):
 
 
 class Running:
-    """The query while its process lives."""
+    """A query in one process."""
 
     def __init__(self, world: World, client: Client, stream: SparkStream) -> None:
         self._world, self._client, self._stream = world, client, stream
         self._reader: Streaming | None = None
 
     def run_batch(self) -> bool:
-        """Run one batch. Return whether the stream moved."""
+        """Run one micro-batch. Return whether the stream moved."""
         self._reader = self._reader or Streaming(self._client, self._stream.options())
         return micro_batch(self._world, self._reader, self._stream)
 
@@ -145,7 +145,8 @@ def micro_batch(world: World, reader: Streaming, query: SparkStream) -> bool:
 
 def _planned(world: World, query: SparkStream, began: int, start: dict[str, Any], end: dict[str, Any]) -> None:
     history = world.history
-    left = query.topic not in end and _number(end, "log") > 0  # it was taken whole, and its segment is in no layout any more
+    # the topic was read and trimmed as a whole, and no layout has its segment any more
+    left = query.topic not in end and _number(end, "log") > 0
     for where in ("log",) if left else ("log", query.topic):
         if _number(end, where) < _number(start, where):
             history.bad(f"{query.name}: the offset went back from {start} to {end}", 5)
@@ -163,8 +164,8 @@ def _polled(world: World, reader: Streaming, query: SparkStream, start: dict[str
 
 
 def _range(world: World, query: SparkStream, start: dict[str, Any], end: dict[str, Any]) -> tuple[str, str, int | None, int]:
-    """Of which topic, by the numbers of which log, a micro-batch reads from where to where. What goes on from a persistent topic
-    begins where that ended, which is no number that the offset names (None).
+    """Return the range of a micro-batch: the topic, the log of its numbers (empty: the cluster's), the start and the end. If a
+    micro-batch is the first of the successor of a persistent topic, its start is None, since the offset has no number for it.
     """
     if is_persistent(query.topic) and not _number(end, "log"):
         return query.topic, query.topic, _number(start, query.topic), _number(end, query.topic)
@@ -174,6 +175,6 @@ def _range(world: World, query: SparkStream, start: dict[str, Any], end: dict[st
 
 
 def _number(offset: dict[str, Any], where: str) -> int:
-    """Return the number in the cluster's log, or the ledger of a position in a topic's own log."""
+    """Return the number of an offset for `where`: of the cluster's log, or the ledger of a position in a topic's own log."""
     found = offset.get(where, 0)
     return int(found) if isinstance(found, int) else int(found.partition(":")[0])

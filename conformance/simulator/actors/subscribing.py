@@ -1,4 +1,4 @@
-"""An actor that deletes a subscription, creates it again and moves it, while consumers use it and segments are split."""
+"""An actor that deletes, creates and moves a subscription. Meanwhile consumers use the subscription and segments are split."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from metadata.records.names import topic_name
 
 
 def start_subscriber(world: World, topic: str, subscription: str, rounds: int, *, within: int = 200) -> None:
-    """Each round is one call. A failed call is left as it is: a later actor completes it or is not affected by it."""
+    """Start the actor. Each of its rounds is one change. A failed change stays incomplete. A later actor completes it or is not
+    affected by it.
+    """
     process, rng, aims = Process(world, "subscriber"), world.rng, list[int]()
     world.history.moving = lambda: tuple(aims) if world.current is not None and world.current.process is process else ()
     where = topic_name(topic)
 
     def number(top: int) -> int:
-        """Somewhere in the log; often at an end of it."""
+        """Return a number of the log, often its first or its last."""
         return rng.choice((0, top, rng.randint(0, top)))
 
     def change(process: Process) -> None:

@@ -1,4 +1,4 @@
-"""Sweepers and deleters in a simulated world."""
+"""Actors that sweep, and actors that delete topics, in a simulated world."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from metadata.records.names import topic_name
 from metadata.topics.topics import Topics
 
 WHOLE = 0.4
-"""The share of a brief world's sweeps that do everything."""
+"""The share of sweeps in a brief world that run all steps of a sweep."""
 
 
 def start_sweeper(
@@ -54,7 +54,7 @@ def start_sweeper(
 
 
 def _move_on(sweeper: Sweeper) -> None:
-    """Run the steps of a sweep that end, settle and fold transactions, without the steps that rarely find anything."""
+    """Run the steps of a sweep that end, settle, fold and expire transactions, without the steps that rarely have work."""
     report = SweepReport()
     sweeper.timeouts()
     sweeper.settle(report)

@@ -1,4 +1,4 @@
-"""The base of all actors of a simulated world: rounds of work, and the errors that no fault of the world explains."""
+"""The base of all actors of a simulated world. Actors work in rounds, and record the errors that no fault of the world explains."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from metadata.common.errors import CorruptRecord, DataLoss, OffsetOutOfRange, St
 
 GONE = (CorruptSnapshot, CorruptRecord, MissingFile)
 Judge = Callable[[World, str, TxnSegmentError], bool]
-"""Whether an error that this actor met ends its work: it notes in the history what no fault of a world explains."""
+"""A function that returns whether an error ends the actor's work. It records the error if no fault of the world explains it."""
 
 
 def broken(world: World, name: str, error: TxnSegmentError) -> bool:
-    """Of actors that write, sweep or move: files and records are never damaged or gone. Of an incomplete sweep its causes count."""
+    """The judge of actors that write, sweep or move. It records errors that say that a file or record is damaged or gone, since no
+    fault of the world does that. For SweepIncomplete it judges the causes.
+    """
     causes = error.causes if isinstance(error, SweepIncomplete) else (error,)
     found = any(isinstance(one, (*GONE, StorageError)) for one in causes)
     if found:
@@ -23,7 +25,7 @@ def broken(world: World, name: str, error: TxnSegmentError) -> bool:
 
 
 def missed(world: World, name: str, error: TxnSegmentError) -> bool:
-    """The check for readers: the rows that they need exist, unless retention has removed them."""
+    """The judge of readers. It records errors that say that rows, files or records are gone. A DataLoss is right after a trim."""
     found = isinstance(error, (*GONE, OffsetOutOfRange)) or (isinstance(error, DataLoss) and not world.history.trimmed)
     if found:
         world.history.missed(name, error)
@@ -43,7 +45,7 @@ def start_rounds(
     judge: Judge = broken,
 ) -> Actor:
     """Start a thread that runs `work` this many times and rests for `pause` seconds after each successful round. It begins within
-    `within` steps. A failed round (a lost race, a store that does not answer) is over, and the next one begins.
+    `within` steps. A round may fail, because of a lost race or a store that does not answer; the next round begins then.
     """
     mine = process or Process(world, name)
 

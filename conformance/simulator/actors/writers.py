@@ -1,4 +1,4 @@
-"""Drivers, of either model. Tasks stage each version of a job; the code of the sink or the model's coordinator commits it."""
+"""Drivers of jobs, on topics of either model. Tasks stage each version. Code of the sink or the model's coordinator commits it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from spark_txn_sink.staging import Staged
 
 @dataclass
 class Job:
-    """The durable state of a writer, as a checkpoint keeps it. The versions from `at` on are still to be written."""
+    """The durable state of a writer, as in a checkpoint. `at`: the index of the first version that is still to be written."""
 
     name: str
     app: str
@@ -51,7 +51,7 @@ class Job:
     tries: int = 0
     stopped: str = ""
     keyed: bool = False
-    """Its rows have keys (`conformance.simulator.store.keyed`); the others write parts that are a row each, into every segment."""
+    """Whether its rows have keys (`simulator.store.keyed`). A job without keys writes parts of one row each into every segment."""
 
     @property
     def done(self) -> bool:
@@ -59,14 +59,12 @@ class Job:
 
     @property
     def in_stream(self) -> bool:
-        """Whether the job's topics are persistent ones."""
+        """Whether the job's topics are persistent topics."""
         return is_persistent(self.topics[0])
 
 
 def start_driver(world: World, job: Job, *, tries: int = 8, within: int = 20) -> Process:
-    """Start a process that runs the job's versions from its checkpoint on. It begins within this many steps, and is restarted after
-    a crash.
-    """
+    """Start a process that runs the job from its checkpoint on. It begins within `within` steps. After a crash it is restarted."""
     process = Process(world, f"{job.name}.{job.tries}")
     again = partial(start_again, world, job, tries, partial(start_driver, world, job, tries=tries, within=within))
     delay = world.rng.randrange(within)
@@ -80,17 +78,18 @@ def start_again(world: World, job: Job, tries: int, start: Callable[[], object])
     """
     job.tries += 1
     if job.random:
-        job.stopped = "crashed"  # a batch write whose driver died is another write, with another id, when it is run again
+        job.stopped = "crashed"  # a batch write whose driver died is run again as another write, with another id
     if not job.done and (job.tries < tries or world.calm):
         start()
 
 
 def continues(world: World, job: Job, said: str, tries: int, *, again: Callable[[], None], late_abort: Callable[[], None]) -> bool:
-    """Return whether the same process continues with the job after an attempt with the result `said`. After a failure Spark may
-    abort the attempt late, and often another process (`again`) makes the next attempt.
+    """Return whether the same process continues with the job after an attempt with the result `said`. After a failure, Spark may
+    abort the attempt late (`late_abort`), and often another process makes the next attempt (`again`).
     """
     if said in ("skipped", "committed"):
-        if world.calm or job.random or world.rng.random() < 0.85:  # else Spark's commit log is lost: the version replays
+        # otherwise Spark's commit log is lost, and the version is replayed
+        if world.calm or job.random or world.rng.random() < 0.85:
             job.at += 1
         return True
     if job.stopped:
@@ -110,7 +109,7 @@ def continues(world: World, job: Job, said: str, tries: int, *, again: Callable[
 
 
 def start_late_abort(world: World, process: Process, attempt: str, abort: Callable[[], object]) -> None:
-    """Spark's abort of this attempt: in a new process, perhaps long after a successor took over."""
+    """Start an actor that aborts the attempt, as Spark does. The abort may come long after a successor took over."""
 
     def run() -> None:
         try:
@@ -151,7 +150,7 @@ def _abort_late(world: World, job: Job, write: Write) -> None:
 
 
 def begun(world: World, client: Client, job: Job) -> Write:
-    """Return an attempt at the job's next version."""
+    """Return a new attempt at the job's next version."""
     version, attempt = job.versions[job.at], world.unique()
     if job.in_stream:
         return InStreamWrite(client, job, version, attempt, world.rng)
@@ -159,7 +158,9 @@ def begun(world: World, client: Client, job: Job) -> Write:
 
 
 class Write:
-    """One attempt at one version. A job of one topic is a Spark write, one over several a program's transaction."""
+    """One attempt at one version. If the job's application belongs to one topic, the attempt is a Spark write. Otherwise it is a
+    transaction of a program over several topics.
+    """
 
     def __init__(self, client: Client, job: Job, version: int, staging_id: str, timeout_ms: int) -> None:
         self._client, self._job, self._staging_id, self._timeout_ms = client, job, staging_id, timeout_ms
@@ -177,7 +178,9 @@ class Write:
         return Staged(self._staging_id, tuple(parts), staged_ms, self._job.by, keyed.COLUMN if self._job.keyed else None)
 
     def stage(self) -> None:
-        """What the tasks do: look at the layouts, write the parts. The part files are one step: nothing names them yet."""
+        """Do the work of the tasks: read the layouts and write the parts. Without keys, all part files are written in one step,
+        since no record names them yet.
+        """
         client, job, version = self._client, self._job, self.claim.version
         staged_ms = client.cluster.store.view().now_ms()
         parts: list[tuple[str, Part]] = []
@@ -201,7 +204,9 @@ class Write:
         self._staged_ms = staged_ms
 
     def _stage_keyed(self, storage: GatedStorage, topic: str) -> list[tuple[str, Part]]:
-        """Two tasks of a write have one plan; a program's transaction looks at the layout for each batch that it appends."""
+        """Stage rows with keys, in two tasks, and return their parts. The tasks of a Spark write share one plan. A program's
+        transaction reads the layout again for each batch that it appends.
+        """
         job, name, parts = self._job, topic_name(topic), list[tuple[str, Part]]()
         to: tuple[Target, ...] = ()
         for task in (0, 1):
@@ -219,7 +224,7 @@ class Write:
         return parts
 
     def is_refused(self, error: TxnSegmentError, *, calm: bool) -> bool:
-        """Return whether another attempt would fail, too."""
+        """Return whether this error would come again at another attempt."""
         return isinstance(error, (VersionConflict, TopicNotFound))
 
     def asked(self, who: str, at: int) -> Commit:
@@ -261,7 +266,7 @@ class Write:
             client.coordinator.abort_attempt(self._job.app, "", self.claim)
 
     def _plan(self) -> WritePlan:
-        """As the driver plans a topic whose schema has all columns already."""
+        """Return the plan that a driver makes for a write to a topic whose schema already has all columns of the write."""
         name = topic_name(self._job.app_topic)
         options = TaskOptions(name, None, "zstd", 1 << 20, 1 << 20)
         return WritePlan(
@@ -277,7 +282,7 @@ class Write:
 
 
 class InStreamWrite(Write):
-    """One attempt at one version, of a job whose topics are persistent. Its coordinator commits a write of any number of topics."""
+    """One attempt at one version of a job whose topics are persistent. Their coordinator commits writes of any number of topics."""
 
     def __init__(self, client: Client, job: Job, version: int, staging_id: str, rng: Random) -> None:
         super().__init__(client, replace(job, app_topic=""), version, staging_id, 0)
@@ -293,7 +298,9 @@ class InStreamWrite(Write):
         self.staged = True
 
     def is_refused(self, error: TxnSegmentError, *, calm: bool) -> bool:
-        """As above. It is refused by a seal, too; in the calm also if some of its topics were migrated and others were not."""
+        """Return whether this error would come again at another attempt. Errors of a seal count as well. In the calm, so does the
+        error of a write whose topics have partly migrated.
+        """
         return isinstance(error, (VersionConflict, TopicSealed, TransactionUnfinished)) or (calm and isinstance(error, OptionError))
 
     def commit(self) -> Committed:
@@ -304,9 +311,7 @@ class InStreamWrite(Write):
 
 
 def staged(client: Client, topics: Iterable[str], stem: str, count: int = 1) -> dict[str, list[Part]]:
-    """Return this many parts of one row each for each persistent topic. The files are written in one step, since no record names
-    them yet.
-    """
+    """Return `count` parts of one row each for each persistent topic. All files are written in one step, since no record has them."""
     storage = client.cluster.storage
     assert isinstance(storage, GatedStorage)
     parts = {topic: [Part(f"parts/{stem}/{topic[-1]}-{i}.parquet", 1, 4, 0, (1,), 0) for i in range(count)] for topic in topics}

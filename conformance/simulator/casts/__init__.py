@@ -1,1 +1,1 @@
-"""The actors of a schedule, for each kind of schedule, and the share of each kind."""
+"""The casts: the actors of a schedule, for each kind of schedule, and the share of each kind."""

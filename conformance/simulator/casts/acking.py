@@ -1,5 +1,5 @@
-"""Schedules with acknowledgements: consumers of one subscription that acknowledge in transactions and without, on segments that
-are being written, through the same faults as everything else; the history checker judges invariant 11.
+"""Schedules with acknowledgements. Consumers of one subscription acknowledge rows with and without transactions, on segments to
+which writers write, under the same faults as in other schedules. The history checker judges invariant 11.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from metadata.store.memory import MemoryState
 from metadata.topics.topics import of_record
 
 SUBSCRIPTIONS = ("s", "s1")
-"""One name begins as the other (A14); nobody consumes the second."""
+"""The names of the subscriptions. The first is a prefix of the second (known failure A14). No consumer uses the second."""
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """Two writers, three consumers, one of them without transactions, and a sweeper. In most worlds parts have several rows, and
-    some rows are acknowledged one by one.
+    """Return a long cast: two writers, three consumers, of which one uses no transactions, and a sweeper. In most worlds parts have
+    several rows. Some rows are acknowledged one by one.
     """
     keyed = rng.random() < 0.7
     state = subscribed(staged((T, 2), (U, 1), key=COLUMN if keyed else None))
@@ -53,8 +53,8 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
 
 
 def short(rng: random.Random, trace: bool) -> Cast:
-    """Two or three consumers on rows that were committed before, and a sweeper; in some worlds also an actor that moves the
-    subscription, and a writer.
+    """Return a short cast: two or three consumers on rows that were committed before. Some worlds also have a sweeper, an actor
+    that moves the subscription, or a writer.
     """
     before = past(rng.choice(PAST_NAMES), (T, 1), (U, 1), keyed=rng.random() < 0.7, then=subscribed)
     settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 0, 5, 500)), "fold_after_registrations": 3})
@@ -74,7 +74,7 @@ def short(rng: random.Random, trace: bool) -> Cast:
 
 
 def subscribed(state: MemoryState) -> MemoryState:
-    """Return the state with both subscriptions of T, at its first row."""
+    """Add both subscriptions of T, at its first row, to the state, and return it."""
     store = GatedStore(state, SimulatedClock())
     topic = of_record(topic_name(T), store.view().get(paths.topic(topic_name(T))))
     assert topic is not None

@@ -1,6 +1,6 @@
-"""Schedules with backups. Backups are taken at random moments beside writers, consumers, sweepers and deleters, and each is
-restored into its own store. At the end, when the outcome of every transaction is known, the restored store is compared with the
-history up to the backup's number.
+"""Schedules with backups. Backups are taken at random moments beside writers, consumers, sweepers and deleters. Each backup is
+restored into a store of its own. At the end, when the outcome of every transaction is known, the restored store is compared with
+the history up to the backup's number.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ from metadata.write.write_set import WriteSet
 
 @dataclass
 class Taken:
-    """One backup: the events between which it was taken, and the cluster that was restored from it at once."""
+    """One backup, and the cluster that was restored from it at once. `began`, `ended`: the numbers of the history's next events
+    when the backup began and when it ended.
+    """
 
     began: int
     ended: int
@@ -64,14 +66,14 @@ class Taken:
     lost: tuple[Lost, ...]
 
     def cluster(self, world: World) -> Cluster:
-        """The restored cluster, each time as it was restored."""
+        """Return a new copy of the restored cluster."""
         store = GatedStore(self.state.copy(), world.clock)
         return Cluster("memory://restored", store, GatedStorage(self.disk), world.settings, world.clock, restored=self.lost)
 
 
 @dataclass
 class Backups:
-    """All backups of one world. `consumed`: the rows that its consumers wanted to acknowledge, by attempt."""
+    """All backups of one world. `consumed`: the acknowledgements that its consumers tried to commit, by attempt."""
 
     world: World
     taken: list[Taken] = field(default_factory=list)
@@ -79,7 +81,7 @@ class Backups:
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """Writers, consumers, sweepers, compactors, in some worlds a deleter; and three actors that take backups."""
+    """Return a cast of writers, consumers, sweepers, compactors and three actors that take backups. Some worlds have a deleter."""
     return cast_of(rng, trace)[0]
 
 
@@ -129,17 +131,18 @@ def start_backup(backups: Backups, name: str, *, within: int) -> None:
 
     def back_up(process: Process) -> None:
         began = world.history.now()
-        backup = BackupReader(process.cluster).take()  # refused, or overtaken by too much: nothing was taken
+        # raises if it is refused or too much changes meanwhile; no backup is recorded then
+        backup = BackupReader(process.cluster).take()
         try:
             backups.taken.append(_restored(world, backup, began, world.history.now()))
-        except TxnSegmentError as error:  # no fault of the world reaches a restore
+        except TxnSegmentError as error:  # a restore meets no fault of the world
             world.history.bad(f"{name}: the backup could not be restored: {error}")
 
     start_rounds(world, name, 2, back_up, within=within)
 
 
 def _restored(world: World, backup: Backup, began: int, ended: int) -> Taken:
-    """The backup restored at once, without any fault, over a copy of the disk."""
+    """Restore the backup at once, without any fault, over a copy of the disk. Return both."""
     state, disk = MemoryState(), Disk(world.clock)
     disk.files = dict(world.disk.files)
     disk.files[MARK] = (json.dumps({"cluster": backup.heading.cluster}).encode(), 0)
@@ -156,14 +159,16 @@ def _start_compactor(world: World, name: str) -> None:
 
     def compact(process: Process) -> None:
         for segment in Topics(process.cluster).get(topic_name(next(topics))).segments():
-            Compactor(process.cluster, joined).compact(segment, Policy(), Compacted())  # if refused or overtaken, files are orphans
+            # if it fails or another compactor was faster, the new files are orphans
+            Compactor(process.cluster, joined).compact(segment, Policy(), Compacted())
 
     start_rounds(world, name, 2, compact, after=60, within=200)
 
 
 def _start_consumer(backups: Backups, name: str, kind: str, *, rounds: int) -> None:
-    """It takes what is not acknowledged, some of it or all, and acknowledges it: `plain`, in a transaction of `acks` alone, or of
-    `both`, acknowledgements and what it makes of these rows."""
+    """Start a consumer that takes unacknowledged rows and acknowledges some or all of them. `kind`: "plain" (without a
+    transaction), "acks" (in a transaction of acknowledgements alone) or "both" (in a transaction that also writes a row).
+    """
     world, versions = backups.world, count()
 
     def consume(process: Process) -> None:
@@ -203,12 +208,12 @@ def _commit(backups: Backups, client: Client, name: str, version: int, acks: lis
 
 
 def wrong_backups(backups: Backups) -> Iterator[str]:
-    """Return the differences between restored clusters and the history, for topic:// topics."""
+    """Yield the differences between restored clusters and the history, for topic:// topics."""
     return (f"backup {i}: {what}" for i, one in enumerate(backups.taken) for what in _wrong(backups, one))
 
 
 def _wrong(backups: Backups, one: Taken) -> Iterator[str]:
-    """Return the differences between one restored store and the history up to the backup's number."""
+    """Yield the differences between one restored cluster and the history up to the backup's number."""
     number, events = one.backup.heading.number, backups.world.history.events
     cluster = one.cluster(backups.world)
     store = cluster.store
@@ -243,7 +248,8 @@ def _wrong_rows(
         yield f"the cut is {reading.cut}, not {number}; undecided: {reading.undecided}"
     yield from _wrong_segments(reading, one.disk, number, committed, written)
     cluster.store.append(paths.LOG, Registration(publish_ms=0, state=Settled.VOID).to_bytes())
-    reading = transaction_buffer(cluster).read(LogSelection(names))  # now that the log goes on, nothing more may turn up
+    # an entry follows the restored log now; no more rows may become visible
+    reading = transaction_buffer(cluster).read(LogSelection(names))
     yield from _wrong_segments(reading, one.disk, number, committed, written)
 
 
@@ -265,7 +271,7 @@ def _wrong_segments(
 
 
 def _wrong_applications(one: Taken, number: int, committed: dict[str, Header], changes: list[Changed]) -> Iterator[str]:
-    """Check the restored applications: they have committed exactly the versions with visible rows. Versions without rows may be
+    """Check the restored applications. They have committed exactly the versions with visible rows. Versions without rows may be
     missing, but only in their order.
     """
     shown = {}

@@ -1,5 +1,5 @@
-"""The casts of schedules without splits and acknowledgements: many actors at once, a few from the beginning, a few on an earlier
-state.
+"""The casts of schedules without splits and acknowledgements: many actors at once (`big`), a few actors in a new world (`small`), a
+few actors on an earlier state (`middle`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from metadata.read.reading import LogSelection
 
 @dataclass
 class Cast:
-    """A world with all its actors. `kept`: topics that are never deleted. `forgets`: whether the end sweeps once more, when headers
-    may expire, and counts the remaining records; `orphans`: whether it sweeps the files, too. `also_wrong`: further checks at the
-    end. `settle`: further work in the calm; `finish`: further checks after all deadlines.
+    """A world with all its actors. `kept`: topics that are never deleted. `forgets`: whether the end sweeps again after headers may
+    expire, and counts the remaining records. `orphans`: whether it sweeps the files, too. `also_wrong`: further checks at the end.
+    `settle`: further work in the calm. `finish`: further checks after all deadlines.
     """
 
     world: World
@@ -38,7 +38,9 @@ class Cast:
 
 
 def big(rng: random.Random, trace: bool) -> Cast:
-    """Up to five writers of several versions, readers in their processes, two streams, two sweepers, a topic that is deleted."""
+    """Return a cast of up to five writers of several versions, readers in the writers' processes, one or two streams, one or two
+    sweepers, and in some worlds a topic that is written and deleted.
+    """
     deleted, sweeps_files = rng.random() < 0.25, rng.random() < 0.3
     settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500, 4_000))})
     world = World(
@@ -57,7 +59,7 @@ def big(rng: random.Random, trace: bool) -> Cast:
     streams = streams[: rng.choice((1, 2))]
     for job in jobs:
         process = start_driver(world, job)
-        if rng.random() < 0.3:  # a reader in the same process: threads that share one memory of the log
+        if rng.random() < 0.3:  # readers in the same process, whose threads share one cache of the log
             for i in range(rng.choice((1, 3))):
                 start_batch_reader(world, f"{job.name}.reader{i}", LogSelection((T, U)), 3, process)
     for stream in streams:
@@ -75,7 +77,9 @@ def big(rng: random.Random, trace: bool) -> Cast:
 
 
 def small(rng: random.Random, trace: bool, *, brief: bool = False) -> Cast:
-    """Two writers of one or two versions, a stream or a batch reader or both, a sweeper or two; now and then a deletion."""
+    """Return a cast of two writers of one or two versions, a stream or a batch reader or both, up to two sweepers, and in some
+    worlds a deleted topic.
+    """
     deleted, sweeps_files = rng.random() < 0.16, rng.random() < 0.03
     update = {"header_retention_ms": rng.choice((0, 0, 5, 500, 4_000)), "fold_after_registrations": rng.choice((1, 3, 64))}
     world = World(
@@ -113,7 +117,7 @@ def small(rng: random.Random, trace: bool, *, brief: bool = False) -> Cast:
         if rng.random() < 0.1:
             for i in range(2):
                 start_batch_reader(world, f"{job.name}.reader{i}", LogSelection(names), 2, process, within=30)
-    crowded = rng.random() < 0.2  # many who read while others settle and fold
+    crowded = rng.random() < 0.2  # many reads while other actors settle and fold
     reads = rng.random()
     if crowded or reads < 0.6:
         streams = [Stream("s0", rng.choice((None, 1)), selection=LogSelection(names), left=4 if crowded else 2)]
@@ -132,8 +136,8 @@ def small(rng: random.Random, trace: bool, *, brief: bool = False) -> Cast:
 
 
 def middle(rng: random.Random, trace: bool, *, sweeping: float = 0.04, brief: bool = False) -> Cast:
-    """Sweepers, readers and writers on transactions that were committed before. One of the actors sleeps at a bad moment.
-    `sweeping`: the share of worlds in which files are swept, too; `brief`: as in `World`.
+    """Return a cast of sweepers, readers and writers on an earlier state with commits. Some of the actors sleep at a bad moment.
+    `sweeping`: the share of worlds in which files are swept, too. `brief`: as in `World`.
     """
     before = past(rng.choice(PAST_NAMES))
     sweeps_files = rng.random() < sweeping
@@ -171,8 +175,8 @@ def middle(rng: random.Random, trace: bool, *, sweeping: float = 0.04, brief: bo
 
 
 def go_on(world: World, before: Past, share: float, *, within: int = 40) -> list[Job]:
-    """Return the jobs of a past with their progress. In `share` of the worlds the first job continues: with its next version, or
-    with the last one again, as if Spark's commit log was lost.
+    """Return the jobs of a past with their progress. In `share` of the worlds the first job continues. It writes its next version,
+    or writes its last version again, as if Spark's commit log was lost.
     """
     rng = world.rng
     jobs = [replace(job, versions=job.versions[: job.at]) for job in before.jobs]
@@ -196,7 +200,7 @@ PAST_NAMES = tuple(PASTS)
 
 
 def _jobs(rng: random.Random) -> list[Job]:
-    """Return one stream that is always there, and some others at random; twins are two jobs of one application."""
+    """Return one streaming job, and some other jobs at random. Two jobs of one application are twins."""
     empty = frozenset(v for v in (0, 1, 2) if rng.random() < 0.15)
     jobs = [Job("q", "q", T, (T,), (0, 1, 2)[: rng.choice((2, 3))], replays=True, by="query-q", empty=empty)]
     if rng.random() < 0.6:

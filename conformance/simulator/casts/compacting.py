@@ -1,6 +1,7 @@
-"""Schedules with compaction, and in half of them with trims, of topics that other actors write, read, split and acknowledge. The
-worlds and the rules are the same as without them. Positions, order and rows of every read stay the same, except for trimmed rows: a
-batch begins after them, a stream that needs them fails, and they never come back (protocol.md section 7).
+"""Schedules with compaction, and in more than half of them with trims, of topics that other actors write, read, split and
+acknowledge. The worlds and the rules are the same as without them. Positions, order and rows of every read stay the same, except
+for trimmed rows. A batch read begins after the trimmed rows, a stream that needs them fails, and they never come back (protocol.md
+section 7).
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from metadata.topics.topics import Topics
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """Half of the worlds begin with committed and folded transactions. The others have nothing to compact before the
-    first sweep.
+    """Return a long cast. Half of the worlds begin with an earlier state with commits. The others have nothing to compact before
+    the first sweep.
     """
     kind = rng.random()
     draw = _middle if kind < 0.5 else splitting.drawn if kind < 0.7 else acking.drawn if kind < 0.9 else moving.drawn
@@ -46,7 +47,7 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
 
 
 def short(rng: random.Random, trace: bool) -> Cast:
-    """A short schedule of another kind with a compactor; in more than half of the worlds with an actor that trims."""
+    """Return the short cast of another kind, with one or two compactors. More than half of the worlds have an actor that trims."""
     kind = rng.random()
     draw = _middle if kind < 0.5 else splitting.short if kind < 0.7 else acking.short if kind < 0.9 else moving.short
     cast = draw(rng, trace)
@@ -63,28 +64,29 @@ def short(rng: random.Random, trace: bool) -> Cast:
 
 
 def _middle(rng: random.Random, trace: bool) -> Cast:
-    """In half of these worlds files are swept, too; in half of them all that there is is old."""
+    """Return a `casts.middle` cast. In half of these worlds files are swept, too. In half of them all existing files are old."""
     cast = casts.middle(rng, trace, sweeping=0.5)
     if rng.random() < 0.5:
-        cast.world.clock.now += cast.world.settings.orphan_age_ms + 1  # a file that nothing protects goes at once
+        # the first orphan sweep may delete a file that nothing protects
+        cast.world.clock.now += cast.world.settings.orphan_age_ms + 1
     return cast
 
 
 def _start_slow(cast: Cast, within: int) -> None:
-    """In half of the worlds a stream is slow: what it still needs may be taken."""
+    """In half of the worlds, start a slow stream. Rows may be trimmed before it has read them."""
     if cast.world.rng.random() < 0.5:
         cast.streams.append(Stream("slow", 1, selection=LogSelection((T, U)), left=6))
         start_stream(cast.world, cast.streams[-1], within=within)
 
 
 def _with_files(cast: Cast, within: int) -> None:
-    """Where files are deleted, somebody plans a read and sleeps; and in some worlds no file is left in the end that was put into
-    another one, or trimmed.
+    """In worlds that delete files, start a reader that sleeps between its plan and its reads. In a tenth of all worlds, let the end
+    check that no file is left whose rows were all compacted or trimmed.
     """
     rng = cast.world.rng
     if cast.world.files_go:
         reader = start_batch_reader(cast.world, "late", LogSelection((T, U)), 1, within=within)
-        reader.nap = rng.choice((6, 9, 14, 20, 30)), rng.choice((60, 200, 1_000))  # what it has planned may be moved meanwhile
+        reader.nap = rng.choice((6, 9, 14, 20, 30)), rng.choice((60, 200, 1_000))  # compaction may move the planned rows meanwhile
     if rng.random() < 0.1:
         cast.forgets = cast.orphans = True
 
@@ -106,7 +108,9 @@ def _start_leaver(world: World) -> None:
 
 
 def start_trimmer(world: World, name: str, rounds: int, *, within: int) -> None:
-    """Start an actor that sets retention on a topic and sometimes trims it. Subscriptions hold the trims back."""
+    """Start an actor that sets the retention of a topic, sweeps and trims the topic. Subscriptions hold the trims back. The actor
+    may sleep meanwhile.
+    """
     rng = world.rng
 
     @cache
@@ -118,15 +122,15 @@ def start_trimmer(world: World, name: str, rounds: int, *, within: int) -> None:
     def trim(process: Process) -> None:
         topic, limit = limited()
         set_for_topic(process.cluster, topic, limit)
-        process.sweeper.sweep()  # only what is folded is trimmed
+        process.sweeper.sweep()  # only folded rows can be trimmed
         Trimmer(process.cluster, process.buffer).trim(topic)
 
     _may_sleep(start_rounds(world, name, rounds, trim, pause=0.1, within=within))
 
 
 def start_compactor(world: World, name: str, rounds: int, *, within: int) -> None:
-    """Start an actor that compacts everything that is folded, `rounds` times. Sometimes it sleeps while others compact, fold and
-    expire the records that it has read.
+    """Start an actor that compacts all folded rows, `rounds` times. Sometimes it sleeps while others compact, fold and expire the
+    records that it has read.
     """
     policy, sweeps = Policy(grows=world.rng.random() < 0.3), world.rng.random() < 0.4
 
@@ -135,7 +139,8 @@ def start_compactor(world: World, name: str, rounds: int, *, within: int) -> Non
             process.sweeper.sweep()
         for topic in Topics(process.cluster).list():
             for segment in topic.segments():
-                Compactor(process.cluster, joined).compact(segment, policy, Compacted())  # if overtaken, its files are orphans
+                # if another compactor was faster, the new files are orphans
+                Compactor(process.cluster, joined).compact(segment, policy, Compacted())
         if world.files_go:
             delete_orphans(process.cluster)
 

@@ -1,5 +1,6 @@
-"""Schedules of the marker-based model: persistent topics, whose logs decide, with the same faults as in other schedules. A quarter
-of them also have writers and readers of topic://. No process owns a topic or a coordinator's log: all processes act as both.
+"""Schedules of the marker-based model, whose persistent topics have logs with markers, under the same faults as in other schedules.
+A quarter of them also have writers and readers of topic://. No process owns a topic or a coordinator's log, so all processes act as
+both.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ from metadata.read.reading import LogSelection
 from metadata.records.names import persistent_name
 
 SUBSCRIPTION = "s"
-"""Of P, where it is consumed."""
+"""The subscription of P and Q in worlds with consumers."""
 PACE = {"tries": 6, "within": 30}
-"""Of its drivers."""
+"""The limits of the drivers: their restarts, and the steps within which they begin."""
 COORDINATORS = "/persistent/logs/persistent%3A%2F%2Fpulsar%2F"
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """Twins of one application, another application over both topics, step-by-step clients, producers, readers, keepers; in some
-    worlds an actor that trims, and one that terminates a topic.
+    """Return a long cast: twins of one application, another application over both topics, step-by-step clients, producers, readers
+    and keepers. Some worlds also have an actor that trims, or an actor that terminates a topic.
     """
     return _cast(rng, trace, long=True)
 
 
 def short(rng: random.Random, trace: bool) -> Cast:
-    """A short schedule: fewer actors than `drawn`, with fewer rounds each."""
+    """Return a short cast: fewer actors than `drawn`, with fewer rounds each."""
     return _cast(rng, trace, long=False)
 
 
@@ -62,7 +63,7 @@ def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
         start_producer(world, "plain", rng.choice((P, Q)), rng.choice((1, 3)), within=within)
     if rng.random() < 0.7:
         process = Process(world, "b")
-        for i in range(rng.choice((1, 1, 2))):  # like two queries of one program: threads that share one cache of the logs
+        for i in range(rng.choice((1, 1, 2))):  # two threads share one cache of the logs, like two queries of one program
             start_in_stream_reader(world, f"b{i}", (P, Q), rng.choice((2, 4) if long else (1, 2)), process, within=later)
     if rng.random() < 0.4:
         start_stream(world, SparkStream("s0", rng.choice((None, 1)), topic=P), within=later)
@@ -82,7 +83,7 @@ def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
 
 
 def world_of(rng: random.Random, trace: bool, *, mixed: bool, consumed: bool) -> World:
-    """A world with the persistent topics P and Q. `mixed`: also the topic T. `consumed`: P and Q have a subscription."""
+    """Return a world with the persistent topics P and Q. `mixed`: also the topic T. `consumed`: P and Q have a subscription."""
     return World(
         rng,
         Plan.draw(rng, small=True),
@@ -100,7 +101,7 @@ def _jobs(rng: random.Random, *, long: bool) -> list[Job]:
     jobs = [Job("q", "q", "", rng.choice(((P,), (P, Q))), versions, replays=True, by="query-q", empty=empty)]
     if rng.random() < 0.5:
         jobs.append(Job("q2", "q", "", jobs[0].topics, versions, replays=True, by="query-q", empty=empty))
-    if rng.random() < 0.15:  # a new checkpoint under the old name
+    if rng.random() < 0.15:  # a new checkpoint of the same application
         jobs.append(Job("o", "q", "", jobs[0].topics, (0,), replays=True, by="query-o"))
     if rng.random() < 0.5:
         jobs.append(Job("m", "m", "", (P, Q), (1, 2)[: rng.choice((1, 2))]))
@@ -110,7 +111,7 @@ def _jobs(rng: random.Random, *, long: bool) -> list[Job]:
 
 
 def _others(world: World) -> list[Job]:
-    """Start actors of topic:// on the same store."""
+    """Start a writer and a reader of a topic:// topic on the same store. Return the jobs."""
     jobs = [Job("t", "q", T, (T,), (0, 1), replays=True, by="query-t")]
     for job in jobs:
         start_driver(world, job, tries=4, within=30)
@@ -138,7 +139,7 @@ def start_keeper(world: World, name: str, rounds: int, process: Process | None =
 
 
 def start_trimmer(world: World, name: str, topic: str, *, within: int) -> None:
-    """Start an actor that trims rows. It trims only decided rows which the topic's snapshot covers."""
+    """Start an actor that trims rows. Only decided rows that the topic's snapshot covers are trimmed."""
 
     def trim(process: Process) -> None:
         hands = process.client.instream
@@ -167,7 +168,7 @@ def settle_in_stream(world: World, jobs: list[Job]) -> None:
 
 
 def finish_in_stream(world: World, jobs: list[Job]) -> None:
-    """Sweep once, after all deadlines. Then check that readers with old caches and new readers see the committed rows."""
+    """Sweep after all deadlines. Then check that new readers see the committed rows, and that no coordinator's log has entries."""
     for job in jobs:
         if not job.done:
             world.history.bad(f"the job {job.name} did not finish: at {job.at} of {job.versions}")

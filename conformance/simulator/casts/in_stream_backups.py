@@ -1,5 +1,5 @@
-"""Schedules in which backups are taken while persistent topics are written, acknowledged, swept and compacted. The history of the
-cluster alone tells what each restored backup must have.
+"""Schedules in which backups are taken while actors write, acknowledge, sweep and compact persistent topics. The content that each
+restored backup must have is derived from the history alone.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from metadata.records.paths import Key, decode, encode
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """Drivers, clients, a producer, consumers and keepers of persistent topics, a driver of topic://, and three actors that take
-    backups.
+    """Return a cast of drivers, a client, a producer, consumers and keepers of persistent topics, a driver of topic://, and three
+    actors that take backups.
     """
     return cast_of(rng, trace)[0]
 
@@ -74,13 +74,13 @@ def cast_of(rng: random.Random, trace: bool) -> tuple[Cast, Backups]:
 
 @dataclass
 class _Judged:
-    """One backup, compared with all entries that were ever appended."""
+    """The comparison of one backup with all entries that were ever appended."""
 
     world: World
     one: Taken
     logs: InStream = field(default_factory=lambda: InStream(Findings()))
     committed: dict[str, Entry] = field(default_factory=dict)
-    """By transaction its COMMITTING that took effect."""
+    """The COMMITTING entry of each transaction that took effect, by transaction."""
 
     @property
     def events(self) -> Sequence[Event]:
@@ -128,7 +128,7 @@ class _Judged:
                 wanted = True if at < self.one.began else False if at >= self.one.ended else None
             elif batch.txn not in counting:
                 wanted = False
-            else:  # (one that was appended after the decision may have come too late)
+            else:  # an entry that was appended after the decision may have come too late
                 wanted = True if decided is not None and at < decided.at else None
             if wanted is not None and wanted is not (number in shown):
                 yield f"{topic} {number} of {batch.txn or 'nobody'} is {'missing' if wanted else 'shown'}"
@@ -139,7 +139,9 @@ class _Judged:
             yield f"{topic} shows of the plain messages {plain} those of {sorted(shown)}: not the first ones"
 
     def _wrong_acks(self, hands: Hands, counting: set[str]) -> Iterator[str]:
-        """The record as it was restored, by an arithmetic of our own; and whoever reads it there finds nothing else."""
+        """Yield the differences of the restored subscription. Its record is judged by independent arithmetic, and a reader of the
+        restored cluster must find the same acknowledgements.
+        """
         where, name = (P, SUBSCRIPTION), f"{encode(P)}:{encode(SUBSCRIPTION)}"
         record = self.one.state.get(Key(f"/persistent/subscriptions/{name}", name))
         cursor = {} if record is None else json.loads(record.value)["snapshot"].get("cursor", {})

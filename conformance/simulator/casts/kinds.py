@@ -24,7 +24,7 @@ Share = tuple[float, Draw]
 
 
 def _backing(rng: random.Random, trace: bool) -> Cast:
-    """Of either model."""
+    """Return a cast with backups, of either model."""
     return in_stream_backups.drawn(rng, trace) if rng.random() < 0.3 else backups.drawn(rng, trace)
 
 
@@ -36,13 +36,14 @@ QUICK: tuple[Share, ...] = (
     (0.01, splitting.short),
     (0.01, compacting.short),
 )
-"""What is run when nothing else is asked for: a few meet over what was committed before, so that two cores do a thousand of them in
-a second.
+"""The casts of schedules that run by default, each with its share. In most of them a few actors work on an earlier state with
+commits, so that two cores run a thousand schedules in a second.
 """
 
 LONG = 0.045
-"""The share of long schedules in each of KINDS: everybody at once, each several times. In short ones a few meet, once or twice
-each. (What was weighed: docs/conformance.md, Long and short schedules.)"""
+"""The share of long schedules in each of KINDS. In a long schedule all actors run at once, each several times. In a short schedule
+a few actors run, once or twice each. docs/conformance.md (Long and short schedules) gives the reasons.
+"""
 
 LONGS: tuple[Share, ...] = (
     (0.22, casts.big),
@@ -62,7 +63,9 @@ SHORTS: tuple[Share, ...] = (
     (0.025, compacting.short),
     (0.02, in_stream.short),
 )
-"""Each kind, long and short together, has about the share of the time that it had when all were long."""
+"""The casts of the long and of the short schedules of "wide", each with its share. The shares are such that each kind, long and
+short together, takes about the same part of the time as if all schedules were long.
+"""
 
 
 def _alone(draw: Draw) -> tuple[Share, ...]:
@@ -79,15 +82,17 @@ KINDS: dict[str, tuple[Sequence[Share], Sequence[Share]]] = {
     "instream": (_alone(in_stream.drawn), _alone(in_stream.short)),
     "migrating": (_alone(migrating.drawn), _alone(migrating.short)),
 }
-"""What schedules can be asked to be of: (long, short). Of everything but migrations, long ones among them; or of one thing alone:
-topics with keys are split and merged; consumers acknowledge, row by row, in transactions and without; movers take, write two topics
-and acknowledge in one transaction, staged through manifests; somebody compacts and trims beside all these; backups are taken and
-restored; persistent topics are written and read, and are migrated meanwhile.
+"""The kinds of schedules that can be selected by name, each with its long and its short casts.
+
+"wide" has all kinds except migrations. In "splitting", topics with keys are split and merged. In "acking", consumers acknowledge
+row by row, with and without transactions. In "moving", movers take rows, write them to two topics through staging manifests, and
+acknowledge them in the same transaction. In "compacting", other actors compact and trim beside all these. In "backing", backups are
+taken and restored. In "instream", persistent topics are written and read. In "migrating", they are also migrated.
 """
 
 
 def drawn(rng: random.Random, trace: bool, only: str = "") -> Cast:
-    """A world with everybody in it, of a kind by the shares of QUICK; `only`: by those of one of the KINDS."""
+    """Return a world with all its actors, drawn by the shares of QUICK. `only`: drawn by the shares of this kind of KINDS."""
     is_long, chance = rng.random() < LONG, rng.random()
     if not only:
         return _of(QUICK, chance)(rng, trace)

@@ -1,5 +1,5 @@
-"""Schedules in which a persistent topic is migrated while it is written, read, acknowledged and swept. Its successor is split
-afterwards (docs/in_stream.md, Migration). The logs of both models are judged from outside.
+"""Schedules in which a persistent topic is migrated while actors write it, read it, acknowledge its rows and sweep it. Its
+successor is split afterwards (docs/in_stream.md, Migration). The logs of both models are judged from outside.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ from metadata.records.records import SegmentState
 
 @dataclass
 class Move:
-    """The durable state of a migration. After a crash a new process continues it. `patience`: the number of attempts before the
-    calm.
-    """
+    """The durable state of a migration, which a new process continues after a crash. `patience`: the attempts before the calm."""
 
     name: str
     old: str
@@ -43,13 +41,13 @@ class Move:
     tries: int = 0
     patience: int = 4
     over: str = ""
-    """How it ended: it was done, or was refused for ever."""
+    """How the migration ended: "done", or the name of the error that refused it for ever. Empty before that."""
 
 
 @dataclass
 class Stage:
-    """The actors of a world with migrations. `writers` continue in the calm until they are done; `further` write to the successor,
-    under its name.
+    """The actors of a world with migrations. `writers`: jobs that write to the old topics, and continue in the calm until they are
+    done. `further`: jobs that write to a successor under its own name. `shown`: the successors that have appeared.
     """
 
     world: World
@@ -61,8 +59,8 @@ class Stage:
     shown: set[str] = field(default_factory=set)
 
     def showing(self, event: Event) -> None:
-        """Called when a successor appears: split it, and write to it under its own name, also by the writers of the persistent
-        topic.
+        """Handle a new layout. When a successor appears, split it and write to it under its own name, perhaps by the application of
+        a writer of the persistent topic.
         """
         assert isinstance(event, Layout)
         if event.topic in self.shown or len(event.segments) < 2:
@@ -70,7 +68,7 @@ class Stage:
         self.shown.add(event.topic)
         rng, world = self.world.rng, self.world
         if world.calm or not world.actors or event.topic not in (Y, Z):
-            return  # (no actors: a request that arrives when all are gone)
+            return  # without actors: a request arrived after all actors had ended
         if rng.random() < 0.6:
             start_splitter(world, Splitter(f"x{event.topic[-1]}", (event.topic,), rng.choice((1, 2))), within=80)
         if rng.random() < 0.35:
@@ -83,12 +81,12 @@ class Stage:
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """One or two topics with one or two migrators each; writers, clients, producers, readers, consumers, keepers."""
+    """Return a long cast: one or two topics, migrators, writers, clients, producers, readers, consumers, keepers."""
     return _cast(rng, trace, long=True)
 
 
 def short(rng: random.Random, trace: bool) -> Cast:
-    """A few of them, once or twice each."""
+    """Return a short cast: fewer actors than `drawn`, with fewer rounds each."""
     return _cast(rng, trace, long=False)
 
 
@@ -112,7 +110,8 @@ def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
     _start_readers(stage, long=long, within=within)
     _start_keepers(world, long=long, within=within)
     if consumed:
-        world.history.acking = lambda: world.current is None or world.current.name == "u2"  # or the end
+        # or the end of the schedule acknowledges
+        world.history.acking = lambda: world.current is None or world.current.name == "u2"
         for i in range(3):
             plain = i == 2
             consumer = start_consumer(world, f"u{i}", P, SUBSCRIPTION, rounds=3, plain=plain, within=3 * within, migrating=True)
@@ -131,7 +130,7 @@ def _moves(rng: random.Random, *, both: bool) -> list[Move]:
         return Move(name, old, to, rng.choice((1, 1, 2, 3)), waits, rng.random() < 0.35, patience=rng.choice((1, 2, 4)))
 
     moves = [move("m0", P, Y)]
-    if rng.random() < 0.4:  # a second one at the same time, perhaps to another name
+    if rng.random() < 0.4:  # a second migration at the same time, perhaps to another name
         moves.append(move("m1", P, Y if rng.random() < 0.7 else W))
     if both:
         moves.append(move("m2", Q, Z))
@@ -141,12 +140,13 @@ def _moves(rng: random.Random, *, both: bool) -> list[Move]:
 def _jobs(rng: random.Random, *, both: bool, long: bool) -> list[Job]:
     versions = rng.choice(((0, 1), (0, 1, 2)) if long else ((0, 1), (0, 1), (0, 1, 2)))
     named = P if rng.random() < 0.7 else ""
-    empty = frozenset(v for v in (0, 1, 2) if named and rng.random() < 0.12)  # else it would have to do with no topic at all
+    # without a named topic, an empty write would belong to no topic
+    empty = frozenset(v for v in (0, 1, 2) if named and rng.random() < 0.12)
     topics = (P, Q) if both and rng.random() < 0.3 else (P,)
     jobs = [Job("q", "q", named, topics, versions, replays=True, by="query-q", empty=empty)]
     if rng.random() < 0.5:
         jobs.append(Job("q2", "q", named, topics, versions, replays=True, by="query-q", empty=empty))
-    if rng.random() < 0.15:  # a new checkpoint under the old name
+    if rng.random() < 0.15:  # a new checkpoint of the same application
         jobs.append(Job("o", "q", named, topics, (0,), replays=True, by="query-o"))
     if rng.random() < 0.4:
         jobs.append(Job("m", "m", "", (P, Q), (1, 2)[: rng.choice((1, 2))]))
@@ -180,7 +180,7 @@ def _start_keepers(world: World, *, long: bool, within: int) -> None:
 
 
 def _start_sweeper(world: World, name: str, rounds: int, *, within: int) -> Actor:
-    """A process that sweeps topics of both models, as `txnsegment sweep` does."""
+    """Start an actor that sweeps topics of both models, as `txnsegment sweep` does."""
 
     def sweep(process: Process) -> None:
         began, now_ms, falls = world.history.now(), world.clock.now, len(world.clock.falls)
@@ -194,7 +194,7 @@ def _start_sweeper(world: World, name: str, rounds: int, *, within: int) -> Acto
 
 
 def start_migrator(world: World, move: Move, *, within: int) -> Actor:
-    """A process that migrates. It is restarted after a crash, without limit in the calm."""
+    """Start a process that migrates. It is restarted after a crash, without a limit in the calm."""
     process = Process(world, f"{move.name}.{move.tries}")
 
     def again() -> None:
@@ -217,7 +217,7 @@ def start_migrator(world: World, move: Move, *, within: int) -> Actor:
                 move.over = type(error).__name__
             except TxnSegmentError:
                 move.tries += 1
-                process.cluster.clock.sleep(0.3)  # transactions are in the way, or the store failed
+                process.cluster.clock.sleep(0.3)  # transactions are open, or the store failed
             else:
                 move.over = "done"
                 _look(world, move, made.active(), made.layout.unsealed_legacy() is not None)
@@ -228,7 +228,7 @@ def start_migrator(world: World, move: Move, *, within: int) -> Actor:
 
 
 def _look(world: World, move: Move, active: object, unsealed: bool) -> None:
-    """Check that a topic takes writes once its migration has reported success."""
+    """Check that the successor accepts writes after its migration has reported success."""
     if not active or unsealed:
         world.history.bad(f"{move.name} was told that {move.old} went on as {move.to}, and nothing is active there", 12)
 
@@ -237,7 +237,7 @@ def _look(world: World, move: Move, active: object, unsealed: bool) -> None:
 
 
 def _settle(stage: Stage) -> None:
-    """In the calm every actor finishes its remaining writes. In some worlds no migrator resumes a sealed migration: the next
+    """Let every actor finish its remaining work in the calm. In some worlds no migrator resumes a sealed migration; the next
     process that meets the seal completes it.
     """
     world = stage.world
@@ -258,8 +258,8 @@ def _settle(stage: Stage) -> None:
 
 
 def _start_calm_sweeper(stage: Stage) -> None:
-    """Start a sweeper in the calm: an open transaction in the old log blocks all later writers until it is aborted after its
-    deadline.
+    """Start a sweeper in the calm. Without it, an open transaction in the old log could block all later writers, because only a
+    sweep aborts it after its deadline.
     """
     process, jobs = Process(stage.world, "calm"), [*stage.writers, *stage.further]
 
@@ -277,7 +277,9 @@ def _is_sealed(world: World, topic: str) -> bool:
 
 
 def _finish(stage: Stage) -> None:
-    """All deadlines are over. Sweep both models once. Then every committed row is read by either name, exactly once."""
+    """Check the end, after all deadlines. Sweep both models once. Then read all committed rows, each exactly once, by the old and
+    by the new names.
+    """
     world, history = stage.world, stage.world.history
     client = Process(world, "end").client
     _ended(stage)
@@ -312,7 +314,7 @@ def _ended(stage: Stage) -> None:
 
 
 def _went_on(stage: Stage, move: Move) -> None:
-    """Check that each migration that began is complete, under the name that was chosen first."""
+    """Check that this migration is complete, under the name that was chosen first."""
     world = stage.world
     client = Process(world, "end").client
     to = client.instream.migrator.successor(persistent_name(move.old))
@@ -327,7 +329,7 @@ def _went_on(stage: Stage, move: Move) -> None:
 
 
 def _to_its_end(world: World, query: SparkStream) -> None:
-    """Read the stream to its end, whatever its state: each row once, as its history is judged."""
+    """Read the stream to its end, whatever its state. The history checker judges that it gets each row once."""
     running = Running(world, Process(world, "end").client, query)
     for _ in range(60):
         if not running.run_batch():

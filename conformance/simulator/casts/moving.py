@@ -1,6 +1,6 @@
-"""Schedules with consume-transform-produce: movers that take what a subscription has, write it into two topics through staging
-manifests, and commit writes and acknowledgements together, through the same faults as everything else. Each round is a version of
-the mover's application; two movers of one application are twins.
+"""Schedules with consume-transform-produce. A mover takes unacknowledged rows of a subscription, writes to two topics through
+staging manifests, and commits writes and acknowledgements together, under the same faults as in other schedules. Each round is a
+version of the mover's application. Two movers of one application are twins.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from metadata.write.staging_manifests import StagingArea, StagingManifest
 from txnsegment.spark_transaction import SparkTransaction
 
 MOVERS = {"m0": "move", "m1": "move", "m2": "other"}
-"""Each with its application."""
+"""The application of each mover."""
 OUTPUTS = (U, D)
 _TYPES = StructType([StructField("value", StringType())]).json()
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """A writer, three movers, two of them twins, and a sweeper; in half of the worlds also a sweeper of files."""
+    """Return a long cast: a writer, three movers, of which two are twins, and a sweeper. It sweeps files in half of the worlds."""
     sweeps_files = rng.random() < 0.5
     state = subscribed(staged((T, 2), (U, 1), (D, 2)))
     settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500)), "fold_after_registrations": 3})
@@ -49,13 +49,14 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
     for name, app in MOVERS.items():
         start_mover(world, name, app, rounds=2)
     start_sweeper(world, "w0", 2, orphans=sweeps_files)
-    movers = [Job(name, app, "", OUTPUTS, ()) for name, app in MOVERS.items()]  # whose records may be left
-    # (Bounded by one topic more than there are: of an attempt whose commit failed its segments are told twice.)
+    # records of these applications may be left at the end
+    movers = [Job(name, app, "", OUTPUTS, ()) for name, app in MOVERS.items()]
+    # The limit of remaining events allows for one more topic, since a commit that failed may leave its events twice.
     return Cast(world, [*jobs, *movers], [], frozenset({T, U, D}), forgets=True, orphans=sweeps_files, topics=4)
 
 
 def short(rng: random.Random, trace: bool) -> Cast:
-    """Two movers, twins or not, on rows that were committed before, and a sweeper; in some worlds also a writer."""
+    """Return a short cast: two movers, perhaps twins, on rows that were committed before. Some worlds have a sweeper or writer."""
     sweeps_files = rng.random() < 0.4
     before = past(rng.choice(PAST_NAMES), (T, 1), (U, 1), (D, 1), then=subscribed)
     settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500)), "fold_after_registrations": 3})
@@ -113,7 +114,7 @@ def _take(world: World, client: Client, txn: SparkTransaction, read: str) -> Non
 
 
 def _write(world: World, client: Client, token: str, topic: str, app: str, version: int) -> list[Written]:
-    """One write of Spark: planned, staged, its manifest left; now and then given up and done again, or run twice."""
+    """Do one write of Spark: plan it, stage it and leave its manifest. Sometimes it runs twice, or is withdrawn and done again."""
     storage = client.cluster.storage
     assert isinstance(storage, GatedStorage)
     area, name = StagingArea(storage, token), topic_name(topic)

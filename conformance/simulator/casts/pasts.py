@@ -1,7 +1,7 @@
 """Worlds with a past: transactions that were committed, aborted, settled and folded before the first step of a schedule.
 
-The real code creates each past once; later worlds get copies. So a schedule about sweeping and reading need not begin with minutes
-of writing.
+The real code creates each past once. Later worlds get copies. So a schedule about sweeping and reading does not have to begin with
+many steps of writing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ M = Job("m", "m", "", (T, U), (1,))
 
 @dataclass(frozen=True)
 class Past:
-    """The initial state of a world. `jobs`: its writers, with their progress."""
+    """The initial state of a world. `jobs`: the writers of its transactions, with their progress."""
 
     state: MemoryState
     files: dict[str, tuple[bytes, int]]
@@ -54,27 +54,27 @@ class Past:
 
 
 def past(name: str, *topics: tuple[str, int], keyed: bool = False, then: Then | None = None) -> Past:
-    """One of PASTS, written with the sizes of snapshots and registrations that are set now: they are the schedule's, too.
+    """Return one of PASTS. It is written with the current sizes of snapshots and registrations, which the schedule has, too.
 
-    `topics`: those there are, each with so many segments (T and U with one each, if none are named). `keyed`: rows have keys.
-    `then`: what is done to the store after it, the same each time.
+    `topics`: the topics, each with its number of segments (default: T and U with one segment each). `keyed`: the rows have keys.
+    `then`: a function that changes the store afterwards, in the same way each time.
     """
     sizes = snapshots.TAIL_PARTS, snapshots.FANOUT, coordinator.MAX_INLINE
     return made(name, topics or ((T, 1), (U, 1)), keyed, *sizes) if then is None else more(then, name, topics, keyed, *sizes)
 
 
-@cache  # there are few
+@cache  # only a few pasts exist
 def more(then: Then, name: str, topics: tuple[tuple[str, int], ...], keyed: bool, *sizes: int) -> Past:
-    """What was made, and then this was done to its store."""
+    """Return a past after `then` has changed its store."""
     before = past(name, *topics, keyed=keyed)
     state = before.state.copy()
     then(state)
     return replace(before, state=state)
 
 
-@cache  # making one costs as much as a schedule
+@cache  # making a past costs as much as a schedule
 def made(name: str, topics: tuple[tuple[str, int], ...], keyed: bool, tail_parts: int, fanout: int, max_inline: int) -> Past:
-    """The sizes are read where they are set; as arguments they keep what is remembered apart."""
+    """Return a past. The code reads the sizes from its modules; they are arguments only as a part of the cache key."""
     world = World(random.Random(0), UNEVENTFUL, state=staged(*topics, key=COLUMN if keyed else None))
     writing = _Writing(world, keyed)
     PASTS[name](writing)
@@ -85,7 +85,7 @@ def made(name: str, topics: tuple[tuple[str, int], ...], keyed: bool, tail_parts
 
 
 class _Writing:
-    """A writer that runs alone. The post-commit work of its commits runs only where it calls it."""
+    """A writer that runs alone. The post-commit work of its commits runs only if this class calls it."""
 
     def __init__(self, world: World, keyed: bool) -> None:
         self.world, self.process, self._keyed = world, Process(world, "past"), keyed
@@ -95,7 +95,7 @@ class _Writing:
         self.client.coordinator.aftermath = self._later.append
 
     def commit(self, job: Job, *, settle: bool = False) -> None:
-        """Commit the job's next version."""
+        """Commit the job's next version. `settle`: also settle it."""
         at = self.at.get(job.name, 0)
         self._later.clear()
         answer, write = self._attempt(job, at)
@@ -114,8 +114,8 @@ class _Writing:
         assert answer != "committed", write
 
     def commit_twice(self, job: Job) -> None:
-        """Commit the job's next version. Its first registration, whose reply was lost, appears after the second one is
-        committed.
+        """Commit the job's next version. The reply to its first registration is lost, and this registration appears in the log
+        after a second one is committed.
         """
         store, left = self.process.store, [Fate.LATE]
         gate = store.gate

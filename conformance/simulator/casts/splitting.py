@@ -1,5 +1,5 @@
-"""Schedules in which topics with keys are split and merged while they are written, read, acknowledged and swept; the checker of
-histories judges the tiling of each layout, the order of each key's rows, and that no micro-batch passes a seal (invariants 12, 13).
+"""Schedules in which topics with keys are split and merged while actors write, read, acknowledge and sweep. The history checker
+judges the tiling of each layout, the order of each key's rows, and that no micro-batch passes a seal (invariants 12, 13).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from metadata.topics.policies import set_for_topic
 from metadata.topics.topics import Topic, Topics
 
 MANY = 5
-"""Active segments from which on a splitter rather merges."""
+"""The number of active segments from which on a splitter mostly merges."""
 
 
 @dataclass
 class Splitter:
-    """The durable state of an actor that splits and merges. After a crash a new process continues it."""
+    """The durable state of an actor that splits and merges. After a crash a new process continues its work."""
 
     name: str
     topics: tuple[str, ...]
@@ -49,7 +49,9 @@ class Splitter:
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """One or two splitters; writers of keyed rows, one of them over two topics; a stream, a batch reader, consumers."""
+    """Return a long cast: one or two splitters and writers of keyed rows, of which one may write to two topics. Some worlds also
+    have a stream, a batch reader, consumers, or sweepers.
+    """
     topics, names = ((T, rng.choice((1, 2))), (U, 1)), (T, U)
     update = {"header_retention_ms": rng.choice((0, 5, 500, 4_000)), "fold_after_registrations": rng.choice((1, 3, 64))}
     acks, sweeps_files = rng.random() < 0.35, rng.random() < 0.1
@@ -90,7 +92,9 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
 
 
 def short(rng: random.Random, trace: bool) -> Cast:
-    """A splitter works where writers continue on an earlier state; in some worlds others read, acknowledge and sweep meanwhile."""
+    """Return a short cast: a splitter, and writers that continue on an earlier state. In some worlds other actors read, acknowledge
+    and sweep meanwhile.
+    """
     acks, sweeps_files, names = rng.random() < 0.12, rng.random() < 0.05, (T, U)
     before = past(
         rng.choice(PAST_NAMES),
@@ -129,8 +133,9 @@ def short(rng: random.Random, trace: bool) -> Cast:
 
 
 def _with_consumers(world: World, *, sought: bool, rounds: int = 2) -> None:
-    """Two that acknowledge, one of them without transactions; and each layout must find the cursors of its segments made. `sought`:
-    somebody moves, deletes and makes their subscription; then those of the other one must be.
+    """Start two consumers, of which one uses no transactions. Check also that each layout that appears has cursors for its
+    segments. `sought`: an actor moves, deletes and creates the consumers' subscription; only the cursors of the other subscription
+    are checked then.
     """
     plain = {"c1"}
     world.history.acking = lambda: world.current is not None and world.current.name in plain
@@ -160,7 +165,8 @@ def start_splitter(world: World, splitter: Splitter, *, within: int = 60) -> Non
             try:
                 _change(world, topics, topics.get(topic_name(world.rng.choice(splitter.topics))))
             except TxnSegmentError:
-                continue  # somebody was faster, or the store failed: whatever it left is finished by the next one who meets it
+                # another process was faster, or the store failed; the next process that meets an incomplete change completes it
+                continue
 
     def again() -> None:
         splitter.tries += 1
@@ -171,7 +177,9 @@ def start_splitter(world: World, splitter: Splitter, *, within: int = 60) -> Non
 
 
 def _under_policy(state: MemoryState) -> MemoryState:
-    """One version of a job is too much for a segment, in the pace of a simulated world; nothing for a while is too little."""
+    """Set a scaling policy on T and return the state. The limits are such that one version of a job makes a split due, and a pause
+    of the writers makes a merge due.
+    """
     clock = SimulatedClock()
     cluster = Cluster("memory://policy", GatedStore(state, clock), GatedStorage(Disk(clock)), SETTINGS, clock)
     limits = {"split_rows_per_second": 10, "max_segments": MANY, "scaling_cool_down_ms": 200}
@@ -184,15 +192,15 @@ def _under_policy_subscribed(state: MemoryState) -> MemoryState:
 
 
 def _start_scaler(world: World, name: str, rounds: int, *, within: int = 120) -> None:
-    """Start a candidate that splits and merges by policy while it is the leader. If it crashes, the other candidate takes over."""
+    """Start a process that splits and merges by policy while it is the leader. If it crashes, the other candidate takes over."""
     process = Process(world, name)
     autoscaler = Autoscaler(process.cluster, process.buffer)
     start_rounds(world, name, rounds, lambda _: autoscaler.scale(), process=process, pause=0.1, within=within)
 
 
 def _change(world: World, topics: Topics, topic: Topic) -> None:
-    """Split or merge segments that were active a moment ago; sometimes segments that cannot be merged. Raises the errors of
-    `Topics`.
+    """Split or merge segments that were active at the last read. Sometimes try to merge segments that cannot be merged. Raises the
+    errors of `Topics`.
     """
     rng, active = world.rng, topic.active()
     if rng.random() < 0.1:
@@ -214,7 +222,7 @@ def _change(world: World, topics: Topics, topic: Topic) -> None:
 
 
 def _look(world: World, after: Topic, parents: tuple[SegmentInfo, ...], children: int) -> None:
-    """Check a change that was reported as done: the parents are sealed, and their children cover exactly the parents' range."""
+    """Check a change that was reported as done. The parents are sealed, and their children cover exactly the parents' range."""
     for parent in parents:
         now = after.layout.segments[str(parent.segment_id)]
         found = [after.layout.segments[str(child)] for child in now.child_ids]

@@ -1,1 +1,1 @@
-"""Every schedule of a small cast within bounds, none left out."""
+"""The exhaustive search: it explores every schedule of a small cast within bounds."""

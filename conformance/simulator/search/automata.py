@@ -1,8 +1,8 @@
-"""Real code as automata: the next request of an actor depends only on the answers that it has had so far.
+"""Real code as automata. The next request of an actor depends only on the answers that it has had so far.
 
-So an actor's code runs once, on its own, for each history of answers. The next request is cached, and searches of schedules look it
-up. A world (store, files, clock) is an immutable value with a number; the effect of a request on it is cached, too. Exploring a
-million states then needs only look-ups, and the real code runs a few thousand times.
+So an actor's code runs once for each history of answers, without the other actors. Its next request is cached, and searches of
+schedules look it up. A world (store, files, clock) is an immutable value with a number. The effect of a request on a world is
+cached, too. Exploring a million states then needs only look-ups, and the real code runs a few thousand times.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from metadata.store.limits import check_writes
 from metadata.store.memory import MemoryState, MemoryStore
 
 PARKED = 3_000
-"""How many runs are kept where they stand, so that their next step need not be replayed from the beginning."""
+"""The number of runs that are kept at their last request, so that the code need not be run from its beginning for the next step."""
 
 
 class Request(NamedTuple):
@@ -45,7 +45,7 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer to a request, and the store's time then. `error`: the error that was raised instead."""
+    """The answer to a request, and the store's time at the answer. `error`: the error that was raised instead."""
 
     value: Any
     now_ms: int
@@ -56,8 +56,9 @@ Emit = Callable[["Emission"], None]
 
 
 class Emission(NamedTuple):
-    """An event that an actor emits: a request, a reply or a read. `make` creates it from its time and the time of the last `mark`;
-    None: this is a mark. `before`: it belongs to the next step, not to the last one (as a mark does).
+    """An event that an actor emits: a request, a reply or a read. `make`: the function that creates the event from its time and the
+    time of the last mark. None: the emission is a mark. `before`: the event belongs before the actor's next step, not after its
+    last step.
     """
 
     key: tuple[Any, ...]
@@ -67,8 +68,8 @@ class Emission(NamedTuple):
 
 @dataclass
 class Hands:
-    """The interface for an actor's code: its own cluster, which is served by answers, a source of names, and the functions to emit
-    events.
+    """What an actor's code works with. `cluster`: its own cluster, whose calls are answered by the search. `emit`: the function
+    that takes its emissions.
     """
 
     cluster: Cluster
@@ -90,7 +91,7 @@ class World(NamedTuple):
 
 
 class Worlds:
-    """All worlds that were met, by number, and the effect of each request on each world."""
+    """All worlds that were reached, by number, and the effect of a request on a world."""
 
     def __init__(self) -> None:
         self.known: list[World] = []
@@ -105,8 +106,8 @@ class Worlds:
         return found
 
     def do(self, number: int, request: Request, jump_ms: int = 0) -> tuple[int, Answer, tuple[Event, ...]]:
-        """Return the world after a request, its answer, and the changes that an outsider sees. The clock leaps before
-        the request.
+        """Return the number of the world after a request, the request's answer, and the changes that an outsider sees. The clock
+        leaps by `jump_ms` before the request.
         """
         state, files, now_ms = self.known[number]
         now_ms += jump_ms
@@ -176,7 +177,7 @@ def _write(
 
 
 def staged_info(rel: str) -> tuple[int, int] | None:
-    """Of the parts that the writers of all scenes have staged: they are four bytes long."""
+    """Return the size and the time of change of a part that a writer has staged. Return None for other files."""
     return (4, 0) if rel.startswith("parts/") else None
 
 
@@ -201,7 +202,9 @@ class _Files(LedgerStorage):
             yield FileEntry(path, size, 0)
 
     def info(self, rel: str) -> tuple[int, int] | None:
-        """Of the writers' parts alone: they are staged before all begins and nobody deletes them, so that a look is no request."""
+        """Return the size and the time of change of a writer's part. The call is no request, since the parts were staged before the
+        search and no actor deletes them.
+        """
         return staged_info(rel)
 
     def delete(self, rel: str) -> None:
@@ -235,8 +238,8 @@ class _Run:
         raise AssertionError("nobody waits here: nothing that is undecided is waited for")
 
     def _answered(self, call: Call, go: Callable[[], Any]) -> Any:
-        """The policy of the run's store: each call is one step, and it is answered from outside, not by the store. No reply is
-        lost, and sessions last.
+        """The policy of the run's store. Each call is one step, and the search answers it instead of the store. No reply is lost,
+        and sessions last.
         """
         match call.kind:
             case "view":
@@ -265,7 +268,7 @@ class _Run:
         return answer
 
     def answer(self, answer: Answer) -> None:
-        """Run until the next request; None if the actor is done."""
+        """Give this answer to the code and run it until its next request. `request` is None after that if the code has ended."""
         self.request = None
         self._greenlet.switch(answer)
 
@@ -279,8 +282,8 @@ class _Run:
 
 
 class Node(NamedTuple):
-    """The state of an actor after a history of answers. `request` None: it is done. `emitted`: the events since the
-    previous node.
+    """The state of an actor after a history of answers. `request`: its next request; None if the actor is done. `emitted`: the
+    emissions since the previous node, `parent`. `answer`: the answer that led from there to here.
     """
 
     actor: int
@@ -292,7 +295,7 @@ class Node(NamedTuple):
 
 @dataclass
 class Automata:
-    """The nodes of all actors, by number: one for each history of answers."""
+    """The nodes of all actors, by number. There is one node for each history of answers."""
 
     settings: Settings
     start_ms: int
@@ -308,7 +311,7 @@ class Automata:
         return self._add(len(self._codes) - 1, -1, None, self._start(len(self._codes) - 1), 0)
 
     def after(self, node: int, answer: Answer) -> int:
-        """The node after this answer."""
+        """Return the number of the node that follows a node after this answer."""
         found = self._children.get((node, answer))
         if found is None:
             run = self._parked.pop(node, None) or self._replayed(node)

@@ -1,17 +1,17 @@
-"""Explore every schedule of two writers, a reader and a sweeper up to 3 preemptions and 1 crash. None is left out.
+"""Explores every schedule of two writers, a reader and a sweeper up to 3 preemptions and 1 crash.
 
 A *schedule* decides at each point which actor does its next call of the store or the storage. Switching to another actor before the
 last one is done is a preemption. If the last actor is done or dead, a switch is free. A *crash* ends the actor of the last call
 before its next call. (A crash after a call that only reads equals a crash before it.) A crash may also come between any two writes
 of a group, since backends without groups may stop there. At the end a new process repeats the work of a crashed writer. Each call
-is answered at once, lists are read at one moment, and no reply is lost; the random schedules cover these faults.
+is answered at once, lists are read at one moment, and no reply is lost. The random schedules cover these other faults.
 
 A *state* is the content of the store with its files and clock, the committed registrations, the answers of each actor so far, the
-crashed actors, and the actor of the last call. (The results of finished actors were judged when they finished.) Nothing else
-affects the future, so each state is explored once, with the fewest preemptions that reach it. If the next call of the last actor
-touches nothing that other actors touch (`footprints`), no other actor is scheduled before it: the result would be the same. The
-remaining schedules are counted exactly, as the paths through these states. At each distinct end the history checker judges the
-history of the first path to it.
+crashed actors, and the actor of the last call. (The results of an actor are judged when it ends, so the state need not have them.)
+Nothing else affects the future, so each state is explored once, with the fewest preemptions that reach it. If the next call of the
+last actor touches nothing that other actors touch (`footprints`), no other actor is scheduled before it, since the result would be
+the same. The remaining schedules are counted exactly, as the paths through these states. At each distinct end the history checker
+judges the history of the first path to it.
 """
 
 from __future__ import annotations
@@ -36,16 +36,22 @@ from conformance.simulator.store.storage import Disk
 
 PREEMPTIONS, CRASHES = 3, 1
 Committed = frozenset[tuple[int, str]]
-"""Registrations that are committed, with the attempt that did it."""
+"""The registrations that are committed, each with the attempt that committed it."""
 DEAD, DONE = -1, -2
-"""In place of an actor's node: it crashed, and somebody must do its work again; it will do nothing any more."""
+"""Values that stand in place of an actor's node. DEAD: the actor crashed, and a new process must repeat its work. DONE: the actor
+does nothing any more.
+"""
 
 State = tuple[int, tuple[int, ...], int, int, Committed]
-"""The world's number, each actor's node, who went last (-1: nobody, or he is done or dead), how many crashed, what is committed."""
+"""The number of the world, the node of each actor, the actor of the last call, the number of crashes, and the committed
+registrations. The actor of the last call is -1 if there was none, or if it is done or dead.
+"""
 
 
 class Way(NamedTuple):
-    """The first way to a state: a step of this actor, or its crash after `part` writes of its next call."""
+    """The first way to a state. `before`: the previous state. `actor`: the actor that did a step there, or crashed (`crash`) after
+    `part` writes of its next call.
+    """
 
     before: int
     actor: int
@@ -54,7 +60,9 @@ class Way(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The result of a request: the next world, and the actor's node after the answer."""
+    """The result of a request. `world`: the next world. `after`: the actor's node after the answer. `told`: what the actor was told
+    or read. `over`: whether the actor has ended.
+    """
 
     world: int
     after: int
@@ -101,7 +109,7 @@ class Search:
         self._levels: list[list[int]] = [[] for _ in range(preemptions + 1)]
 
     def run(self, *, stop_after: int = 5) -> Found:
-        """Explore everything. Stop early after this many violations; the schedules are not counted then."""
+        """Explore all schedules. After `stop_after` violations, stop early; the schedules are not counted then."""
         began = time.perf_counter()
         found = self.found
         self._reach((self._worlds.number(start()), self._begin, -1, 0, frozenset()), Way(-1, -1, False, 0), 0)
@@ -128,8 +136,8 @@ class Search:
         return number
 
     def _explore(self, number: int, level: int) -> None:
-        """Add the successors of a state: each actor that may take a step, and each that may crash. A level is finished before the
-        next begins, so each state is reached with the fewest preemptions first.
+        """Add the successors of a state: one for each actor that may take a step, and one for each way in which the last actor may
+        crash. A level is finished before the next begins, so each state is reached with the fewest preemptions first.
         """
         _, nodes, last, crashes, _ = self._states[number]
         able = [i for i, node in enumerate(nodes) if node >= 0]
@@ -157,13 +165,11 @@ class Search:
         return request
 
     def _has_done_something(self, node: int) -> bool:
-        """Return whether the last call of an actor had an effect. If not, a crash after it equals a crash before it."""
+        """Return whether the last call of an actor may have had an effect. If not, a crash after it equals a crash before it."""
         return self._request(self._automata.nodes[node].parent).kind not in ("get", "keys", "index", "read", "list")
 
     def _is_private(self, node: int, actor: int, able: list[int]) -> bool:
-        """Return whether the next call of an actor commutes with all calls of the others, so that no other actor need come before
-        it.
-        """
+        """Return whether the next call of an actor commutes with all calls of the others. If so, no other actor must come first."""
         key = node, tuple(able)
         known = self._private.get(key)
         if known is None:
@@ -202,7 +208,7 @@ class Search:
         return step
 
     def _crash(self, number: int, actor: int, part: int, level: int) -> int:
-        """Let an actor die before its next call, or within it after some writes of a group."""
+        """Let an actor crash before its next call, or after the first `part` writes of this call. Return the new state."""
         world, nodes, _, crashes, committed = self._states[number]
         if part:
             world, _, events = self._worlds.do(world, Request("write", self._request(nodes[actor]).what[:part]))
@@ -213,9 +219,9 @@ class Search:
     # --- judging ----------------------------------------------------------------------------------------------------
 
     def _judge(self, told: Iterable[tuple[Any, ...]], committed: Committed, number: int, actor: int) -> None:
-        """Judge a finished actor: a read must return exactly the committed rows up to its cut. A writer that was told "committed"
-        must have committed. A writer that was told "skipped" must have been forestalled. A writer that failed must not have
-        committed.
+        """Judge what an actor was told or read. A read must return exactly the committed rows up to its cut. A writer that was told
+        "committed" must have committed. A writer that was told "skipped" must not have committed, but another writer must have. A
+        writer that failed must not have committed.
         """
         for what, *more in told:
             if what == "rows":
@@ -233,7 +239,9 @@ class Search:
                     self._bad(number, f"{attempt} was told {said}, committed were {sorted(committed)}", actor)
 
     def _end(self, number: int) -> None:
-        """All actors are done: run a last sweep and read, and judge the whole history of the way to this state."""
+        """Judge a state in which all actors are done. Run a last sweep and read, and let the checker judge the whole history of the
+        way to it.
+        """
         self.found.ends += 1
         world, nodes, *_ = self._states[number]
         dead = next((i for i, node in enumerate(nodes) if node == DEAD), None)

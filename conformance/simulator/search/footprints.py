@@ -1,5 +1,6 @@
-"""The records that each kind of actor may touch. If no other actor can observe whether a call comes before or after its own calls,
-one order stands for all (partial order reduction). Every call is checked against the declared footprints.
+"""The records that each kind of actor may touch. If a call touches only records that no other actor touches, the others cannot
+observe when it happens. The search then tries one order only (partial order reduction). Every call is checked against the declared
+records of its actor.
 """
 
 from __future__ import annotations
@@ -55,12 +56,12 @@ NOTHING: frozenset[str] = frozenset()
 
 
 class OutsideFootprint(AssertionError):
-    """An actor touches records that its role does not declare: the table is wrong, and so is the reduction."""
+    """An actor touches records that its role does not declare. So the tables above are wrong, and the reduction is not valid."""
 
 
 def touched(request: Request) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the families that a request reads, and those that it changes. Files belong to no family: their names are unique, they
-    never change, and only actors that were given a name read the file.
+    """Return the families that a request reads, and those that it changes. Files belong to no family. Their names are unique, they
+    never change, and an actor reads only files whose names it found in records.
     """
     if request.kind == "get":
         return frozenset(_family(key.path) for key in request.what), NOTHING
@@ -74,8 +75,8 @@ def touched(request: Request) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def private(role: Role, request: Request, others: Iterable[Role]) -> bool:
-    """Return whether a request commutes with all calls of these other actors, now and later: neither their answers nor its own
-    depend on the order.
+    """Return whether a request commutes with all calls of these other actors, now and later. Neither their answers nor its own
+    answer then depend on the order. Raises OutsideFootprint if the actor's role does not declare the records.
     """
     looks, changes = touched(request)
     if not (looks <= LOOKS[role] and changes <= CHANGES[role]):

@@ -1,4 +1,4 @@
-"""The casts of the exhaustive search: two writers, a reader, a sweeper, each with one short piece of work of the real code."""
+"""The casts of the exhaustive search: two writers, a reader and a sweeper. Each does one short piece of work by the real code."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ LATE_MS = TIMEOUT_MS + SETTINGS.deadline_allowance_ms + 1
 FINAL_MS = 10 * LATE_MS
 FORGETFUL = SETTINGS.model_copy(update={"header_retention_ms": 0})
 MARK = Emission(("mark",))
-"""What follows begins with the actor's next step."""
+"""An emission without an event. It marks the time at which the actor's next read begins."""
 
 
 @dataclass(frozen=True)
 class Actor:
-    """An actor of a scenario. `again`: the work to repeat at the end if the actor crashed; None: nothing is repeated."""
+    """An actor of a scenario. `again`: the work that a new process does at the end if the actor crashed (None: no work)."""
 
     name: str
     role: Role
@@ -48,7 +48,7 @@ class Actor:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One cast. `jump_ms`: the leap of the clock before the first step of the last actor, the sweeper."""
+    """A cast. `what`: the cast in words. `jump_ms`: the leap of the clock before the first step of the last actor, the sweeper."""
 
     name: str
     what: str
@@ -66,8 +66,8 @@ def _parts(app: str, attempt: str) -> dict[str, tuple[Part, ...]]:
 
 
 def writer(who: str, app: str, query: str, attempt: str) -> Code:
-    """Commit version 0 of the application into both segments under an id that was allocated before, then publish events and settle.
-    Other post-commit work (allocating ids, a share of the sweeping) is left out.
+    """Return code that commits version 0 of the application into both segments, then publishes events and settles. The transaction
+    id was allocated before. Other post-commit work (allocating ids, a share of the sweeping) is left out.
     """
 
     def code(hands: Hands) -> None:
@@ -90,13 +90,13 @@ def writer(who: str, app: str, query: str, attempt: str) -> Code:
             try:
                 each()
             except TxnSegmentError:
-                continue  # as metadata.write.aftermath: put off to the next sweep
+                continue  # left to the next sweep, as in metadata.write.aftermath
 
     return code
 
 
 def reader(who: str) -> Code:
-    """Read everything that is visible, once."""
+    """Return code that reads all visible rows once."""
 
     def code(hands: Hands) -> None:
         buffer, selection = transaction_buffer(hands.cluster), LogSelection(TOPICS)
@@ -111,7 +111,9 @@ def reader(who: str) -> Code:
 
 
 def sweeper(*, timeouts: bool, forget: bool) -> Code:
-    """Run the steps of a sweep that move transactions on: abort timed-out ones (`timeouts`), settle, fold, expire (`forget`)."""
+    """Return code that settles and folds transactions as a sweep does. `timeouts`: it first aborts timed-out transactions.
+    `forget`: it also expires headers.
+    """
 
     def code(hands: Hands) -> None:
         own, report = Sweeper(hands.cluster, transaction_buffer(hands.cluster)), SweepReport()
@@ -135,15 +137,15 @@ def _rows(reading: Reading, end: int) -> tuple[Row, ...]:
 
 
 class _Staged(GatedStorage):
-    """With the parts of all writers."""
+    """A storage that also has the staged parts of all writers."""
 
     def info(self, rel: str) -> tuple[int, int] | None:
         return staged_info(rel) or super().info(rel)
 
 
 def finish(world: World, crashed: Code | None) -> list[Event]:
-    """Finish a schedule after all actors have ended: a new process repeats the work of a crashed writer. Then come a sweep past all
-    deadlines and a read by a new reader. Return the events that an outsider sees.
+    """Finish a schedule after all actors have ended. A new process repeats the work of a crashed writer. Then come a sweep past all
+    deadlines and a read by a new reader. Return the events of this end.
     """
     state, clock = world.state.copy(), SimulatedClock()
     clock.now = world.now_ms
@@ -167,7 +169,7 @@ def finish(world: World, crashed: Code | None) -> list[Event]:
 
 
 def _cast(first: tuple[str, str], second: tuple[str, str], sweep: Code) -> tuple[Actor, ...]:
-    """Two writers by (application, query), a reader, a sweeper."""
+    """Return the actors: two writers, each by its (application, query), a reader and a sweeper."""
     return (
         Actor("w1", Role.WRITER, writer("w1", *first, "a1"), writer("w1 again", *first, "a3")),
         Actor("w2", Role.WRITER, writer("w2", *second, "a2"), writer("w2 again", *second, "a4")),

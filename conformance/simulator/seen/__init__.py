@@ -1,1 +1,1 @@
-"""Records the store's writes from outside, interprets them, and checks the end state."""
+"""The view from outside: it records the store's writes, interprets them, and checks the end state."""

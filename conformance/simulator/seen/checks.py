@@ -1,4 +1,4 @@
-"""Check a finished world by the history checker, and count the records that remain in its store."""
+"""Checks a finished world by the history checker, and counts the records that remain in its store."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def violations(history: History) -> list[str]:
 
 
 def at_rest(history: History, state: MemoryState, applications: int, segments: int) -> None:
-    """Count the remaining records when all transactions are decided, retention and grace are over, and sweeps have run (invariant
-    14).
+    """Record the counts of the remaining records, and their limits. All transactions must be decided, retention and grace must be
+    over, and sweeps must have run (invariant 14).
     """
     counts = Counter(_kind(key.path) for key in state.records)
     allowed = {"/log/": 1, "/txn/app/": applications, "/txn/segment-events/": 3 * segments}

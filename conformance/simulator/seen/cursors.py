@@ -1,6 +1,6 @@
-"""Interpret a write of a cursor record from its JSON alone: pending acks that are added, committed or dropped, and plain acks.
+"""Interprets a write of a cursor record from its JSON alone: pending acks that are added, committed or dropped, and plain acks.
 
-It has its own arithmetic on numbers, so that it detects errors in the product's.
+The module has its own arithmetic on ranges, so that it detects errors in the product's arithmetic.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 from conformance.history.format import Place
 
 WIDE = 10**9
-"""More rows than an entry has, and more entries than a ledger."""
+"""A number that is larger than the number of rows of any entry and the number of entries of any ledger."""
 LAST_ENTRY = WIDE - 1
-"""The end of a ledger of which all is covered."""
+"""The entry at the end of a range that covers a whole ledger."""
 Covered = list[tuple[int, int]]
-"""Ranges of numbers, from the first to before the second; ascending, apart."""
+"""Ranges of numbers, each from its first number to the number behind its last. The ranges are ascending and do not touch."""
 
 
 def changes(
@@ -27,11 +27,11 @@ def changes(
     committed: Callable[[str], bool],
     moving: bool = False,
 ) -> Iterator[tuple[str, tuple[tuple[Place, Place], ...], str | None]]:
-    """Return the changes of one write: (state as in `Ack`, or `moved back`; positions; transaction), in the order in which they
-    take effect.
+    """Yield the changes of one write, in the order in which they take effect. Each has a state (as in `Ack`, or `moved back`), its
+    positions, and its transaction.
 
-    `plain`: whether the writer may drop the pending ack of this transaction to acknowledge the same rows itself. `committed`: tells
-    whether a transaction has committed. `moving`: whether the writer creates or moves the subscription.
+    `plain`: tells whether the writer may drop the pending ack of a transaction to acknowledge the same rows itself. `committed`:
+    tells whether a transaction has committed. `moving`: whether the writer creates or moves the subscription.
     """
     old, new = ({} if body is None else json.loads(body) for body in (before, after))
     if after is None:
@@ -43,7 +43,7 @@ def changes(
     was, now = acknowledged(old), acknowledged(new)
     claimed, claims = old.get("claims", {}), new.get("claims", {})
     if (moving and (before is not None or now)) or "deletedMs" in old:
-        for txn, held in claimed.items():  # who moves it settles what is decided
+        for txn, held in claimed.items():  # a writer that moves the cursor settles the decided pending acks
             if gone := minus(covered(held), covered(claims.get(txn, []))):
                 yield "acked" if committed(txn) else "released", positions(gone), txn
         yield "moved", positions(now), None
@@ -51,7 +51,7 @@ def changes(
     moved: Covered = []
     for txn, held in claimed.items():
         gone = minus(covered(held), covered(claims.get(txn, [])))
-        over = [] if committed(txn) else common(gone, was)  # a seek put it behind the cursor while it was claimed
+        over = [] if committed(txn) else common(gone, was)  # a seek has acknowledged these rows while they were pending
         kept = [] if plain(txn) else minus(common(gone, now), over)
         if kept:
             yield "acked", positions(kept), txn
@@ -68,7 +68,7 @@ def changes(
 
 
 def lacks(cursor: bytes, last: tuple[int, int]) -> bool:
-    """Return whether an existing cursor has not acknowledged every row up to this entry."""
+    """Return whether a cursor has not acknowledged all rows up to this entry. Return False for a tombstone."""
     record = json.loads(cursor)
     upto = _number(f"{last[0]}:{last[1]}", 1)
     return "deletedMs" not in record and bool(minus([(0, upto)], acknowledged(record)))
@@ -92,7 +92,7 @@ def covered(texts: Iterable[str]) -> Covered:
 
 
 def _number(text: str, more: int) -> int:
-    """The row, entry or ledger as a number; `more`: the first one behind it."""
+    """Return the number of a row, or of the first row of an entry or a ledger. `more` 1: return the first number behind it."""
     parts = [int(part) for part in text.split(":")]
     parts[-1] += more
     ledger, entry, index = (*parts, 0, 0)[:3]
@@ -120,7 +120,7 @@ def common(one: Covered, other: Covered) -> Covered:
 
 
 def positions(ranges: Covered) -> tuple[tuple[Place, Place], ...]:
-    """Both ends inclusive; an end within an entry is a row of it."""
+    """Return ranges as pairs of positions, both inclusive. An end within an entry is the position of a row."""
     return tuple((_place(first, first % WIDE == 0), _place(end - 1, end % WIDE == 0)) for first, end in ranges)
 
 

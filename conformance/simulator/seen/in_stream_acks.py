@@ -1,5 +1,5 @@
-"""Interpret the entries of a pending-ack log by independent arithmetic. An acknowledgement counts if no other one has its rows:
-they are neither acknowledged nor pending in another transaction. A marker ends the pending acks of its transaction.
+"""Interprets the entries of a pending-ack log by arithmetic of its own. An acknowledgement takes effect if its rows are neither
+acknowledged nor pending in another transaction. A marker ends the pending acks of its transaction.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from conformance.simulator.seen.cursors import Covered, common, covered, join, m
 
 @dataclass
 class AckLog:
-    """The state of one subscription from its log so far."""
+    """The state of one subscription after the entries of its log so far."""
 
     done: Covered = field(default_factory=list)
     claims: dict[str, Covered] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     low_water: dict[str, int] = field(default_factory=dict)
     sealed: bool = False
-    """Its last word stands there: what comes behind it is void."""
+    """Whether the log has a SEAL that took effect. All entries after it are void."""
 
     def entry(self, body: Any) -> Iterator[tuple[str, tuple[tuple[Place, Place], ...], str | None]]:
-        """Return the changes that an entry makes, as in `Ack`: (state, positions, transaction)."""
+        """Yield the changes that an entry makes, each as (state, positions, transaction) of an `Ack`."""
         kind, txn = body["kind"], body.get("txn")
         if self.sealed:
             return

@@ -1,4 +1,4 @@
-"""Interpret a write below /persistent/ from its JSON alone: an entry of a topic's or coordinator's log, or a topic's record."""
+"""Interprets a write below /persistent/ from its JSON alone: an entry of a topic's or coordinator's log, or a topic's record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def entry(
     allowance_ms: int,
     aborting: Callable[[], str | None],
 ) -> Entry:
-    """`rows`: of what looks like a registration. `aborting`: the attempt that the writer of now may abort, if it is one."""
+    """Return the event of an entry of a log. `rows`: a function that returns the rows of a registration. `aborting`: a function
+    that returns the attempt that the current writer may abort, or None.
+    """
     name, number = decoded(path.split("/")[3]), int(path[-20:])
     if name.startswith(SYSTEM):
         return _of_coordinator(at, name, number, body, allowance_ms, aborting)
@@ -52,13 +54,13 @@ def _of_coordinator(at: int, name: str, number: int, body: Any, allowance_ms: in
 
 
 def trimmed(path: str, record: Any) -> tuple[str, int]:
-    """Return the topic of a record, and the number up to which its rows are gone."""
+    """Return the topic of a record, and the number up to which its rows are trimmed."""
     tenant, namespace, name = (decoded(part) for part in path.split("/")[3:])
     return f"persistent://{tenant}/{namespace}/{name}", record.get("trimmedLog", 0)
 
 
 def expects(state: MemoryState, topic: str) -> bool:
-    """Whether the topic's record says, or does not deny, that there are transactional messages."""
+    """Return False if the topic's record says that the topic has no messages of transactions; otherwise return True."""
     tenant, namespace, name = (encode(part) for part in topic.removeprefix("persistent://").split("/"))
     record = state.records.get(Key(f"/persistent/topics/{tenant}/{namespace}/{name}", ""))
     return record is None or b'"__contains_txn_messages":"false"' not in record.value

@@ -1,7 +1,7 @@
-"""Record the history of a world: each write to the store, and the requests, replies and reads of the actors.
+"""Records the history of a world: each write to the store, and the requests, replies and reads of the actors.
 
-It parses the records' JSON by itself and produces the events of `conformance.history.format`; the checker judges them. The time of
-an event is its number, so the order of any two events is known.
+The module parses the JSON of the records by itself and produces the events of `conformance.history.format`. The checker judges
+them. The time of an event is its number, so the order of any two events is known.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from metadata.records.paths import Key, decode, encode
 from metadata.store.memory import MemoryState
 
 REFUSED = frozenset({"Fenced", "TxnConflict", "SegmentSealed", "TopicSealed", "TopicNotFound", "OptionError"})
-"""Errors of a commit that say: nothing of this attempt counts, now or ever."""
+"""Errors of a commit after which nothing of the attempt counts, now or later."""
 decoded = lru_cache(maxsize=1024)(decode)
 _DECODER = json.JSONDecoder()
 
@@ -55,54 +55,56 @@ def read_json(body: bytes) -> Any:
 
 @dataclass
 class History(Observer):
-    """The events so far. `allowance_ms`: the time after a deadline until a transaction counts as timed out."""
+    """The events so far. `allowance_ms`: the time after a deadline until its transaction counts as timed out."""
 
     state: MemoryState
     disk: Disk
     allowance_ms: int = 0
     events: list[Event] = field(default_factory=list)
     aborting: Callable[[], str | None] = lambda: None
-    """Returns the attempt that the current actor may abort, if it is a late abort."""
+    """A function that returns the attempt that the current actor aborts late, or None."""
     acking: Callable[[], bool] = lambda: False
-    """Whether the actor of now acknowledges without a transaction: then it may drop a void claim and ack the same rows at once."""
+    """A function that returns whether the current actor acknowledges without a transaction. Such an actor may drop a void pending
+    ack and acknowledge its rows in one write.
+    """
     moving: Callable[[], Sequence[int]] = tuple
-    """The numbers at which the actor of now makes or moves a subscription (a request of before may come late): exactly what lies at
-    or below one of them is acknowledged then.
+    """A function that returns the numbers at which the current actor creates or moves a subscription. There are several, because an
+    earlier request may arrive late. After the write, exactly the rows at or below one of these numbers must be acknowledged.
     """
     showing: Callable[[Event], None] = lambda layout: None
-    """Called with each layout that is written."""
+    """A function that is called with each layout that is written."""
     trimmed: dict[str, tuple[int, int]] = field(default_factory=dict)
     """The last trimmed position of each segment."""
     ack_logs: dict[str, AckLog] = field(default_factory=dict)
     """The state of the pending-ack logs of persistent topics."""
     movable: set[str] = field(default_factory=set)
-    """Cursors that somebody has made or moved."""
+    """The cursors that an actor has created or moved."""
     writes: int = 0
     commits: int = 0
     before: int = 0
-    """Commits among the events that the world began with."""
+    """The number of commits among the events that the world began with."""
     reads: int = 0
 
     def __post_init__(self) -> None:
-        """Without earlier events, record the topics that exist."""
+        """Record the topics that exist, unless there are earlier events."""
         for key, record in () if self.events else self.state.records.items():
             if key.path.startswith("/topics/"):
                 self.wrote(key, None, record.value)
 
     def now(self) -> int:
-        """The number of the next event."""
+        """Return the number of the next event, which is the time now."""
         return len(self.events)
 
     def bad(self, what: str, invariant: int | None = None) -> None:
-        """Record a violation that only a participant can detect."""
+        """Record a violation that was found outside the history checker."""
         self.events.append(Complaint(len(self.events), what, invariant))
 
     def digest(self) -> str:
-        """A digest of the events."""
+        """Return a digest of the events."""
         return hashlib.sha256(json.dumps(self.events).encode()).hexdigest()
 
     def recorded(self, seed: int) -> list[Event]:
-        """The history in its file format."""
+        """Return the history in its file format."""
         return [Start(0, "conformance.simulator", "events", seed), *self.events]
 
     # --- the actors -----------------------------------------------------------------------------------------------
@@ -123,11 +125,11 @@ class History(Observer):
         self.reads += 1
 
     def missed(self, who: str, error: Exception) -> None:
-        """Record that a read failed without an injected fault: a file or record that it needs is gone."""
+        """Record that a read failed although no fault explains it, since a file or record that it needs is gone."""
         self.events.append(ReadFailed(len(self.events), who, type(error).__name__, False, str(error)))
 
     def swept(self, who: str, began: int, now_ms: int) -> None:
-        """Record that a sweep which aborts timed-out transactions has succeeded."""
+        """Record that a sweep has succeeded which aborts timed-out transactions."""
         self.events.append(Sweep(len(self.events), began, who, now_ms))
 
     # --- the store ------------------------------------------------------------------------------------------------
@@ -171,7 +173,9 @@ class History(Observer):
             self._in_stream(key, after)
 
     def _in_stream(self, key: Key, after: bytes | None) -> None:
-        """Check that only trimmed or compacted entries are deleted from a log."""
+        """Record the events of a write of the marker-based model. Check that a topic's record does not deny that its log has
+        entries of transactions.
+        """
         at, path = len(self.events), key.path
         if after is None:
             return
@@ -196,8 +200,8 @@ class History(Observer):
             self.events.append(Ack(len(self.events), decoded(topic), decoded(subscription), state, ranges, txn))
 
     def _carried(self, path: str, cursor: Any) -> None:
-        """Check the cursor that a migration creates: it has exactly the acknowledgements of the subscription's pending-ack log, all
-        of them decided.
+        """Check a cursor that a migration creates. It must have exactly the acknowledgements of the subscription's pending-ack log.
+        All of them must be decided, and the log must be sealed.
         """
         lives = [found for place, found in self.ack_logs.items() if place.split("/")[3] == path[9:]]
         had = lives[-1] if lives else AckLog()
@@ -206,8 +210,8 @@ class History(Observer):
             self.bad(f"the cursor {path} was carried over as {got}; its log has {had}", 11)
 
     def _trimmed(self, segment: str, to: Any) -> None:
-        """Check that retention removed no row that a subscription needs, unless the subscription is moved at the same time.
-        Check also that the trimmed position in the watermark never moves back.
+        """Check that retention removed no row that a subscription needs, except for subscriptions that were created or moved
+        meanwhile. Check also that the trimmed position of a watermark never moves back.
         """
         place, before = (to["ledgerId"], to["entryId"]), self.trimmed.get(segment, (0, 0))
         if place <= before:
@@ -223,8 +227,8 @@ class History(Observer):
                 self.bad(f"{segment} was trimmed to {place}, and {key.path} has not acknowledged all of that", 11)
 
     def _aims(self, segment: str, to: Sequence[int]) -> list[tuple[tuple[tuple[int, int], tuple[int, int]], ...]]:
-        """Return the positions that a cursor may cover if it was created at, or moved to, one of these numbers. Position 0 (before
-        the first row) lies after the rows that retention had removed from the topic's segments at that time.
+        """Return the ranges that a cursor may have if it was created at one of these numbers or moved to it. A cursor at 0 (before
+        the first row) begins after the rows that retention had already removed from the topic's segments.
         """
         stem = segment.rpartition("/")[0]
         trims = [e.through for e in self.events if isinstance(e, Trim) and e.segment.startswith(f"{stem}/")] if 0 in to else []
@@ -275,7 +279,7 @@ class History(Observer):
         if "manifest" in registration:
             manifest, _ = self.disk.files.get(
                 registration["manifest"], (b"{}", 0)
-            )  # a delayed request: its manifest is deleted, its registration void
+            )  # the manifest of a delayed request may be deleted; the registration is void then
             segments = read_json(manifest)
         files = self.disk.files
         return tuple(

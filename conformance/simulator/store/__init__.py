@@ -1,1 +1,1 @@
-"""The store, files and clock of a simulated world: each call is a step, and a gate decides its fate."""
+"""The store, the files and the clock of a simulated world. Each call is a step, and a gate decides its fate."""

@@ -1,4 +1,4 @@
-"""The clock of a simulated world: the store's time, and each process's own time."""
+"""The clock of a simulated world. It gives the store's time, and each process's own time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ START_MS = 1_700_000_000_000
 
 
 class SimulatedClock:
-    """A clock that the scheduler moves. Sleeping is a step. The store's time may be set back (`back`), a process's
-    own time never.
+    """A clock that the scheduler moves. Sleeping is a step. The store's time may be set back (`back`), but a process's own time
+    (`monotonic`) never goes back.
     """
 
     def __init__(self) -> None:
@@ -19,9 +19,9 @@ class SimulatedClock:
         self.falls: list[int] = []
         """The times to which the store's time was set back."""
         self.lost = 0
-        """The sum of all set-backs, in ms."""
+        """The sum of all steps back of the store's time, in ms."""
         self.highest = START_MS
-        """The latest time from which it was set back."""
+        """The latest time from which the store's time was set back."""
         self.pause: Callable[[str, str], Fate] = lambda kind, what: Fate.GO
 
     def now_ms(self) -> int:
@@ -37,7 +37,7 @@ class SimulatedClock:
         self.falls.append(self.now)
 
     def catch_up(self) -> None:
-        """No time before now has not been."""
+        """Move the store's time forward to the latest time that it has shown."""
         self.now = max(self.now, self.highest)
 
     def sleep(self, seconds: float) -> None:

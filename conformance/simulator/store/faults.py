@@ -1,6 +1,7 @@
 """A metadata store in which each atomic step passes a gate, and the gate decides the step's fate.
 
-It is used with a gate that counts (crash exactly at the k-th step) and with the scheduler's gate (next actor, and its faults).
+Golden scripts use it with a gate that injects the faults of the script, the simulator with the scheduler's gate, which also chooses
+the next actor.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ class Fate(Enum):
 
     GO = auto()
     CRASH_BEFORE = auto()
-    """The caller dies; the step never happens."""
+    """The caller dies, and the step never happens."""
     CRASH_AFTER = auto()
-    """The step happens; the caller dies before the reply."""
+    """The step happens, and the caller dies before the reply."""
     LOSE_REPLY = auto()
-    """UnknownOutcome, and it happened."""
+    """The caller gets UnknownOutcome, and the step happens."""
     LOSE_REQUEST = auto()
-    """UnknownOutcome, and it did not happen."""
+    """The caller gets UnknownOutcome, and the step does not happen."""
     LATE = auto()
-    """UnknownOutcome, and it happens some steps later."""
+    """The caller gets UnknownOutcome, and the step happens some steps later."""
     SPLIT = auto()
-    """UnknownOutcome, and only the first writes of the group happened (a backend without groups stopped between two)."""
+    """The caller gets UnknownOutcome, and only the first writes of the group happen: a backend without groups stopped there."""
     SPLIT_CRASH = auto()
-    """Only the first writes of the group happen; the caller dies."""
+    """The caller dies, and only the first writes of the group happen."""
     UNAVAILABLE = auto()
-    """Unavailable: known to be not done."""
+    """The caller gets Unavailable, which says that the step does not happen."""
     SESSION_LOST = auto()
-    """The session ends; views of it raise SessionLost, a write of it is Unavailable."""
+    """The session ends. Its views raise SessionLost, and a write gets Unavailable."""
 
 
 class Crashed(BaseException):
@@ -46,7 +47,9 @@ class Crashed(BaseException):
 
 
 Gate = Callable[[str, str], Fate]
-"""Called before a step with its kind (`get`, `keys`, `index`, `write`, `publish`, ...) and what it touches."""
+"""A function that is called before each step. It gets the kind of the step (`get`, `keys`, `index`, `write`, `publish`, ...) and
+what the step touches. It returns the step's fate.
+"""
 
 
 def always(kind: str, what: str) -> Fate:
@@ -54,7 +57,7 @@ def always(kind: str, what: str) -> Fate:
 
 
 class Wakes(Protocol):
-    """Wakes the watches of a world: in time, late, twice or never."""
+    """An object that wakes the watches of a world. A watch is woken in time, late, twice or never."""
 
     @property
     def open(self) -> Collection[Watch]:
@@ -67,20 +70,20 @@ class Wakes(Protocol):
 
 
 class Observer:
-    """Receives each write that happens, with the record before it. The default does nothing."""
+    """Receives each write that happens, with the record before and after it. The default does nothing."""
 
     def wrote(self, key: Key, before: bytes | None, after: bytes | None) -> None:
-        """`after` None: deleted."""
+        """`before` None: the write created the record. `after` None: the write deleted it."""
 
 
 class GatedStore(MetadataStore):
-    """A session on a `MemoryState`, as hard to its user as the contract allows.
+    """A session on a `MemoryState`. It is as unreliable as the store contract allows.
 
-    `torn`: whether lists of several records are read record by record (each its own step). `slow`: whether the reply takes its time
-    (others act between the step and what the caller makes of it). `lags`: whether a read is answered by a replica that has not
-    heard the newest yet: never older than the view, than an earlier read or than an own write. `wakes`: who wakes watches; without
-    it all wake-ups are lost. `dumb`: whether the store is asked for the time (a step) and does not tell it; without, asking is no
-    step and never fails.
+    `torn`: returns whether a list of records is read record by record, each in a step of its own. `slow`: returns whether a reply
+    is delayed, so that other actors may take steps before the caller gets it. `lags`: returns whether a replica answers a read. The
+    replica may lack new writes, but it is never older than the view, an earlier read or an own write. `wakes`: the object that
+    wakes watches (None: all wake-ups are lost). `dumb`: returns whether a call for the store's time fails. A call that fails is a
+    step; any other call for the time is none.
     """
 
     def __init__(
@@ -154,7 +157,7 @@ class GatedStore(MetadataStore):
             raise Crashed
 
     def _attempt(self, writes: Sequence[Write]) -> None:
-        """Run a request that arrives late. Its reply is lost."""
+        """Run a request that arrives late. Its reply is lost, also if it fails."""
         try:
             self._apply(writes)
         except BadVersion:
@@ -201,7 +204,7 @@ class GatedStore(MetadataStore):
 
 
 class _Silent(Watch):
-    """Watches may be lost: these always are."""
+    """A watch that is never woken. The contract allows wake-ups to be lost."""
 
     def close(self) -> None:
         return
@@ -254,7 +257,7 @@ class GatedView(View):
         found = self._pass("index", index).scan_index(index, first, last)
         if not found or self._store.torn is None or not self._store.torn():
             return found
-        again = self.get_many([record.key for record in found])  # one replaced meanwhile may have lost the entry
+        again = self.get_many([record.key for record in found])  # a record that was replaced meanwhile may have left the index
         return [now for now in again if now is not None and any(e.name == index and first <= e.key <= last for e in now.indexes)]
 
     def now_ms(self) -> int:

@@ -1,4 +1,4 @@
-"""Part files with keyed rows in a simulated world. The file lists its rows, so that a part can be divided."""
+"""Part files with keyed rows in a simulated world. A file lists its rows, so that the part can be divided."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from metadata.topics.routing import Target
 
 COLUMN = "key"
 KEYS = ("a", "b", "c", "d", "e", "f", "g", "h", "l")
-"""Few, so that every one of them comes again and again; they lie all over the ring, four or five in each half."""
+"""The keys of all rows. They are few, so that each key comes again and again. Their hashes are spread over all hash ranges, four or
+five in each half.
+"""
 Keyed = tuple[str, str]
 """A row: its id and its key."""
 
@@ -34,7 +36,7 @@ def place(key: str) -> int:
 
 
 def by_segment(rows: Sequence[Keyed], to: Sequence[Target]) -> Mapping[str, list[Keyed]]:
-    """The rows of each segment, in their order."""
+    """Return the rows of each segment, in their order. `to`: the segments and their hash ranges."""
     found: dict[str, list[Keyed]] = {}
     for row in rows:
         at = place(row[1])
@@ -48,7 +50,7 @@ def part_of(path: str, rows: Sequence[Keyed]) -> Part:
 
 
 class Dividing:
-    """`metadata.write.rerouting.Rewriting` for such parts: reading one and writing its children are steps."""
+    """`metadata.write.rerouting.Rewriting` for parts with keyed rows. Reading the part and writing each new part are steps."""
 
     def __init__(self, storage: GatedStorage, unique: Callable[[], str]) -> None:
         self._storage, self._unique = storage, unique

@@ -1,4 +1,4 @@
-"""Compacted files of a simulated world. Each lists the origin of every row."""
+"""Compacted files of a simulated world. Each file lists the origin of all of its rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ledgers.storage import LedgerStorage
 
 
 class Origin(NamedTuple):
-    """A row: the path of the part in which it was registered, its name, and its key if it has one."""
+    """The origin of a row: the path of the part in which the row was registered, its name, and its key if it has one."""
 
     path: str
     name: str
@@ -23,7 +23,7 @@ class Origin(NamedTuple):
 
 
 def joined(storage: LedgerStorage, folder: str, units: Sequence[Unit], *, name: str) -> Moved | None:
-    """Return a compacted file with the origin of one row on each line. Every file that is joined must exist."""
+    """Join the parts of these units into one compacted file with the origin of one row on each line. All their files must exist."""
     parts = [part for unit in units for part in unit.parts]
     rows = [row for part in parts for row in rows_of(storage.read(part.path), part)]
     data = "\n".join(json.dumps(row) for row in rows).encode()
@@ -38,7 +38,9 @@ def joined(storage: LedgerStorage, folder: str, units: Sequence[Unit], *, name: 
 
 
 def rows_of(content: bytes, part: Part) -> list[Origin]:
-    """The rows of a part. One whose file says nothing of its rows has as many as its record says, all of the same name."""
+    """Return the origins of the rows of a part. If the part's file does not list its rows, the part has as many rows as its record
+    says, all with the same name.
+    """
     if isinstance(part, CompactedPart):
         return [Origin(*json.loads(line)) for line in lines_of(content, part)]
     found = [Origin(part.path, name, key) for name, key in keyed.rows_of(part.path, content)]
@@ -50,6 +52,6 @@ def lines_of(content: bytes, part: CompactedPart) -> list[str]:
 
 
 def origin(disk: Disk, part: Part) -> str:
-    """The path that a part of one row had when it was registered. KeyError if its file is gone."""
+    """Return the path that a part of one row had when it was registered. Raises KeyError if its file is gone."""
     content, _ = disk.files[part.path]
     return rows_of(content, part)[0].path

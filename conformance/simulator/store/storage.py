@@ -1,6 +1,6 @@
-"""A ledger storage in memory: the interface of `ledgers.storage.LedgerStorage`, each call a step of the gate.
+"""A ledger storage in memory, with the interface of `ledgers.storage.LedgerStorage`. Most calls are steps of the gate.
 
-A part is a file whose content is its own path, so that a read notices a deleted part.
+A part without keyed rows has a file of four bytes, which stands for one row with the name of the file (`keyed`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from metadata.common.clock import Clock
 
 
 class Disk:
-    """The files, shared by all processes of a world: path -> (content, time of change in ms)."""
+    """The files, which all processes of a world share. `files`: (content, time of change in ms) of each file, by its path."""
 
     def __init__(self, clock: Clock) -> None:
         self.files: dict[str, tuple[bytes, int]] = {}
@@ -58,7 +58,7 @@ class GatedStorage(LedgerStorage):
             raise Crashed
 
     def publish_all(self, files: Mapping[str, bytes]) -> None:
-        """Several new files in one step."""
+        """Write several new files in one step."""
         if files:
             fate = self._pass("publish", next(iter(files)))
             now = self.disk.clock.now_ms()
@@ -97,7 +97,7 @@ class GatedStorage(LedgerStorage):
 
 
 class _Output:
-    """A file in the making."""
+    """A file that is being written."""
 
     def __init__(self, storage: GatedStorage, rel: str) -> None:
         self._storage, self._rel = storage, rel

@@ -1,4 +1,4 @@
-"""Watches as the contract allows them to be: they wake soon, late, twice, for nothing, or never (protocol.md section 3)."""
+"""Watches that are as unreliable as the contract allows: they wake soon, late, twice, or never (protocol.md section 3)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from metadata.store.contract import Watch
 
 @dataclass
 class Watches:
-    """The watches of a world. `delays` returns the delays of one wake-up in steps: none (it is lost), one, or several. `later` runs
-    a function after a number of steps.
+    """The watches of a world. `delays`: returns the delays of one wake-up in steps: none (the wake-up is lost), one, or several.
+    `later`: runs a function after a number of steps.
     """
 
     delays: Callable[[], tuple[int, ...]]
@@ -44,7 +44,7 @@ class _Watch(Watch):
         self._watches, self._wake = watches, wake
 
     def wake(self) -> None:
-        """Call the listener, also after `close`: a wake-up may have been on its way."""
+        """Call the listener, also after `close`, since a wake-up may have been on its way."""
         self._watches.woken += 1
         self._wake()
 

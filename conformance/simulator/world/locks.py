@@ -1,4 +1,4 @@
-"""Locks between the threads of a simulated process. These are greenlets of one thread, so a lock of the system does not work."""
+"""Locks between the threads of a simulated process. These threads are greenlets of one thread, so system locks do not work."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from conformance.simulator.world.scheduler import Actor, World
 
 NEVER = 1 << 60
-"""A step number that is never reached: a waiting actor takes no step before it is woken."""
+"""A step number that is never reached. A waiting actor wakes at this step, so it takes no step before the lock wakes it."""
 
 
 class SimulatedLock:
-    """A reentrant lock. Waiting for it is a step. A waiting actor is woken when the lock is free. If several wait, the scheduler
-    decides which gets it.
+    """A reentrant lock. Waiting for it is a step. When the lock is free, all waiting actors are woken. The scheduler decides which
+    of them gets the lock.
     """
 
     def __init__(self, world: World) -> None:

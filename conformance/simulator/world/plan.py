@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from conformance.simulator.store.faults import Fate
 
 CHANCES = 1 << 20
-"""The unit of a fate's probability is 1 / CHANCES."""
+"""The unit of a fate's probability: 1 / CHANCES."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The probabilities of one schedule. Some schedules are calm and some are rough; each fault is absent in many.
+    """The probabilities of one schedule. Some schedules are calm and some are rough. Each fault is absent in many of them.
 
-    stay      the actor of the last step takes the next one, too
+    stay      the actor of the last step takes the next step, too
     torn      a list is read record by record
     slow      a reply is delayed
     lag       a read is answered by a replica that is behind
-    doze      a thread pauses for long; `zombie` (part of it): its whole process pauses
+    doze      a thread pauses for a long time, or, with the part `zombie` of this probability, its whole process
     jump      the clock leaps, ahead or back
     dumb      the store does not tell the time
     deaf      a wake-up is lost
-    fates     the fates of a step: ascending (bound of CHANCES, fate)
+    fates     the fates of a step: pairs of a bound (of CHANCES) and a fate, ascending
     crashes   the highest number of crashes
     """
 

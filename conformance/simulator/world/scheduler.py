@@ -1,5 +1,5 @@
-"""The world: a store, a disk, a clock, and actors. At each call of the store or the disk the scheduler chooses the actor of the
-next step and the fate of the step. All random numbers come from one seed.
+"""The world: a store, a disk, a clock, and actors. At each call of the store or the disk, the scheduler chooses the actor of the
+next step and the fate of that step. All random numbers come from one seed.
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ SETTINGS = Settings(
     txn_id_block=3,
 )
 PASSING = (0, 0, 0, 1, 1, 1, 1, 5)
-"""Milliseconds that a step takes, each as likely as the others."""
+"""The durations of a step in milliseconds, each as likely as the others."""
 DEADLY = (Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.SPLIT_CRASH)
 LEAPS = (400, 1_200, 5_000, 5_000, 110_000, -400, -5_000)
-"""Milliseconds by which the clock leaps, each as likely as the others; back as when a new leader's clock is behind."""
+"""The leaps of the clock in milliseconds, each as likely as the others. A clock leaps back, for example, if the clock of a new
+leader is behind.
+"""
 READS = frozenset({"get", "keys", "index", "time"})
 OF_READS = (Fate.CRASH_BEFORE, Fate.UNAVAILABLE, Fate.SESSION_LOST)
 OF_OTHERS = (Fate.CRASH_BEFORE, Fate.CRASH_AFTER)
@@ -49,7 +51,7 @@ _wakes = attrgetter("wakes")
 
 
 class Process:
-    """A simulated process: a session, a cache of the log, and threads. They die together."""
+    """A simulated process: a session, a cache of the log, and threads. All of them end together."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name, self.alive = world, name, True
@@ -84,11 +86,11 @@ class Process:
             self.sweeper.last_fold = world.clock.monotonic()
 
     def aftermath(self, job: Callable[[], object]) -> None:
-        """Run the post-commit work in another thread of the process."""
+        """Run post-commit work in another thread of the process, and then a share of the sweeping."""
         self.aside(job, self.sweeper.share)
 
     def aside(self, *jobs: Callable[[], object]) -> None:
-        """Run the jobs in another thread. A failed job is left to the next sweep, as in `metadata.write.aftermath`."""
+        """Run the jobs in another thread of the process. A failed job is left to the next sweep, as in `write.aftermath`."""
 
         def run() -> None:
             for job in jobs:
@@ -111,14 +113,16 @@ class Actor:
         self.process, self.name, self.on_crash = process, name, on_crash
         self.greenlet = greenlet.greenlet(run, process.world.hub)
         self.asked: str | None = None
-        """The kind of the actor's next step; None if the actor has not begun."""
+        """The kind of the step that the actor waits for. None if it waits for none: it has not begun, runs, or has ended."""
         self.what = ""
         self.wakes = 0
         self.nap: tuple[int, int] | None = None
-        """(own steps before the nap, steps of the others during it). A nap is long enough for a whole sweep."""
+        """A nap that the actor will take: the number of its own steps before the nap, and the number of steps during it. The other
+        actors may do a whole sweep meanwhile.
+        """
         self.aborts: str | None = None
         self.opened = False
-        """Whether its transaction's header exists (so that its deadline protects the world from it)."""
+        """Whether the header of its transaction exists. The header's deadline then protects the transaction's files."""
 
 
 @dataclass
@@ -129,19 +133,19 @@ class World:
     state: MemoryState = field(default_factory=MemoryState)
     trace: list[str] | None = None
     files_go: bool = True
-    """Whether an actor deletes files. If not, reading a file is not a step, since files never change."""
+    """Whether an actor deletes files. Otherwise reading a file is not a step, since files never change."""
     rested: bool = False
-    """Whether a new process counts as one that has just swept, so that its share of the sweeping comes later."""
+    """Whether a new process counts as a process that has just swept, so that its share of the sweeping comes later."""
     before: Sequence[Event] = ()
     """The events before the first step."""
     brief: bool = False
-    """Whether the steps of a sweep that rarely find anything run only in a share of the sweeps (docs/conformance.md)."""
+    """Whether the steps of a sweep that rarely have work run only in a share of the sweeps (docs/conformance.md)."""
     clock: SimulatedClock = field(default_factory=SimulatedClock)
     actors: list[Actor] = field(default_factory=list)
     steps: int = 0
     crashes: int = 0
     calm: bool = False
-    """Whether faults have ended. In this last phase all work must succeed."""
+    """Whether faults have ended. In this last phase of a schedule all work must succeed."""
 
     def __post_init__(self) -> None:
         self.disk = Disk(self.clock)
@@ -160,7 +164,7 @@ class World:
         self._chance = 0
         """The random number that decides the fate of the step that was drawn last."""
         self._leaper: Actor | None = None
-        """The actor whose step was drawn in `gate` and comes after a leap of the clock."""
+        """The actor whose step was drawn in `gate`. The clock leaps before this step."""
 
     def lock(self) -> SimulatedLock:
         return SimulatedLock(self)
@@ -182,7 +186,7 @@ class World:
         return self.current is not None and not self.calm and self._random() < self.plan.dumb
 
     def later(self, effect: Callable[[], None]) -> None:
-        """Let a request arrive some steps later. It still counts as its sender's request then."""
+        """Let a request arrive some steps later. It counts as a request of its sender then, too."""
         sender = self.current
 
         def arrives() -> None:
@@ -198,7 +202,7 @@ class World:
         self._late.append((self.steps + steps, effect))
 
     def _wake_delays(self) -> tuple[int, ...]:
-        """Return the delays of one wake-up in steps: one, two (it comes twice), or none (it is lost)."""
+        """Return the delays, in steps, of one wake-up: one delay, two (the wake-up comes twice), or none (it is lost)."""
         chance = self._random()
         if chance < self.plan.deaf:
             return ()
@@ -208,8 +212,9 @@ class World:
     def gate(self, kind: str, what: str) -> Fate:
         """Wait until the current actor's step is due, and return the step's fate.
 
-        The next actor is drawn and woken here. A detour by the hub would cost two switches; without it the same actor needs none.
-        The hub handles only rare cases: late requests, leaps of the clock, the end, and traces.
+        The actor of the next step is drawn here, and this function switches to it directly. A switch by way of the hub would cost
+        two switches, and none is needed if the same actor continues. The hub handles only rare cases: late requests, leaps of the
+        clock, the end, and traces.
         """
         actor = self.current
         if actor is None:
@@ -233,7 +238,7 @@ class World:
         begun = following.asked is not None
         if self._chance < self._harm:
             fate = self._enter(following)
-        else:  # by far most steps, so without another call: as `_enter`
+        else:  # most steps come here; this is the same as `_enter`, without a call
             self.current, following.asked, fate = following, None, Fate.GO
         if following is not actor:
             fate = following.greenlet.switch(fate) if begun else following.greenlet.switch()
@@ -252,8 +257,8 @@ class World:
     def run(self, limit: int) -> bool:
         """Run the actors until all are done. Return False if they are not done after `limit` steps.
 
-        The random bits of a step decide whether the last actor stays (10), which other actor is next (20), the step's duration (3)
-        and its fate (20).
+        The random bits of a step decide whether the last actor continues (10 bits), which other actor is next (20), the step's
+        duration (3) and its fate (20).
         """
         plan = self.plan
         self._last, self._limit, self._stay = None, limit, int(plan.stay * 1024)
@@ -306,7 +311,7 @@ class World:
         return fate
 
     def _turns(self, actor: Actor) -> None:
-        """Run from this actor's step until an actor returns to the hub. That actor did the last step."""
+        """Run this actor's step and all following steps, until an actor returns to the hub. That actor did the last step."""
         begun = actor.asked is not None
         fate = self._enter(actor)
         try:
@@ -330,7 +335,7 @@ class World:
             self._pauses(last)
 
     def _pauses(self, actor: Actor) -> None:
-        """Let a thread pause at random, or its whole process, for so long that its transactions time out meanwhile (a zombie)."""
+        """Let a thread or its whole process pause at random. The pause may be so long that its transactions time out (a zombie)."""
         if self.calm:
             return
         if actor.nap is not None:
@@ -351,7 +356,7 @@ class World:
             actor.wakes = self.steps + self.rng.choice((5, 30, 150))
 
     def kill(self, process: Process) -> None:
-        """Kill a process, as SIGKILL does. Its actors' `on_crash` may restart it."""
+        """Kill a process, as SIGKILL does. The functions `on_crash` of its actors may restart it."""
         process.alive = False
         doomed = [a for a in self.actors if a.process is process]
         self.actors = [a for a in self.actors if a.process is not process]
@@ -382,8 +387,9 @@ class World:
         vars(self).clear()
 
     def jump(self, ms: int) -> None:
-        """Let the clock leap. A leap as long as the orphan age kills the processes that may be naming files: protocol.md forbids
-        that they take so long. A driver that has opened its transaction survives: its header's deadline protects its files.
+        """Let the clock leap. A leap of the orphan age or more kills the processes that may be about to name files in a record,
+        since protocol.md does not allow them to take so long. A driver that has opened its transaction survives, since the deadline
+        in its header protects its files.
         """
         if ms >= self.settings.orphan_age_ms:
             for process in {id(a.process): a.process for a in self.actors if not a.opened}.values():

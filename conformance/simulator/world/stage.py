@@ -1,4 +1,4 @@
-"""The initial state of a world: its topics. The real code creates them once; later worlds get copies."""
+"""The initial state of a world: its topics. The real code creates the topics of a world once. Later worlds get copies."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from metadata.topics.topics import Topics
 T, U, D = "topic://public/default/t", "topic://public/default/u", "topic://public/default/d"
 P, Q = "persistent://public/default/p", "persistent://public/default/q"
 Y, Z, W = "topic://public/default/y", "topic://public/default/z", "topic://public/default/w"
-"""What P and Q go on as when they are migrated, and another name for P: nobody makes them before."""
+"""Y is the successor of P, and Z the successor of Q. W is another successor that a migration of P may name. No process creates
+these topics before the migration.
+"""
 
 
 def staged(
     *topics: tuple[str, int], key: str | None = None, persistent: tuple[str, ...] = (), subscription: str | None = None
 ) -> MemoryState:
-    """Return a store with these topics, each with this many segments, routed by `key`, and with these marker-based topics, each
-    with that subscription.
+    """Return a store with topics. `topics`: the name and the number of segments of each topic:// topic, which is routed by `key`.
+    `persistent`: the persistent topics, each with the subscription `subscription`.
     """
     return made(topics, key, persistent, subscription).copy()
 
