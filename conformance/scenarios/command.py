@@ -95,13 +95,13 @@ class Stage:
 
 
 def points(on: Stage) -> Iterator[Scenario]:
-    """Crash points of a commit. At each store call, the process is killed, stopped, killed beside a twin, or its call fails."""
+    """Yield crash points of a commit: at each store call the process is killed, stopped, killed beside a twin, or a call fails."""
     for domain, fault in itertools.product(on.domains, (Fault.KILL, Fault.STOP, Fault.TWIN, Fault.FAIL)):
         yield CommitPoints(on.forks, on.place(fault, domain), fault)
 
 
 def topics(on: Stage) -> Iterator[Scenario]:
-    """Transactions with acknowledgements over four topics in two namespaces. Each store call meets a fault; random kills follow."""
+    """Yield scenarios of transactions with acknowledgements over four topics: first crash points, then random kills."""
     for fault in (Fault.KILL, Fault.STOP, Fault.FAIL):
         whens = AROUND if fault is Fault.KILL else (When.AFTER,)  # before a call, the store is the same as after the previous call
         yield TopicsPoints(on.forks, on.place(f"topics-{fault}"), fault, whens)
@@ -109,7 +109,7 @@ def topics(on: Stage) -> Iterator[Scenario]:
 
 
 def job(on: Stage) -> Iterator[Scenario]:
-    """A real streaming job. Its driver is killed at random, or sleeps and wakes as a zombie, or runs beside a second driver."""
+    """Yield scenarios of a real streaming job whose driver is killed at random, is stopped and resumed, or runs beside another."""
     for domain in on.domains:
         kills = on.notes(f"{domain}-random-kills", made=False)
         yield RandomKills(on.forks, on.place("random-kills", domain), kills, on.rng, on.given.kills, say)
@@ -118,14 +118,14 @@ def job(on: Stage) -> Iterator[Scenario]:
 
 
 def splits(on: Stage) -> Iterator[Scenario]:
-    """Writers and readers of a topic that is split from 4 to 16 segments and merged back. All processes are killed and stopped."""
+    """Yield a scenario that splits a topic from 4 to 16 segments and merges it. Its writers and readers are killed and stopped."""
     seconds, kills = 2 * on.given.load_seconds, on.given.kills
     yield Splits(on.forks, on.place("splits"), on.notes("splits"), seconds=seconds, faults=kills, rng=on.rng)
 
 
 def migrate(on: Stage) -> Iterator[Scenario]:
-    """Persistent topics migrate while other processes write, read, acknowledge and move their rows. The migration runs by command
-    under Spark jobs, then under random kills, then with a fault at each store call.
+    """Yield scenarios in which persistent topics migrate while other processes write, read, acknowledge and move their rows. The
+    migration first meets open transactions, then Spark jobs, then random kills, then a fault at each store call.
     """
     yield Refusals(on.forks, on.place("migrations-refused"))
     yield SparkMigration(on.forks, on.place("migrations-spark", PERSISTENT), on.notes("migrations-spark"))
@@ -136,14 +136,14 @@ def migrate(on: Stage) -> Iterator[Scenario]:
 
 
 def load(on: Stage) -> Iterator[Scenario]:
-    """Writers and readers, one of them a Spark query."""
+    """Yield a scenario of writers and readers under load. One of the readers is a Spark query."""
     seconds, readers = on.given.load_seconds, ("buffer", "stream")
     place, notes = on.place("load"), on.notes("load")
     yield Load(on.forks, place, notes, seconds=seconds, readers=readers, spark=True, behind_ms=BEHIND_MS)
 
 
 def clocks(on: Stage) -> Iterator[Scenario]:
-    """Processes whose clocks are hours apart."""
+    """Yield scenarios of processes whose clocks are hours apart."""
     for number, library in enumerate((None, faketime()) if on.given.faketime else (None,)):
         yield Clocks(on.place(f"clocks-{number}"), on.notes(f"clocks-{number}"), CLOCK_TRANSACTIONS, library=library)
 

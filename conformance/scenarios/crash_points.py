@@ -91,8 +91,8 @@ LONGEST_SECONDS = 240.0
 
 
 class CrashPoints(Scenario):
-    """A scenario that is a series of cases. `reach`: the least share of cases whose fault must happen. It is below 1 where one
-    process may make more calls than another.
+    """A scenario that is a series of cases. `reach`: the least share of cases whose fault must happen. It is below 1 if the number
+    of store calls varies between processes.
     """
 
     reach = 0.0

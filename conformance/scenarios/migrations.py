@@ -40,10 +40,10 @@ SETTINGS = Settings(
 WAIT_SECONDS = 60.0
 LAST_SECONDS = 240.0
 FAILURES = {"Unavailable", "UnknownOutcome", "OutcomeUnknown"}
-"""The errors that a migration may raise whose store call failed."""
+"""The errors that a migration may raise after one of its store calls failed."""
 FAULTS = (Fault.KILL, Fault.STOP, Fault.FAIL, Fault.TWIN)
 WAYS = (None, WAIT_SECONDS)
-"""A migration aborts open transactions (None), or waits for them for this many seconds."""
+"""The values of `wait` in the cases. None: the migration aborts open transactions. A number: it waits for them (seconds)."""
 WRITING = ("writer", "sender")
 PARTIES = (*WRITING, "consumer", "stream")
 """The parties that work on a migrating topic."""
@@ -85,7 +85,7 @@ def at_work(scene: Scene, topic: str) -> list[str]:
             party()
         except Exception:
             wrong.append(traceback.format_exc(limit=-4, chain=False))
-            scene.end_work()  # the process that waits for work then fails
+            scene.end_work()  # the process that waits for work sees this one end, and fails
             scene.end_reading()
 
     writing = (partial(parties.write_on, scene, "writer", [topic]), partial(parties.send_on, scene, "sender", topic))

@@ -70,7 +70,7 @@ class Scenario(ABC):
 
 
 def run(scenario: Scenario) -> Ran:
-    """Run all phases of one scenario."""
+    """Run all phases of one scenario. Return its result."""
     try:
         with scenario:
             scenario.setup()

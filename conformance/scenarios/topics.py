@@ -49,7 +49,7 @@ ALLOWED = CONFLICTS | {"AckConflict"}
 
 
 def prepare(place: Place, batches: int) -> None:
-    """Create the cluster, the input with `batches` batches, and the topics, some of them with several segments."""
+    """Create the cluster, the input with `batches` batches, and the output topics, some of them with several segments."""
     make(place)
     with connect(place.url) as cluster:
         cluster.topics.create(INPUT, segments=2, key="id", schema="id bigint, batch bigint")

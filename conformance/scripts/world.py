@@ -141,12 +141,12 @@ class World:
     state: MemoryState = field(default_factory=MemoryState)
     processes: dict[str, Process] = field(default_factory=dict)
     late: list[Callable[[], None]] = field(default_factory=list)
-    """Requests that are still under way."""
+    """The effects of requests that are delayed and have not yet arrived."""
     running: Work | None = None
     backup: Backup | None = None
     """The last backup."""
     restored: tuple[Lost, ...] = ()
-    """The rows lost by restores of this world's cluster."""
+    """The ranges of numbers that restores of this world's cluster have lost."""
 
     def __post_init__(self) -> None:
         self.disk = Disk(self.clock)
@@ -236,7 +236,7 @@ class World:
         self.state.end_session(process.store.session)
 
     def replace(self, state: MemoryState, restored: tuple[Lost, ...]) -> None:
-        """Replace the cluster's store. Processes on the old store do no more work."""
+        """Replace the cluster's store, as a restore does. End all processes, which worked on the old store."""
         for process in self.processes.values():
             if process.alive:
                 self.crash(process)

@@ -28,11 +28,13 @@ SUCCESSOR_SECONDS = 180.0
 ZOMBIE_SECONDS = 20.0
 """How long a resumed driver may run beside its successor before it is killed."""
 SHIFTS = (-7_200.0, -90.0, -20.0, -3.0, 3.0, 20.0, 90.0, 7_200.0)
-"""Shifts of a party's clock, in seconds: within and beyond the allowance (5 s) and the transaction timeout (10 s)."""
+"""The shifts of a party's clock, in seconds. Some are smaller and some are larger than the allowance (5 s) and the transaction
+timeout (10 s).
+"""
 
 
 class Missed(Exception):
-    """There was nothing to hit."""
+    """The fault found nothing to hit."""
 
 
 def strike(deployment: Deployment, fault: Planned) -> str:

@@ -205,7 +205,7 @@ def _jobs(rng: random.Random) -> list[Job]:
     jobs = [Job("q", "q", T, (T,), (0, 1, 2)[: rng.choice((2, 3))], replays=True, by="query-q", empty=empty)]
     if rng.random() < 0.6:
         jobs.append(Job("q2", "q", T, (T,), jobs[0].versions, replays=True, by="query-q", empty=empty))
-    if rng.random() < 0.15:  # a new checkpoint under the old name
+    if rng.random() < 0.15:  # a new checkpoint of the same application
         jobs.append(Job("o", "q", T, (T,), (0,), replays=True, by="query-o"))
     if rng.random() < 0.6:
         jobs.append(Job("m", "m", "", (T, U), (1, 2)))

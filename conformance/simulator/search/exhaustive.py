@@ -345,7 +345,7 @@ def exhaust(cores: int = 1, *, preemptions: int = PREEMPTIONS, crashes: int = CR
 
 
 def report(found: list[Found]) -> bool:
-    """Print the bounds and both counts. Return whether there are violations."""
+    """Print, for each search, its bounds and its numbers of schedules and states. Return whether there are violations."""
     for each in found:
         sys.stdout.write(
             f"{each.scenario}: {SCENARIOS[each.scenario].what}\n"
