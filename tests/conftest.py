@@ -1,4 +1,4 @@
-"""Fixtures for every test: one Spark session for each process of the run, made at its first use."""
+"""Fixtures for all tests. Each process of a run has one Spark session, which is made at its first use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from txnsegment import Cluster, connect
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Property tests draw the same in every run, however slow the machine is: the code alone decides. `make properties` draws anew.
+# Property tests draw the same examples in every run, also on a slow machine, so that only the code decides. `make properties` draws
+# new examples.
 settings.register_profile(
     "same-draws", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -30,14 +31,14 @@ settings.load_profile("same-draws")
 
 
 LONG = ("conformance/scenarios", "packaging", "spark", "metadata/store", "conformance")
-"""Folders with servers, drivers, or files that take longer than others."""
+"""Folders whose tests take long, because they start servers or drivers or have much to do. They run in this order."""
 
 HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests first, then the long folders: else one process works on the last long file while the other has nothing
-    left to do.
+    """Put files with slow tests first, then the long folders. Otherwise one process would work on the last long file while the
+    other processes have nothing left to do.
     """
     slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
 
@@ -50,11 +51,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def closed() -> Iterator[None]:
-    """A test closes the clusters that it opens: the background of one that stays open warns in the logs of later tests."""
+    """Fail a test that leaves a cluster open. The background threads of an open cluster would warn in the logs of later tests."""
     before = set(threading.enumerate())
     yield
     left = sorted(one.name for one in set(threading.enumerate()) - before if one.name == "txnsegment-lease")
-    assert not left, f"a cluster was not closed: its threads {left} go on"
+    assert not left, f"a cluster was not closed: its threads {left} still run"
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def cluster(url: str) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    """One real ZooKeeper server for all tests of a process; each test has a chroot of its own."""
+    """A real ZooKeeper server for all tests of a process. Each test uses its own chroot."""
     with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
 
@@ -83,11 +84,11 @@ def zk_url(zookeeper: ZooKeeperServer) -> str:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A real `local[2]` session, on 127.0.0.1 only, without a UI, its files under pytest's temporary folder.
+    """A real `local[2]` session on 127.0.0.1, without a UI. Its files are in pytest's temporary folder.
 
-    It is shared: a test that sets a configuration puts it back, and stops the queries that it started. Rows written in one test
-    stay out of another's way by a service URL of its own. Its JVM compiles little, for no test lives long enough to gain by that,
-    and its Python workers are forked from daemons that have imported what they need (`tests/workers`).
+    All tests of a process share it. So a test restores each configuration that it sets, and stops the queries that it starts. Each
+    test has its own service URL, so that it does not see the rows of other tests. The JVM compiles little, because no test is long
+    enough to gain by that. Daemons that have imported the needed modules fork the Python workers (`tests/workers`).
     """
     from pyspark.sql import SparkSession
 
@@ -96,7 +97,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     folder = tmp_path_factory.mktemp("spark")
     monkeypatch = pytest.MonkeyPatch()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # The variable would give every test one cluster; Spark's JVM keeps the environment that it is started with.
+    # With this variable all tests would use one cluster. The JVM keeps the environment of its start, so it is removed here.
     os.environ.pop("TXNSEGMENT_SERVICE_URL", None)
     for name, value in spark_environment().items():
         monkeypatch.setenv(name, value)

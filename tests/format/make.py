@@ -1,11 +1,11 @@
-"""Makes the fixtures of `tests/format`: a whole small cluster as the version at hand writes it, and what its topics hold.
+"""Make a fixture of `tests/format`: a small cluster as the checked-out version writes it, and the rows of its topics.
 
     .venv/bin/python tests/format/make.py tests/format/v<format version>/<commit>
 
-The program uses what all versions have, so it can be run in a checkout of an earlier one. It makes `cluster.tar.gz` (the folder of
-an embedded cluster: metadata.db and the ledgers), `backup.gz`, `records.json.gz` (the records with their index entries, as any
-store holds them) and `expected.json`. `make_zookeeper.py` adds the data of a ZooKeeper server. A fixture is made once, when the
-format changes, and is never made again.
+The program uses only functions that all versions have, so it can be run in a checkout of an earlier version. It makes
+`cluster.tar.gz` (the folder of an embedded cluster, with metadata.db and the ledgers), `backup.gz`, `records.json.gz` (the records
+with their index entries, as any store has them) and `expected.json`. `make_zookeeper.py` adds the data of a ZooKeeper server. A
+fixture is made once, when the format changes, and is never made again.
 """
 
 from __future__ import annotations
@@ -86,16 +86,17 @@ def fill(cluster: Cluster) -> None:
     aborted.append("plain", table("plain", 900, 2))
     aborted.abort()
     cluster.topics.delete("gone")
-    write(cluster, "both", 6, {"numbers": table("numbers", 60, 10), "words": table("words", 18, 3)})  # not folded: it is in the log
+    # no sweep follows, so it stays in the log
+    write(cluster, "both", 6, {"numbers": table("numbers", 60, 10), "words": table("words", 18, 3)})
     write(cluster, "older", 6, {older: table(older, 24, 4)})
 
 
 class Died(BaseException):
-    """The process ended here."""
+    """The process ends here: no code catches this error and continues the commit."""
 
 
 def leave_open(cluster: Cluster) -> list[str]:
-    """A transaction of each model that is OPEN. That of topic:// has registered what it wrote and died before it decided."""
+    """Leave an OPEN transaction of each model. That of `topic://` registers its rows and dies before it decides. Return its id."""
     cluster.client.instream.coordinator.begin(topics=[persistent_name(TOPICS[3])])
     txn = cluster.begin(timeout=300)
     txn.append("plain", table("plain", 700, 2))
@@ -110,13 +111,13 @@ def leave_open(cluster: Cluster) -> list[str]:
 
 
 def shown(cluster: Cluster) -> dict[str, list[Any]]:
-    """Every committed row by topic, in a form that JSON has."""
+    """Return all committed rows by topic, in a form that JSON can store."""
     found = {topic: [dict(row) for row in committed_rows(cluster.client, topic, 100_000).rows] for topic in TOPICS}
     return json.loads(json.dumps(found, default=str, sort_keys=True))  # type: ignore[no-any-return]
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    """All records with their index entries, as any store would hold them."""
+    """Return all records with their index entries, as any store would have them."""
     with closing(sqlite3.connect(folder / "metadata.db")) as database:
         found = database.execute(
             "SELECT path, partition, value, indexes FROM records WHERE session IS NULL ORDER BY path, partition"

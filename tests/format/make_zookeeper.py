@@ -1,9 +1,10 @@
-"""Makes the ZooKeeper part of a fixture: the snapshot of a real server, and the ledger root, as the version at hand writes them.
+"""Make the ZooKeeper part of a fixture: the snapshot of a real server and the ledger root, as the checked-out version writes them.
 
     .venv/bin/python -m tests.format.make_zookeeper tests/format/v<format version>/<commit>
 
-It adds `zookeeper.tar.gz` (`data`: the server's, `root`: the ledgers) and `zookeeper.json` (what the topics hold). The cluster is
-that of `make.py`, and a persistent topic that was migrated. It can be run in a checkout of an earlier version, too.
+It adds `zookeeper.tar.gz` (`data`: the files of the server, `root`: the ledgers) and `zookeeper.json` (the rows of the topics). The
+cluster has the topics of `make.py` and a persistent topic that was migrated. The program can also be run in a checkout of an
+earlier version.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def main(target: Path) -> None:
             lags = {t: cluster.subscriptions.describe(t, "reader").lag.rows for t in ("numbers", "plain", TOPICS[3], MIGRATED)}
             open_ids, rows = leave_open(cluster), all_shown(cluster)
         server.stop()
-        server.start()  # it writes a snapshot of all that its log has
+        server.start()  # a starting server writes a snapshot of its log; the archive below needs it
     finally:
         server.stop()
     expected = {"rows": rows, "lags": lags, "open": open_ids, "ledgers": f"file://{place}/root"}

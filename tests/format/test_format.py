@@ -1,6 +1,6 @@
-"""The format is a promise: clusters and backups of earlier versions are opened, read, swept, written to and restored.
+"""Clusters and backups of earlier format versions can be opened, read, swept, written to and restored.
 
-Each folder of `tests/format/v1`, `v2`, .. was made once by `make.py`, by a version of that format. It is never made again.
+`make.py` made each folder of `tests/format/v1`, `v2`, .. once, in a version of that format. A fixture is never made again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OLDER = TOPICS[3]
 
 
 def test_every_earlier_format_has_a_fixture() -> None:
-    """A change of the format raises its number and adds a fixture of that number (`make.py`)."""
+    """There is a fixture for each format version. A change of the format raises the version and adds a fixture (`make.py`)."""
     assert {path.parent.name for path in MADE} == {f"v{number}" for number in range(1, FORMAT_VERSION + 1)}
 
 
@@ -47,8 +47,8 @@ def expected(made: Path) -> dict[str, Any]:
 
 
 def unpacked(made: Path, tmp_path: Path) -> Path:
-    """Unpack a cluster and return its folder. The cluster record of some versions has the absolute root of the place where the
-    fixture was made; `moved` replaces it.
+    """Unpack a cluster and return its folder. The cluster record of some versions has the absolute ledger root at which the fixture
+    was made. `moved` replaces it.
     """
     with tarfile.open(made / "cluster.tar.gz") as packed:
         packed.extractall(tmp_path, filter="data")
@@ -122,7 +122,7 @@ def dumped(made: Path) -> list[dict[str, Any]]:
 
 
 def test_a_cluster_of_an_earlier_version_is_read_on_zookeeper(made: Path, tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
-    """The test puts the records of that version, with their index entries, into a chroot. The ledger root is a copy."""
+    """The records of the earlier version are put into a chroot, with a copy of the ledger root. All rows can be read there."""
     folder = unpacked(made, tmp_path)
     url = f"zk://{zookeeper.hosts}/{made.parent.name}-{made.name}"
     root = f"file://{(folder / 'ledgers').rename(tmp_path / 'root')}"
@@ -142,13 +142,14 @@ def test_a_cluster_of_an_earlier_version_is_read_on_zookeeper(made: Path, tmp_pa
             store.write(*some)
     mark = tmp_path / "root" / MARK
     identity = json.loads(mark.read_bytes())["cluster"]
-    mark.write_text(json.dumps({"cluster": identity}))  # the mark must not name a folder, because the store is another one here
+    # the mark must not name a folder, because the cluster is now in another store
+    mark.write_text(json.dumps({"cluster": identity}))
     with connect(url) as cluster:
         assert {topic: shown(cluster)[topic] for topic in TOPICS} == expected(made)["rows"]
 
 
 def test_the_data_of_a_zookeeper_server_of_an_earlier_version_is_read_swept_and_written_on(made: Path, tmp_path: Path) -> None:
-    """A server starts on the data of that version's server, on another port. So its cluster must take over the ledger root."""
+    """A server starts with the data of the earlier server, on another port. So its cluster must first take over the ledger root."""
     wanted = json.loads((made / "zookeeper.json").read_text())
     with tarfile.open(made / "zookeeper.tar.gz") as packed:
         packed.extractall(tmp_path, filter="data")

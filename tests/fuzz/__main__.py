@@ -1,7 +1,7 @@
-"""`python -m tests.fuzz`: coverage-guided fuzzing of every target, or of those named, each in a process of its own (`make fuzz`).
+"""`python -m tests.fuzz`: coverage-guided fuzzing of all targets, or of the named targets, each in its own process (`make fuzz`).
 
-What is found goes to `tests/fuzz/corpus/<target>`, where `make test` replays it: keep it, with the mend. What each target has
-learnt stays in `out/fuzz/<target>` and is where the next run begins.
+An input that fails is kept in `tests/fuzz/corpus/<target>`, where `make test` replays it. Commit it together with the fix. The
+inputs that each target has learnt stay in `out/fuzz/<target>`, and the next run begins with them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ ROOT = Path(__file__).parents[2]
 CORPUS = Path(__file__).parent / "corpus"
 LEARNT = ROOT / "out" / "fuzz"
 INPUT_SECONDS = 10
-"""For one input, under the instrumentation, on a busy machine: what takes longer is taken for what has no end."""
+"""Time limit for one input, in seconds. The limit allows for the instrumentation and a busy machine. An input that takes longer is
+reported as an endless loop.
+"""
 MEGABYTES = 2048
 NO_ATHERIS = """\
 atheris is not installed: {error}
@@ -54,7 +56,7 @@ def main() -> int:
 
 
 def fuzz(name: str, seconds: int) -> bool:
-    """Whether nothing was found."""
+    """Fuzz a target in another process. Return whether it found nothing."""
     learnt, kept = LEARNT / name, CORPUS / name
     learnt.mkdir(parents=True, exist_ok=True)
     kept.mkdir(parents=True, exist_ok=True)
@@ -69,7 +71,7 @@ def fuzz(name: str, seconds: int) -> bool:
 
 
 def one(name: str, arguments: list[str]) -> int:
-    """One target, in this process, with libFuzzer's arguments; it does not come back."""
+    """Fuzz a target in this process, with the arguments of libFuzzer. The call ends the process."""
     import atheris
 
     with atheris.instrument_imports(include=PACKAGES):

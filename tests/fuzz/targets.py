@@ -1,8 +1,8 @@
-"""The targets: each takes any bytes, and reads them as one of the readers of the project would.
+"""The targets. Each takes any bytes and reads them as one of the readers of the project does.
 
-The property of each: an error of ours (TxnSegmentError) or nothing, in bounded time and memory. Readers that say ValueError (their
-callers make it an error of ours) are called as those callers do. Bytes that a checksum guards get the right one: what lies behind
-it must hold without its help.
+A target may raise TxnSegmentError or return, in bounded time and memory. Some readers raise ValueError, which their callers turn
+into a TxnSegmentError. These readers are called as their callers do. If a checksum guards the bytes, the target computes the right
+one, so that the code behind the check must be safe by itself.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from txnsegment.ddl import parse_schema
 
 Target = Callable[[bytes], None]
 SHORT: Final = 60
-"""Characters of a pattern's name: those of most topics."""
+"""Length of the topic name with which patterns are matched. Most topics have names of this length or less."""
 
 
 @cache
@@ -58,12 +58,12 @@ def _folder() -> Path:
 
 
 def _split(data: bytes, among: int) -> tuple[int, bytes]:
-    """A choice by the first byte, and the rest."""
+    """Return a choice, which is the first byte modulo `among`, and the remaining bytes."""
     return (data[0] % among, data[1:]) if data else (0, b"")
 
 
 def _text(data: bytes) -> str:
-    """As Python has the arguments of commands, which need not be UTF-8."""
+    """Decode bytes as Python decodes the arguments of a command, which need not be UTF-8."""
     return data.decode(errors="surrogateescape")
 
 
@@ -71,7 +71,7 @@ def records(data: bytes) -> None:
     choice, rest = _split(data, len(KINDS))
     record = KINDS[choice].record.from_bytes(rest)
     assert type(record).from_bytes(record.to_bytes()) == record
-    match record:  # what the store is given with it
+    match record:  # these index entries are stored with the record
         case Header():
             record.indexes()
         case Op():
@@ -128,7 +128,7 @@ def avro_values(data: bytes) -> None:
 
 def offsets(data: bytes) -> None:
     try:
-        found = json.loads(data)  # as PySpark does before we see it
+        found = json.loads(data)  # PySpark parses the JSON before it calls the source
     except (ValueError, RecursionError):
         return
     offset = offset_of(found)
@@ -188,7 +188,7 @@ def znodes(data: bytes) -> None:
 
 def backups(data: bytes) -> None:
     choice, rest = _split(data, 2)
-    if choice:  # lines with the right checksum
+    if choice:  # the bytes are lines, and get the right checksum
         rest = rest.rstrip(b"\n") + b"\n"
         rest = gzip.compress(rest + json.dumps({"sha256": hashlib.sha256(rest).hexdigest()}).encode() + b"\n", 1)
     path = _folder() / "backup"
@@ -210,7 +210,7 @@ def _read_snapshot(data: bytes) -> None:
 
 def heads(data: bytes) -> None:
     choice, rest = _split(data, 2)
-    if choice:  # a record in the right container
+    if choice:  # the bytes are a record, and get the right container
         rest = b"".join((snapshots._HEAD._begin, bytes(16), put_long(1), put_long(len(rest)), rest, bytes(16)))
     _read_snapshot(rest)
 
@@ -258,6 +258,6 @@ TARGETS: Final[Mapping[str, Target]] = {
 
 
 def run(name: str, data: bytes) -> None:
-    """Raises whatever is not ours."""
+    """Run a target. Raises every error except a TxnSegmentError."""
     with suppress(TxnSegmentError):
         TARGETS[name](data)

@@ -1,4 +1,4 @@
-"""Inputs that once failed, and valid ones: a product error or none, in bounded time (`make fuzz` searches for more)."""
+"""Inputs that once failed, and valid inputs, raise a TxnSegmentError or nothing, in bounded time. `make fuzz` finds more."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.fuzz.targets import TARGETS, run
 
 INPUTS = [file for folder in sorted(CORPUS.iterdir()) for file in sorted(folder.iterdir())]
 SECONDS = 3
-"""Of the processor, for the slowest: some begin with a pool of threads or the parsing of a schema."""
+"""Processor seconds that the slowest input may take. Some inputs start a pool of threads or parse a schema."""
 
 
 @pytest.mark.parametrize("file", INPUTS, ids=lambda file: f"{file.parent.name}/{file.name}")

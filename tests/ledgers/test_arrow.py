@@ -1,4 +1,4 @@
-"""Batches in the form that a part or Spark expects: columns by name, at every level, without copies of matching arrays."""
+"""`conform` gives a batch the columns that a part or Spark expects, by name at every level. Matching arrays are not copied."""
 
 from __future__ import annotations
 
@@ -113,7 +113,9 @@ def test_unknown_doubled_and_null_columns_are_refused() -> None:
 
 
 def test_a_null_variant_of_large_binaries() -> None:
-    """Spark with useLargeVarTypes sends it with null children, which Parquet's writer refuses in NOT NULL fields."""
+    """With useLargeVarTypes, Spark sends a null variant with null children. Parquet refuses nulls in these NOT NULL fields, so
+    `conform` replaces them.
+    """
     source = pa.struct([pa.field("value", pa.large_binary()), pa.field("metadata", pa.large_binary())])
     fields = [pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False, {"variant": "true"})]
     values = [{"value": b"v", "metadata": b"m"}, None, {"value": b"", "metadata": b"n"}]

@@ -1,4 +1,4 @@
-"""Avro: schemas to columns and back, bytes to rows and back, and the compatibility of schemas."""
+"""Avro schemas become columns and back, Avro bytes become rows and back, and schemas are checked for compatibility."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def row_named(row: int) -> str:
 
 
 def of(kind: Any, **more: Any) -> dict[str, Any]:
-    """A record of one field x."""
+    """Return the schema of a record with one field, x."""
     return {"type": "record", "name": "r", "fields": [{"name": "x", "type": kind, **more}]}
 
 
 def written(schema: Mapping[str, Any], rows: list[Any]) -> list[bytes]:
-    """What a program with fastavro writes."""
+    """Return the bytes that fastavro writes for the rows."""
     parsed, found = fastavro.parse_schema(dict(schema)), []
     for row in rows:
         stream = io.BytesIO()
@@ -171,7 +171,7 @@ def test_a_registered_schema_grows_with_the_columns() -> None:
     assert z == {"name": "z", "type": ["null", {"type": "array", "items": ["null", "int"]}], "default": None}
     with pytest.raises(SchemaError, match=r"column z.*variant"):
         grown(parse(schema), old, evolve(old, T.StructType().add("z", T.VariantType())))
-    wide = columns_of(parse(schema)).add("gone", T.LongType())  # left out of the schema, and still a column
+    wide = columns_of(parse(schema)).add("gone", T.LongType())  # the schema leaves this column out, but the topic still has it
     assert dump(grown(parse(schema), wide, evolve(wide, struct("struct<n:int>"))))["fields"][2]["name"] == "n"
 
 
@@ -184,7 +184,7 @@ def test_avro_to_rows_to_avro_is_the_identity(data: st.DataObject) -> None:
     schema = data.draw(records())
     given = written(schema, data.draw(st.lists(values(schema), min_size=1, max_size=5)))
     codec = Codec(parse(schema))
-    padded = pa.array([b"before", *given, b"after"], pa.binary()).slice(1, len(given))  # as Spark's batches may be slices
+    padded = pa.array([b"before", *given, b"after"], pa.binary()).slice(1, len(given))  # a batch of Spark may be a slice
     rows = codec.decode(padded, row_named)
     assert rows.schema == codec.arrow == arrow_schema(columns_of(codec.record))
     assert codec.encode(rows, row_named).to_pylist() == given
@@ -209,7 +209,7 @@ def test_bytes_of_another_schema_are_refused_or_read_whole(data: st.DataObject) 
     assert (first, third) == (good, good)
     again = codec.decode(pa.array([second], pa.binary()), row_named)
     assert codec.encode(again, row_named).to_pylist() == [second]
-    if rows == codec.decode(pa.array([good, spoiled, good], pa.binary()), row_named):  # else it holds a NaN, which equals nothing
+    if rows == codec.decode(pa.array([good, spoiled, good], pa.binary()), row_named):  # not equal if the value has a NaN
         assert again == rows.slice(1, 1)
 
 
@@ -340,7 +340,7 @@ def test_rows_unreadable_as_avro_are_refused_at_the_write() -> None:
 @settings(max_examples=400)
 @given(st.data())
 def test_compatibility_agrees_with_avro_schema_resolution(data: st.DataObject) -> None:
-    """Write with the old one, read with the new one: fastavro does what is said to work, and nothing else."""
+    """Schemas fit exactly if fastavro reads all values of the old schema with the new schema."""
     old = data.draw(records(logical=False))
     new = data.draw(changed(old))
     fits = not problems(parse(new), parse(old))

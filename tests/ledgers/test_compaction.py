@@ -1,4 +1,4 @@
-"""Compaction: every row keeps its position after any sequence of compactions, and is read from its current file."""
+"""After any sequence of compactions, every row has its old position and is read from its current file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Row = tuple[str, int, int | None]
 
 
 class Chain:
-    """A segment's snapshot chain with real files."""
+    """The chain of index snapshots of a segment, with real files."""
 
     def __init__(self, root: Path, seed: int = 0) -> None:
         self.storage = LedgerStorage(str(root))
@@ -42,7 +42,7 @@ class Chain:
         self.next = 1
 
     def add(self, count: int, *, parts: int = 2, most_rows: int = 6, schema: pa.Schema = SCHEMA, schema_id: int = 0) -> None:
-        """Fold so many new ledgers."""
+        """Fold `count` new ledgers."""
         found = []
         for number in range(self.next, self.next + count):
             made, entry = [], 0
@@ -91,7 +91,7 @@ class Chain:
         return done
 
     def by_parts(self, after: int = -1, through: int = 10**9) -> list[Row]:
-        """Read part by part, with the positions that the records give."""
+        """Return the rows, read part by part. The positions come from the ledgers of the snapshot."""
         found = []
         for ledger in snapshots.read_ledgers(self.storage, self.head(), after, through):
             base = 0
@@ -104,7 +104,7 @@ class Chain:
         return found
 
     def planned(self, after: int = -1, through: int = 10**9) -> list[tuple[int, int, Part]]:
-        """What is read as one, without marks: the same as the ledgers themselves give."""
+        """Return the stretches of a read without marks. Check that the runs of the head give the same stretches as the ledgers."""
         head = self.head()
         found, slow = (
             [(s.ledger, s.last, s.part) for s in stretches.of_snapshot(self.storage, one, after, through, marks=False)]
@@ -114,7 +114,7 @@ class Chain:
         return found
 
     def by_stretches(self, after: int = -1, through: int = 10**9) -> list[Row]:
-        """Read what lies together at once, with the positions that the marks give."""
+        """Return the rows, read stretch by stretch. The positions come from the marks."""
         found = []
         for one in stretches.of_snapshot(self.storage, self.head(), after, through, marks=True):
             row = one.part.first_row if isinstance(one.part, CompactedPart) else 0
@@ -179,8 +179,8 @@ def test_many_files_become_few_and_again(tmp_path: Path) -> None:
         chain.add(150)
         (moved,) = chain.compact(Policy())
         assert moved.files_after == 1
-    assert len(chain.planned()) == 1, "blocks, files and the tail of the chain: one file, one stretch"
-    assert len(chain.head().runs) == 1, "and nobody looks at its ledgers"
+    assert len(chain.planned()) == 1, "all ledgers of the chain are in one file, which is one stretch"
+    assert len(chain.head().runs) == 1, "one run of the head stands for all of its ledgers"
     assert sum(part.rows for _, _, part in chain.planned(after=100)) < len(chain.rows)
     assert len(set(snapshot_changes.listed(chain.storage, chain.head()))) == 1
     assert chain.by_stretches() == chain.rows
@@ -220,7 +220,7 @@ def test_a_merge_beside_another_moves_the_remaining_ledgers(tmp_path: Path) -> N
     assert late is not None
     for moved, name in ((first, "a"), (late, "b"), (late, "c")):
         path = snapshot_changes.moved(chain.storage, chain.head(), moved.parts, moved.first, moved.last, name=name)
-        assert (path is None) == (name == "c"), "moved already"
+        assert (path is None) == (name == "c"), "the ledgers were moved by the merge before"
         chain.path = path or chain.path
         assert sum(part.rows for _, _, part in chain.planned()) == len(chain.rows)
     assert chain.by_parts() == chain.rows
@@ -229,7 +229,7 @@ def test_a_merge_beside_another_moves_the_remaining_ledgers(tmp_path: Path) -> N
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Chain, Chain]:
-    """A chain of several blocks as it was folded, and compacted into several files."""
+    """A chain of several blocks: before a compaction, and compacted into several files."""
     folded = Chain(tmp_path_factory.mktemp("long"))
     folded.add(300, parts=1, most_rows=2)
     compacted = copy.copy(folded)

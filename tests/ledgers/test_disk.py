@@ -1,4 +1,4 @@
-"""All local files of a cluster go through `ledgers.disk`, whose real implementation makes them durable by fsync."""
+"""All changes of local files go through `ledgers.disk`. The real disk makes them durable by fsync."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ELSEWHERE = {
     ("metadata/common/metrics.py", "mkdir"): "the folder of prometheus_client, which nothing durable lies in",
     ("txnsegment/cli/topics.py", "write_text"): "a picture for people",
 }
-"""What changes files without the disk, and why it may."""
+"""The calls that change files without `ledgers.disk`, and the reason why they may."""
 
 
 def test_every_change_of_local_files_goes_through_the_disk() -> None:
@@ -34,7 +34,7 @@ def test_every_change_of_local_files_goes_through_the_disk() -> None:
 
 
 def _is_other(called: ast.Attribute) -> bool:
-    """Whether it is a method of a disk or a storage; or of a list or a text, of which `os` has functions of the same name."""
+    """Return whether the call is a method of a disk or a storage, or a method of a list or a text that `os` has, too."""
     of = ast.unparse(called.value).split("(")[0]
     names = ("disk", "self._disk", "storage", "self.storage", "self._storage", "self._files", "on")
     return of in names or (called.attr in ("replace", "remove") and of != "os")

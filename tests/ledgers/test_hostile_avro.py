@@ -1,4 +1,4 @@
-"""Avro from outside: bytes that do not fit the schema are refused by row; every schema has bounds (issue 13, 19, 20)."""
+"""Hostile Avro. The error for bytes that do not fit the schema names the row, and schemas have limits (issues 13, 19, 20)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.avro_schemas import records
 
 
 def of(kind: Any, **more: Any) -> dict[str, Any]:
-    """A record of one field x."""
+    """Return the schema of a record with one field, x."""
     return {"type": "record", "name": "r", "fields": [{"name": "x", "type": kind, **more}]}
 
 
@@ -106,7 +106,7 @@ def test_damaged_values_are_read_or_refused(schema: dict[str, Any], data: st.Dat
     junk = data.draw(st.binary(max_size=30))
     with contextlib.suppress(ValueFormatError):
         codec.decode(pa.array([junk]), lambda row: f"Row {row}")
-        strict.check(codec.record, junk)  # what is read is Avro to the last bit
+        strict.check(codec.record, junk)  # a value that can be read is valid Avro to its last bit
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------

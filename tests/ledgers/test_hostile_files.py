@@ -1,4 +1,4 @@
-"""Index snapshots with right checksums and Parquet parts with hostile bytes: CorruptSnapshot, CorruptPart (issue 13, item 22)."""
+"""Hostile index snapshots with right checksums raise CorruptSnapshot, hostile Parquet parts CorruptPart (issue 13, item 22)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ledgers(count: int) -> list[Ledger]:
 
 
 def head_record(count: int = 3) -> dict[str, Any]:
-    """A head as it would be written, to be spoilt."""
+    """Return the record of a correct snapshot head. Tests damage it."""
     file = {"path": "f.avro", "first": 1, "last": 9, "ledgers": 9, "parts": 9, "rows": 9, "bytes": 9}
     run = {"ledger": 1, "last": 2, "publish_ms": 1, "txn": "", "path": "c.parquet", "rows": 2, "bytes": 2, "crc": 3, "schema": 0}
     tail = snapshot_files.block_record([Ledger(one.id + 9, one.publish_ms, one.txn, one.parts) for one in ledgers(count)])
@@ -50,14 +50,14 @@ def head_record(count: int = 3) -> dict[str, Any]:
 
 
 def published(storage: LedgerStorage, data: bytes, name: str = "n") -> str:
-    """A head of these bytes, under the name that says that its checksum is right."""
+    """Publish these bytes as a snapshot head. Return its path, whose name has the right checksum."""
     path = f"public/{name}-{zlib.crc32(data):08x}.avro"
     storage.publish(path, data)
     return path
 
 
 def read(tmp_path: Path, data: bytes) -> None:
-    """As every reader does."""
+    """Read a snapshot as every reader does: the head, then all ledgers."""
     storage = LedgerStorage(str(tmp_path))
     head = snapshots.read_head(storage, published(storage, data))
     list(snapshots.read_ledgers(storage, head, -1, 2**62))
@@ -73,7 +73,7 @@ def refused(tmp_path: Path, data: bytes) -> CorruptSnapshot:
 
 
 def in_container(schema: Any, content: bytes, *, count: int = 1, codec: str = "null") -> bytes:
-    """An Avro container of somebody else's schema."""
+    """Return an Avro container with the given schema and content."""
     out = io.BytesIO()
     header = fastavro.parse_schema(
         {"type": "record", "name": "h", "fields": [{"name": "m", "type": {"type": "map", "values": "bytes"}}]}
@@ -174,7 +174,7 @@ def test_a_head_with_other_bytes_and_a_right_checksum_is_read_or_corrupt(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     whole = bytearray(snapshots._HEAD.write(head_record(), bytes(16)))
-    begin = data.draw(st.sampled_from([0, len(snapshots._HEAD._begin)]))  # in the header, or in the record alone
+    begin = data.draw(st.sampled_from([0, len(snapshots._HEAD._begin)]))  # in the whole head, or only in its record
     for _ in range(data.draw(st.integers(1, 3))):
         whole[data.draw(st.integers(begin, len(whole) - 1))] = data.draw(st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF]))
     storage = LedgerStorage(str(tmp_path_factory.mktemp("ledgers")))
@@ -186,7 +186,7 @@ def test_a_head_with_other_bytes_and_a_right_checksum_is_read_or_corrupt(
 
 
 def ledger_file(tmp_path: Path, raw: bytes, block: snapshot_files.Block | None = None) -> Callable[[], list[Ledger]]:
-    """A chain with one ledger file of one block, whose checksums are right."""
+    """Return a function that reads a ledger file of one block. The checksums of the file are right."""
     storage = LedgerStorage(str(tmp_path))
     block = block or snapshot_files.Block(1, 3, len(raw), zlib.crc32(raw))
     header = snapshot_files.make_header("file.avro", [block])

@@ -121,7 +121,7 @@ def test_round_trip(
 
 def test_an_entry_stays_below_its_byte_limit(storage: LedgerStorage) -> None:
     part = write(storage, pa.table({"id": pa.array(range(1000), pa.int64())}), batch=30, entry_bytes=500)
-    assert set(part.entries[:-1]) == {60}, "two batches of 240 bytes, and not a third one"
+    assert set(part.entries[:-1]) == {60}, "two batches of 240 bytes fit, a third does not"
 
 
 @pytest.mark.parametrize("claimed", [85, 1_000, 2**32 - 1])
@@ -201,7 +201,9 @@ def test_a_missing_shorter_longer_or_replaced_part_is_refused(storage: LedgerSto
 
 @pytest.mark.parametrize("compression", ["zstd", "none"])
 def test_no_changed_byte_ever_gives_other_rows(storage: LedgerStorage, tmp_path: Path, compression: str) -> None:
-    """Every byte of a small part. In a page header some bytes (statistics) mean nothing to a reader: then the rows are whole."""
+    """Each byte of a small part is changed. The read raises CorruptPart or returns the right rows, since readers ignore some bytes
+    of page headers (statistics).
+    """
     whole = table(60).select(["id", "text", "a", "took"])
     part = write(storage, whole, entry_rows=30, compression=compression)
     file = tmp_path / part.path
@@ -221,7 +223,7 @@ def test_no_changed_byte_ever_gives_other_rows(storage: LedgerStorage, tmp_path:
 
 
 def test_a_level_encoding_that_changed_is_noticed(storage: LedgerStorage, tmp_path: Path) -> None:
-    """Found by trying all values of all bytes: BIT_PACKED for RLE (6 -> 8 in the header) gave 60 rows with other nulls."""
+    """A page header gets the level encoding BIT_PACKED (8) instead of RLE (6). Without a check, a read returned other nulls."""
     whole = table(60).select(["a.b"])
     part = write(storage, whole)
     file = tmp_path / part.path

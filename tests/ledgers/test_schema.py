@@ -1,4 +1,4 @@
-"""The schema rules as tables: supported types, schema growth, unions of topics."""
+"""The rules for schemas, as tables of cases: supported types, growth of schemas, unions of topics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ledgers.schema import RESERVED, check_writable, columns, evolve, nullable, 
 
 
 def struct(text: str) -> StructType:
-    """A schema from DDL, without a Spark session: `name:type` lines go through PySpark's JSON forms."""
+    """Return a schema from a DDL text, without a Spark session."""
     found = _ddl(text)
     assert isinstance(found, StructType)
     return found

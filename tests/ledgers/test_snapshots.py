@@ -1,4 +1,4 @@
-"""Chains of index snapshots, compared with a plain list."""
+"""A chain of index snapshots lists the same ledgers as a plain list, and each damage to it is noticed."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_every_damage_is_noticed(tmp_path: Path) -> None:
                 found = list(snapshots.read_ledgers(storage, snapshots.read_head(storage, path), -1, 10**9))
             except CorruptSnapshot:
                 continue
-            assert found == model  # a sync marker, which nobody needs
+            assert found == model  # the changed byte is in a sync marker, which readers do not need
         for wrong in (data[:-1], data[:20], b""):
             file.write_bytes(wrong)
             if wrong != data[:-1] or name == path:

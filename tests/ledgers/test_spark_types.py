@@ -1,4 +1,6 @@
-"""Every type that a topic keeps: from Spark through Arrow into a part, and back both ways, through Arrow and Spark's own scan."""
+"""A value of every type that a topic keeps goes from Spark through Arrow into a part. It comes back the same through Arrow and
+through Spark's own scan.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ ROW = """
 
 
 def batches(df: DataFrame) -> list[pa.RecordBatch]:
-    """What Spark's Arrow channel passes to a Python worker."""
+    """Return the Arrow batches that Spark passes to a Python worker."""
 
     def pack(stream: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in stream:
@@ -52,7 +54,7 @@ def batches(df: DataFrame) -> list[pa.RecordBatch]:
 
 
 def unpack(spark: SparkSession, found: list[pa.RecordBatch], schema: StructType) -> DataFrame:
-    """Arrow batches as Spark takes them from a Python worker."""
+    """Return the DataFrame that Spark makes of the Arrow batches of a Python worker."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, found[0].schema) as out:
         for batch in found:

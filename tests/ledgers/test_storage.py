@@ -1,4 +1,4 @@
-"""Publication is atomic, errors name file and next step, folders of segments are safe and distinct."""
+"""Publication of a file is atomic. Errors name the file and the next step. Folders of segments are safe and distinct."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_plain_names_keep_their_folder() -> None:
 def test_a_folder_that_another_process_made_is_synced_into_its_parent_before_a_file_in_it_is_published(
     storage: LedgerStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other process may not have synced it yet: after a power failure the file would be gone with its folder."""
+    """Another process made the folder and may not have synced it. Without this sync a power failure could remove it again."""
     root = tmp_path / "ledgers of mine"
     (root / "a" / "b" / "c").mkdir(parents=True)
     synced: list[Path] = []
@@ -195,7 +195,7 @@ def test_a_folder_that_another_process_made_is_synced_into_its_parent_before_a_f
     assert {root, root / "a", root / "a" / "b", root / "a" / "b" / "c"} <= set(synced)
     synced.clear()
     storage.publish("a/b/c/y.parquet", b"y")
-    assert root not in synced, "once for each folder"
+    assert root not in synced, "each folder is synced only once"
 
 
 def test_a_root_that_another_process_made_is_synced_into_its_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

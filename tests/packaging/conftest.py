@@ -1,4 +1,4 @@
-"""The wheel, built once for all tests of this folder."""
+"""The wheel for all tests of this folder. It is built once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what git knows or would add, so that a stale build/ here cannot slip into the wheel."""
+    """Return a copy of the files that git tracks or would add. So a stale build/ of this checkout cannot get into the wheel."""
     folder = tmp_path_factory.mktemp("source")
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True

@@ -1,4 +1,4 @@
-"""The benchmarks of `make bench`, at their smallest and on SQLite: an hour-long benchmark must not crash in its last minute."""
+"""The benchmarks of `make bench` run in their smallest form on SQLite, so that no long benchmark crashes in its last minute."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_the_two_models(tmp_path: Path) -> None:
     assert "its rows never seen" in models.sealed_in_stream(cluster, sweeps=1)
     assert models.sealed_in_store(cluster).startswith("committed")
     cluster.close()
-    assert models.open_in_store(fresh, 2, 1) > 0  # this one and those below close theirs
+    assert models.open_in_store(fresh, 2, 1) > 0  # this call and the calls below close their clusters
     assert models.written_in_stream(older, 2).entries == 2, "the message and its marker"
     assert models.written_in_store(newer, 2).entries == 1
 

@@ -1,5 +1,5 @@
-"""CONTRIBUTING.md and docs/architecture.md are right: each named function exists, the picture equals the contracts, and a task
-followed to the letter works.
+"""CONTRIBUTING.md and docs/architecture.md are right: each named function exists, the picture equals the contracts, and a task that
+is followed to the letter works.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def test_the_picture_is_up_to_date() -> None:
 
 
 def tasks() -> Iterator[tuple[str, str]]:
-    """Title and text of each."""
+    """Yield the title and the text of each task."""
     for task in re.split(r"^### ", CONTRIBUTING.partition("\n## Tasks\n")[2], flags=re.MULTILINE)[1:]:
         title, _, text = task.partition("\n")
         yield title, text
@@ -57,7 +57,7 @@ def test_each_task_names_its_files_and_the_command_that_proves_it(title: str, te
 
 
 def test_the_documented_steps_add_a_working_command(tmp_path: Path) -> None:
-    """The block of the task is appended to the file that the task names, in a copy, and the new command is called."""
+    """The code of the task is appended to the file that the task names, in a copy of the package. The new command then works."""
     text = dict(tasks())["A command"]
     block = re.search(r"in `(txnsegment/cli/\w+\.py)`:\n\n```python\n(.*?)```", text, re.DOTALL)
     assert block is not None

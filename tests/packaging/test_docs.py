@@ -1,4 +1,4 @@
-"""Everything named in README.md, docs/*.md and the Makefile exists: commands with their options, files, tests, headings, sections,
+"""All things that README.md, docs/*.md and the Makefile name exist: commands with their options, files, tests, headings, sections,
 numbers of cases. Each test fails if it finds nothing to check.
 """
 
@@ -44,34 +44,34 @@ def text_of(page: Path) -> str:
 
 
 def codes(text: str) -> Iterator[str]:
-    """What stands in backquotes."""
+    """Yield the texts in backquotes."""
     return (found[1] for found in re.finditer(r"(?<!`)`([^`\n]+)`(?!`)", text))
 
 
 def shown(text: str) -> list[str]:
-    """What looks like a command: lines of blocks, indented ones, and what stands in backquotes."""
+    """Return the texts that may be commands: lines of blocks, indented lines, and texts in backquotes."""
     lines = [line.strip() for line in text.splitlines() if line.startswith(("    ", "\t"))]
     lines += [line for block in blocks(text) for line in block.text.replace("\\\n", " ").splitlines()]
     return [re.sub(r"\s+#.*", "", line) for line in (*lines, *codes(text))]
 
 
 def commands(text: str, program: str) -> list[list[str]]:
-    """The words of each command of this program (a regular expression, from the beginning of what is shown)."""
+    """Return the words of each shown command of a program. `program`: a regular expression for the beginning of the command."""
     found = ((line, re.match(rf"(?:{program}) ", line)) for line in shown(text))
     return [shlex.split(line[start.end() :]) for line, start in found if start is not None]
 
 
 def filled(words: list[str]) -> list[str]:
-    """A command with a value for each that is left open: `N`, `[--every 1]`, `sqlite|zookeeper` (the first), `$(nproc)`."""
+    """Return a command with a value in each open place: `N`, `[--every 1]`, `sqlite|zookeeper` (the first), `$(nproc)`."""
     values = {"N": "1", "S": "1"}
     bare = (word.strip("[]").partition("|")[0] for word in words if word not in ("..", "..."))
     return [values.get(word, re.sub(r"\$+\(nproc\)", "2", word)) for word in bare if word != "$(MUTANTS_ARGS)"]
 
 
 def unknown(words: list[str]) -> str:
-    """What of a txnsegment command does not exist; else an empty text."""
+    """Return the part of a txnsegment command that does not exist. Return an empty text if all of it exists."""
     command, rest = COMMAND, words
-    while rest and hasattr(command, "commands"):  # a group
+    while rest and hasattr(command, "commands"):  # a group of commands
         if rest[0].startswith("-") or rest[0] == "...":
             break
         inner = command.commands.get(rest[0])
@@ -86,7 +86,7 @@ def unknown(words: list[str]) -> str:
 
 
 def not_read(words: list[str]) -> str:
-    """Why the suites do not take these words, as they say it; else an empty text."""
+    """Return the error with which the suites refuse these words. Return an empty text if they accept them."""
     try:
         kind = read(filled(words), SUITES, "python -m conformance").said.get("kind")
     except UsageError as error:
@@ -110,13 +110,13 @@ def test_documented_options_of_suites_exist() -> None:
 
 
 def made(text: str, target: str) -> Iterator[re.Match[str]]:
-    """What a target of the Makefile is given: `make chaos CHAOS_ARGS="--only topics"`."""
+    """Yield matches of the calls of a Makefile target with arguments (group 1): `make chaos CHAOS_ARGS="--only topics"`."""
     pattern = re.compile(rf"make {target}(?: [A-Z]+_ARGS=\"?([^\"]*)\"?)?")
     return (found for line in shown(text) if (found := pattern.fullmatch(line)) and found[1])
 
 
 def test_documented_options_of_other_programs_exist(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """By what their `--help` lists: options, and the values of those that list theirs."""
+    """The options that pages show, and their values if `--help` lists values, are in the `--help` of the program."""
     texts = {page.name: text_of(page) for page in PAGES} | {"Makefile": MAKEFILE}
     found: list[tuple[str, str, list[str]]] = []
     for name, text in texts.items():
@@ -172,7 +172,9 @@ NUMBERS = r"\d+(?:\.\d+)?(?:(?:, | and | to )\d+(?:\.\d+)?)*"
 
 
 def test_sections_that_the_code_names_exist() -> None:
-    """`(docs/in_stream.md, Reading)` in a docstring, `protocol.md sections 7 and 8.14` in a comment, `section 7, Acks`."""
+    """Headings and sections exist that texts name: `(docs/in_stream.md, Reading)`, `protocol.md sections 7 and 8.14`, `section 7,
+    Acks`.
+    """
     by_page = {page.name: headings(page) for page in PAGES}
     protocol = text_of(ROOT / "docs" / "protocol.md")
     bodies = {text.partition(".")[0]: text for text in re.split(r"^## ", protocol, flags=re.MULTILINE)}
@@ -203,15 +205,15 @@ PLACEHOLDER = re.compile(r"\b(?:[A-Z]+TABLE|TO-?DO|FIXME|TBD|XXX)(?![\w-])")
 
 
 def prose(text: str) -> str:
-    """What stands in no block and in no backquotes."""
+    """Return the text outside of blocks and backquotes."""
     return re.sub(r"`[^`\n]+`", "", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
 
 
 def test_pages_contain_no_placeholders() -> None:
-    """A word that stands where a table or a sentence is to come (QUICKTABLE, TODO): in no page outside code."""
+    """No page has, outside of code, a word in the place of a missing table or sentence (QUICKTABLE, TODO)."""
     assert PLACEHOLDER.findall("QUICKTABLE; TODO: FIXME, TBD. (XXX)") == ["QUICKTABLE", "TODO", "FIXME", "TBD", "XXX"]
     texts = {page.name: prose(text_of(page)) for page in PAGES}
-    assert min(len(text.split()) for text in texts.values()) > 100, "the words are there"
+    assert min(len(text.split()) for text in texts.values()) > 100, "a page has nearly no words, so the check finds nothing"
     assert [(name, found) for name, text in texts.items() for found in PLACEHOLDER.findall(text)] == []
 
 
@@ -260,7 +262,9 @@ PARTS = {
 
 
 def test_calls_in_the_table_have_these_parameters() -> None:
-    """The table of calls: `cluster.topics.create(name, *, segments=1)`, and behind it `.list(pattern=None)` of the same."""
+    """Each call in the table exists with its parameters: `cluster.topics.create(name, *, segments=1)`. A call such as
+    `.list(pattern=None)` belongs to the object of the call before it.
+    """
     wrong, seen, owner = [], 0, ""
     table = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8").partition("| call | does |\n")[2].partition("\n\n")[0]
     for row in table.splitlines()[1:]:

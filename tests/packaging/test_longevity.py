@@ -1,4 +1,4 @@
-"""The judgement of the soak of `benchmarks/longevity`, on written samples. (The soak itself takes hours: `make longevity`.)"""
+"""Tests of the judgement of a soak (`benchmarks/longevity`), on written samples. The soak itself takes hours: `make longevity`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from conformance.processes import Found
 
 
 def written(folder: Path, threads: Callable[[int], float] = lambda s: 9, anon: Callable[[int], float] = lambda s: 80) -> Path:
-    """Samples of one process over two hours; `threads` and `anon` (MB) by the second."""
+    """Write samples of one process over two hours. `threads` and `anon` (MB) give the values at each second."""
     (folder / "machine.txt").write_text("a machine\n")
     with (folder / "samples.csv").open("w", newline="") as file:
         writer = csv.writer(file)
@@ -56,9 +56,9 @@ def test_the_figure_is_drawn_from_the_samples(tmp_path: Path) -> None:
     assert draw(written(tmp_path)).read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("gone", [False, True], ids=["a process that is ending", "one that has ended"])
+@pytest.mark.parametrize("gone", [False, True], ids=["a process that is ending", "a process that has ended"])
 def test_a_process_that_ends_while_being_sampled_ends_no_soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: bool) -> None:
-    """It has given its memory back, and /proc says nothing of it any more."""
+    """A process that ends has no memory in /proc, or is not there any more. The sample leaves it out and raises no error."""
     if not gone:
         (tmp_path / "7" / "fd").mkdir(parents=True)
         (tmp_path / "7" / "status").write_text("Name:\tpython\nState:\tX (dead)\nThreads:\t1\n")

@@ -1,4 +1,4 @@
-"""The first contact of a newcomer: `make` names a missing requirement in one clear message, before it installs anything."""
+"""`make` names a missing requirement in one clear message, before it installs anything."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOOLS = ("bash", "sed", "head", "make", "dirname", "cat", "env")
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
-    """A folder for PATH with the shell's tools and nothing else: no Python, no Java."""
+    """Return a folder for PATH that has the tools of the shell, but no Python and no Java."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for tool in TOOLS:
@@ -37,7 +37,7 @@ def make_venv(path: Path, venv: Path, **environment: str) -> subprocess.Complete
 
 
 def program(folder: Path, name: str, says: str) -> None:
-    """A program of another version than this machine has: only what it answers to `-version` counts."""
+    """Make a program that prints `says` to any call, such as `java -version`. It stands for a version that is not installed."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
@@ -68,7 +68,7 @@ def test_make_without_java_names_the_next_step(bare: Path, tmp_path: Path) -> No
 
 
 def test_java_home_without_java(bare: Path, tmp_path: Path) -> None:
-    """JAVA_HOME counts before PATH, for Spark too."""
+    """JAVA_HOME goes before PATH, as in Spark. So a wrong JAVA_HOME is an error, although there is a Java on PATH."""
     with_python(bare)
     program(bare, "java", 'openjdk version "17.0.15" 2025-04-15')
     ran = make_venv(bare, tmp_path / "venv", JAVA_HOME=str(tmp_path / "nothing"))

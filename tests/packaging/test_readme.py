@@ -1,4 +1,4 @@
-"""Every command and program in README.md and the pages beside it is run, by CI or by these tests."""
+"""CI or these tests run every command and every program of README.md and of the other pages in docs/readme.py."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HOW = {
     ("sh", "pack"): "test_the_cluster_commands_of_the_readme_run",
     ("sh", "cluster"): "test_the_cluster_commands_of_the_readme_run",
 }
-"""What runs each block."""
+"""The test or command that runs each block, by the language and purpose of the block."""
 
 
 def texts(language: str, purpose: str) -> list[str]:
@@ -84,7 +84,7 @@ def test_links_lead_somewhere() -> None:
 
 
 def shell(script: str, folder: Path, **environment: str) -> str:
-    """Run commands in a shell that stops at the first that fails, with this environment activated; what they print."""
+    """Run commands in a shell with this environment activated, which stops at the first error. Return what they print."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "TXNSEGMENT_", "SPARK_"))}
     ran = subprocess.run(
@@ -108,16 +108,16 @@ spark.conf.set("spark.sql.shuffle.partitions", "2")
 
 @pytest.mark.slow
 def test_the_tour_of_the_readme_runs(tmp_path: Path) -> None:
-    """The programs in their order, in one session; then the commands on the same cluster; then the program without Spark."""
+    """The programs run in their order in one session. Then the commands and the programs without Spark run on the same cluster."""
     url = (tmp_path / "cluster").as_uri()
     (tmp_path / "tour.py").write_text(
         "\n".join([SESSION, *texts("python", "tour"), "spark.read.format('txnsegment').load('small').show()"])
     )
     printed = shell("python tour.py", tmp_path, TXNSEGMENT_SERVICE_URL=url)
-    assert "|     ann|       30.0|" in printed  # scan: the sum of what is above 10
-    assert "|       3|" in printed  # the view's count
+    assert "|     ann|       30.0|" in printed  # the scan sums the amounts above 10
+    assert "|       3|" in printed  # the view counts the rows
     assert "segment://public/default/orders/" in printed
-    assert "|     ann|   7.0|" in printed  # the topic `small`
+    assert "|     ann|   7.0|" in printed  # a row of the topic `small`
 
     commands_text = "\n".join(commands("tour"))
     told = shell(commands_text, tmp_path, TXNSEGMENT_SERVICE_URL=url)
@@ -131,7 +131,8 @@ def test_the_tour_of_the_readme_runs(tmp_path: Path) -> None:
     assert shell("python till.py", tmp_path, TXNSEGMENT_SERVICE_URL=url) == "2\n"
     (program,) = texts("python", "subscriptions")
     (tmp_path / "till.py").write_text(program)
-    assert shell("python till.py", tmp_path, TXNSEGMENT_SERVICE_URL=url) == "3 0\n"  # 30, 12.5, eve's 99; none is left
+    # the messages 30, 12.5 and 99 are delivered; none is left
+    assert shell("python till.py", tmp_path, TXNSEGMENT_SERVICE_URL=url) == "3 0\n"
     listed = shell("txnsegment txns list --json", tmp_path, TXNSEGMENT_SERVICE_URL=url)
     assert {txn["state"] for txn in json.loads(listed)} == {"COMMITTED"}
 
@@ -150,7 +151,7 @@ spark.stop()
 
 
 class Standalone:
-    """A Spark master and one worker, whose executors are processes of their own; on 127.0.0.1, with this PATH."""
+    """A Spark master and one worker on 127.0.0.1. The executors are separate processes. `path`: the PATH of all of them."""
 
     def __init__(self, folder: Path, path: str) -> None:
         self.port, self._web, self._worker, self._worker_web = free_ports(4)
@@ -193,8 +194,9 @@ class Standalone:
 
 @pytest.mark.slow
 def test_the_cluster_commands_of_the_readme_run(wheel: Path, tmp_path: Path) -> None:
-    """The commands as they stand, on a real ZooKeeper and a real standalone cluster; only names of machines and folders differ,
-    and the environment gets its dependencies by a path entry instead of a download."""
+    """The commands run as they stand, on a real ZooKeeper server and a real standalone cluster. Only names of machines and folders
+    are replaced, and the environment gets its dependencies by a path entry instead of a download.
+    """
     assert commands("wheel") == [f"pip install {wheel.name}"]
     shutil.copy(wheel, tmp_path)
     (tmp_path / "job.py").write_text(JOB)
@@ -204,7 +206,8 @@ def test_the_cluster_commands_of_the_readme_run(wheel: Path, tmp_path: Path) -> 
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     shell(pack, tmp_path)
 
-    # Spark's own launcher comes from this environment, everything else from the new one, as if the wheel were installed there.
+    # The launcher of Spark comes from this environment. All else comes from the new environment, as if the wheel were installed
+    # there.
     path = f"{tmp_path / 'env' / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with ZooKeeperServer(tmp_path / "zookeeper") as zookeeper, Standalone(tmp_path / "spark", path) as standalone:
         (script,) = texts("sh", "cluster")
@@ -218,5 +221,5 @@ def test_the_cluster_commands_of_the_readme_run(wheel: Path, tmp_path: Path) -> 
         told = shell(script, tmp_path, PATH=path).splitlines()
     where = [Path(line.removeprefix("executor ")) for line in told if line.startswith("executor ")]
     assert [line for line in told if line.startswith("read ")] == ["read 1000", "read 2000"]
-    assert where[0] == tmp_path / "env", "the wheel in the executors' own Python"
-    assert where[1].is_relative_to(tmp_path / "spark" / "work"), "the archive that came with the job"
+    assert where[0] == tmp_path / "env", "the executors use the Python that has the wheel"
+    assert where[1].is_relative_to(tmp_path / "spark" / "work"), "the executors use the archive that came with the job"

@@ -19,8 +19,7 @@ PACKAGES = {"txnsegment", "spark_txn_source", "spark_txn_sink", "metadata", "led
 
 @pytest.fixture(scope="session")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of a new environment with the wheel in it. Its dependencies are those of this one, by a path entry; this
-    folder itself is not on its path."""
+    """Return the Python of a new environment with the wheel. A path entry gives it our dependencies, but not this checkout."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=False)
     site = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
@@ -37,7 +36,7 @@ def test_the_wheel_contains_every_module_of_the_packages(wheel: Path, source: Pa
     assert tops == {*PACKAGES, "pyspark_txnsegment.py"}
     here = {str(path.relative_to(source)) for package in PACKAGES for path in (source / package).rglob("*.py")}
     assert here <= set(names), "a module is missing"
-    assert {f"{package}/py.typed" for package in PACKAGES} <= set(names), "a type checker would take our types for Any"
+    assert {f"{package}/py.typed" for package in PACKAGES} <= set(names), "without py.typed, a type checker treats our types as Any"
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 
@@ -67,7 +66,7 @@ spark.stop()
 
 @pytest.mark.slow
 def test_spark_finds_the_format(python: Path, tmp_path: Path) -> None:
-    """No `register`, no jar, no PYSPARK_PYTHON: an activated environment is enough."""
+    """Spark finds the format in an activated environment, without `register`, a jar or PYSPARK_PYTHON."""
     job = tmp_path / "job.py"
     job.write_text(JOB)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYSPARK_") and k != "PYTHONPATH"}

@@ -1,4 +1,4 @@
-"""Every golden script is a test: `make scripts` rewrites the answers for review."""
+"""Every golden script is a test. `make scripts` rewrites the answers for review."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from conformance.scripts import FOLDER, ScriptError, check, rewrite, scripts
 
 NOT_YET = {15}
-"""Sharded stores come later, and so does their failure."""
+"""The failure A15 needs a sharded store, which does not exist yet."""
 
 
 @pytest.mark.parametrize("path", scripts(), ids=lambda path: path.stem)

@@ -1,4 +1,4 @@
-"""Random Avro schemas, values of them, and changes to them, for property tests."""
+"""Random Avro schemas, random values of a schema, and random changes to a schema, for property tests."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ def records(draw: st.DrawFn, names: Names | None = None, depth: int = 2, *, logi
 
 _MICROS = st.integers(-(2**53), 2**53)
 _TWO_SPELLINGS = frozenset(-(1 << bits) for bits in range(7, 128, 8))
-"""-128, -32768, ..: as unscaled `bytes` fastavro gives them a byte more than they need, as no other number, and we do not."""
+"""Unscaled decimals (-128, -32768, ..) that fastavro writes with one byte too many. Our codec does not write that byte."""
 
 
 def values(kind: Any) -> st.SearchStrategy[Any]:
-    """Values of the schema, in the form that fastavro's writer takes."""
+    """Return a strategy for values of the schema, in the form that the writer of fastavro takes."""
     if isinstance(kind, list):
         return st.one_of(*(st.none() if one == "null" else values(one) for one in kind))
     name = kind if isinstance(kind, str) else kind["type"]

@@ -57,8 +57,8 @@ class Bench:
     def party(
         self, gate: Gate = always, wakes: Wakes | None = None, late: Callable[[Callable[[], None]], None] | None = None
     ) -> Client:
-        """Return the client of a new process. `wakes`: wakes its watches; None: no watch is woken. `late`: keeps its delayed
-        requests.
+        """Return the client of a new process. `wakes`: wakes the watches of the process; if it is None, no watch wakes. `late`:
+        keeps the requests of the process that the gate delays.
         """
         store = GatedStore(self.state, self.clock, gate, observer=self.history, wakes=wakes, late=late)
         storage = GatedStorage(self.disk, gate)
@@ -88,8 +88,9 @@ class Bench:
         timeout_ms: int = 1_000,
         random: bool = False,
     ) -> WriteSet:
-        """Return a write set with one part for each segment of the topics. None: all topics of the bench; no topics: an empty
-        batch. In persistent topics the parts are labelled `app.version`. The parts lie on the disk.
+        """Return a write set with one part for each segment of the topics. `topics`: None for all topics of the bench; without
+        topics the write set is an empty batch. In persistent topics the parts are labelled `app.version`. The parts lie on the
+        disk.
         """
         attempt = attempt or self.unique()
         parts: dict[str, list[Part]] = {}
@@ -183,7 +184,7 @@ class Bench:
         assert not found, found
 
     def decided(self, version: int, app: str = "app") -> str | None:
-        """Return the transaction that committed the version; `empty`: the version has no rows; None: it is not committed."""
+        """Return the transaction that committed the version; `empty` if the version has no rows; None if it is not committed."""
         for event in self.history.events:
             if isinstance(event, Changed) and (event.state, event.app, event.version) == ("COMMITTED", app, version):
                 return event.txn
@@ -206,8 +207,8 @@ def label(part: Part) -> str:
 
 @dataclass
 class At:
-    """A gate that calls `meanwhile` and returns `fate` at the k-th step (from 0). All other steps pass. `hit`: the step at which it
-    did so; empty: never.
+    """A gate that calls `meanwhile` and returns `fate` at the k-th step (from 0). All other steps pass. `hit`: the k-th step; empty
+    if it was not reached.
     """
 
     k: int

@@ -1,4 +1,4 @@
-"""Stores for tests that wait: with a short lease, or short timeouts. Other processes import them by name."""
+"""Functions that open stores with a short lease or short timeouts, for tests that wait. Other processes import them by name."""
 
 from __future__ import annotations
 

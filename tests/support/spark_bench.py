@@ -1,4 +1,4 @@
-"""Spark's own classes over persistent topics of a real embedded cluster, called directly: only the JVM is missing."""
+"""The reader and the sink, called as Spark calls them, over persistent topics of a real embedded cluster. There is no JVM."""
 
 from __future__ import annotations
 
@@ -80,15 +80,15 @@ class SparkBench:
 
 
 class Query:
-    """A streaming query, driven as Spark does: its offsets come from the checkpoint."""
+    """A streaming query, driven as Spark drives it. `at`: the offset up to which it has read, such as that of a checkpoint."""
 
     def __init__(self, reader: StreamReader, at: dict[str, Any] | None = None) -> None:
         self.reader = reader
         self.at = reader.initialOffset() if at is None else at
 
     def next(self, limit: ReadLimit | None = None) -> list[int]:
-        """Plan a micro-batch, read it, and read it again as a replay. Return the rows. Spark replays the first micro-batch from a
-        new initial offset.
+        """Plan a micro-batch, read it, and read it again as a replay. Return the rows. The replay of the first micro-batch begins
+        at a new initial offset, as in Spark.
         """
         end = self.reader.latestOffset(self.at, limit or self.reader.getDefaultReadLimit())
         found = self.read(self.at, end)

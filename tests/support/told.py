@@ -1,4 +1,4 @@
-"""Histories written by tests, one event for each call."""
+"""A builder of histories for tests. Each call adds one event."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from conformance.history.format import Entry, Event
 
 
 class Telling:
-    """A builder of a recorded history. A transaction may be given as a number: it is the last part of its id in a coordinator of
-    the marker-based model.
-    """
+    """A builder of a recorded history. A transaction may be given as a number n, for the id 1000000_n of the marker-based model."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []

@@ -1,8 +1,9 @@
-"""On PYTHONPATH of the tests' Spark session: the daemon that forks Spark's Python workers has imported what each of them needs.
+"""Import the modules that Spark's Python workers need, in the daemon that forks the workers. Only the tests' Spark session has this
+module on its PYTHONPATH.
 
-Spark forks a new worker for every plan, write and commit, and each takes half a second of the processor to import pandas, pyarrow
-and this project. Whatever is imported here is at rest: no connection, no thread of ours. Jobs that other suites start (chaos, the
-cluster suite, the quick start) import everything anew, as a user's do.
+Spark forks a new worker for every plan, write and commit. Without this module, each worker would spend half a second of processor
+time to import pandas, pyarrow and this project. The imported modules open no connection, and those of this project start no thread.
+Jobs that other suites start (chaos, the cluster suite, the quick start) do not use this module, as the jobs of a user do not.
 """
 
 import sys
