@@ -17,8 +17,8 @@ from metadata.rules.acks import Ack
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Committed rows that a subscription has not acknowledged, their approximate bytes in files, and the age of the first of them
-    in seconds. All are zero if every row is acknowledged.
+    """The lag of a subscription. `rows`: the committed rows that it has not acknowledged. `bytes`: their approximate size in files.
+    `seconds`: the age of the oldest of them. All are zero if every row is acknowledged.
     """
 
     rows: int
@@ -28,8 +28,8 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Unacknowledged rows of one entry: rows `first` <= row < `stop` of the `of` rows of entry `entry` in the ledger's part
-    `part`.
+    """Unacknowledged rows of one entry: those with `first` <= row < `stop`. `of`: the number of rows of the entry. `part`: the
+    index of its part in the ledger. `entry`: its index in the part.
     """
 
     part: int
@@ -44,7 +44,7 @@ def extent(ledger: Ledger) -> Rows:
 
 
 def behind(done: Rows) -> int:
-    """Return the highest number at or below which every ledger is wholly acknowledged."""
+    """Return the highest id up to which every ledger is wholly acknowledged (0: none)."""
     return max(0, done[0][1].ledger_id - 1) if done and done[0][0] == FIRST else 0
 
 
@@ -77,7 +77,7 @@ def pending(segment: SegmentView, done: Rows, after: int, through: int) -> Pendi
 
 
 def first_pending(reading: Reading, done: Mapping[str, Rows], through: int) -> int:
-    """Return the number before the first ledger with unacknowledged rows in any segment; `through` if there is none."""
+    """Return the number before the first ledger with unacknowledged rows in any segment, or `through` if there is none."""
     found = [through]
     for segment in reading.segments:
         first = next(pending(segment, done.get(segment.name, NONE), 0, through), None)
@@ -87,7 +87,7 @@ def first_pending(reading: Reading, done: Mapping[str, Rows], through: int) -> i
 
 
 def lag(reading: Reading, segment: SegmentView, done: Rows, through: int) -> Lag:
-    """Return the lag in one segment. Only the part of the index snapshot beyond the cursor is read."""
+    """Return the lag in one segment. Of the index snapshot, only the part above the cursor is read."""
     count = size = 0
     since: int | None = None
     for ledger, left in pending(segment, done, 0, through):
@@ -99,7 +99,7 @@ def lag(reading: Reading, segment: SegmentView, done: Rows, through: int) -> Lag
 
 
 def total(lags: Mapping[str, Lag]) -> Lag:
-    """Return the lag over several segments: the sums of rows and bytes, the greatest age."""
+    """Return the lag over several segments: the sum of the rows, the sum of the bytes, and the greatest age."""
     found = list(lags.values())
     return Lag(sum(one.rows for one in found), sum(one.bytes for one in found), max((one.seconds for one in found), default=0.0))
 
@@ -114,8 +114,8 @@ def measure(topic: str, subscription: str, found: Lag) -> None:
 def taken(segment: str, subscription: str, done: Rows, ledgers: list[Ledger]) -> Ack | None:
     """Return an ack of all rows of `ledgers` that are not in `done`. Return None if there are no such rows.
 
-    `ledgers`: all visible ledgers beyond the cursor up to the last one, ascending. The ack also covers the positions between them,
-    where nothing is visible. So no gap remains in the cursor.
+    `ledgers`: the visible ledgers from the cursor on, ascending and without a gap. The ack also covers the positions between them,
+    where no row is visible. So the acknowledged rows of the cursor form one range.
     """
     if not ledgers:
         return None

@@ -1,4 +1,4 @@
-"""Readers of one log: the cluster's (`ClusterLog`), or one persistent topic's (`metadata.instream.topic_logs`)."""
+"""Readers of one log. `ClusterLog` reads the cluster's log. `metadata.instream.topic_logs` reads a persistent topic's log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LogReader(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """The name of the log in an offset."""
+        """The name that the log has in an offset."""
 
     @property
     @abstractmethod
@@ -36,12 +36,12 @@ class LogReader(ABC):
 
     @abstractmethod
     def now(self, *, uncommitted: bool = False) -> Reading:
-        """Return a reading up to the current cut. `uncommitted`: up to the end of the log. Raises TopicNotFound."""
+        """Return a reading up to the current cut, or with `uncommitted` up to the end of the log. Raises TopicNotFound."""
 
     @abstractmethod
     def to(self, end: int) -> Reading:
-        """Return a reading whose cut is at or above a GIVEN end. The reading always contains every row up to this end. Raises
-        OffsetOutOfRange if that is impossible, TopicNotFound.
+        """Return a reading whose cut is at or above a GIVEN end, so that it has every row up to this end. Raises TopicNotFound, and
+        OffsetOutOfRange if there is no such reading.
         """
 
     @abstractmethod
@@ -56,7 +56,7 @@ class LogReader(ABC):
 
     @abstractmethod
     def watched(self, reading: Reading) -> Mapping[str, Prefix]:
-        """Return the prefixes of the records whose changes wake a stream with this reading. Each prefix has a name."""
+        """Return the sequences of records whose changes wake a stream that has this reading, each with a name for it."""
 
 
 How = Callable[[LogReader], Reading]
@@ -72,7 +72,7 @@ def rows_gone(topic: str, successor: str | None, after: int) -> DataLoss:
 
 
 def now(log: LogReader) -> Reading:
-    """Read the log up to its cut of now."""
+    """Return a reading of the log up to its current cut."""
     return log.now()
 
 
@@ -107,8 +107,8 @@ class ClusterLog(LogReader):
     def is_newest(self, view: View, reading: Reading) -> bool:
         """Return whether nothing was registered since the reading, and the reading had no undecided registration.
 
-        Layouts need no look. A layout changes only after its seal is in the log. A new topic, schema or segment has no row before a
-        later registration.
+        The layouts need not be read. A layout changes only after its seal is in the log. A new topic, schema or segment gets its
+        first row by a later registration.
         """
         if reading.undecided:
             return False
@@ -116,8 +116,8 @@ class ClusterLog(LogReader):
         return reading.end_of_log == (paths.sequence_number(numbers[-1]) if numbers else 0)
 
     def watched(self, reading: Reading) -> Mapping[str, Prefix]:
-        """Return the prefixes of the log and of the events of the segments that are read. Each decision of a transaction writes an
-        event. A sealed segment is left out if the reading has nothing undecided: it gets no more events.
+        """Return the sequence of the log and the sequences of the events of the segments that are read. The decision of a
+        transaction writes an event. Sealed segments are left out if the reading has no undecided registration, as they get no more.
         """
         deciding = [s.name for s in reading.segments if s.sealed_at is None or reading.undecided]
         return {paths.LOG.path: paths.LOG} | {name: paths.segment_events(name) for name in deciding}

@@ -1,8 +1,8 @@
 """The interface of the marker-based model (`persistent://` topics) for the packages of `topic://`.
 
 The packages of `topic://` need it for two reasons. A migrated topic has a segment whose rows are in the log of the former
-persistent topic. And topics of both models share one ledger root. `metadata.instream.model` implements the interface; the packages
-of `topic://` do not import it.
+persistent topic. Topics of both models share one ledger root. `metadata.instream.model` implements the interface. The packages of
+`topic://` do not import that module.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from metadata.topics.topic import Topic
 
 
 class Taken(NamedTuple):
-    """The rows that a trim removed, and their bytes as written."""
+    """The rows that a trim removed. `bytes`: their bytes as written."""
 
     rows: int
     bytes: int
@@ -29,20 +29,20 @@ class MigratedSegment(SegmentView):
 
     @abstractmethod
     def trim(self, through: int) -> Taken | None:
-        """Trim the log of the persistent topic up to the number `through` of the cluster's log. `through` must not split a
-        transaction. Return None if there was nothing to trim, or if another process trimmed it.
+        """Trim the log of the persistent topic up to the number `through` of the cluster's log. `through` must not lie inside a
+        transaction. Return None if there was nothing to trim, or if another process did the trim.
         """
 
     @abstractmethod
     def mark(self) -> Watermark:
-        """Return a watermark over the whole segment, in numbers of its own log. It is computed, because every row in the segment is
-        decided and no record holds a watermark for it.
+        """Return a watermark over the whole segment. It is computed, because no record has a watermark of this segment, in which
+        every row is decided. Its `trimmed_to` is a position in the persistent topic's own log.
         """
 
     @abstractmethod
     def guard(self) -> Watermark:
-        """Return the same watermark as `mark`, in numbers of the cluster's log. When the segment leaves the layout, the layout
-        keeps its position as `trimmed_to`. So readers notice that rows were trimmed.
+        """Return the watermark of `mark` with `trimmed_to` as a position in the cluster's log. When the segment leaves the layout,
+        the layout keeps this `trimmed_to`, so that readers notice that rows were trimmed.
         """
 
 
@@ -50,7 +50,7 @@ class MarkerModel(Protocol):
     """The marker-based model of one cluster."""
 
     def segment(self, topic: Topic, info: SegmentInfo, name: str, sealed_at: int | None) -> MigratedSegment:
-        """Return the segment of a migrated topic that was the persistent topic. Raises CorruptRecord, StorageError."""
+        """Return the segment of a migrated topic that has the rows of the persistent topic. Raises CorruptRecord, StorageError."""
 
     def timeouts(self) -> int:
         """Abort the transactions of persistent topics that are past their deadline. Return their number."""

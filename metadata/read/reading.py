@@ -1,4 +1,4 @@
-"""The selection of a read, and the reading: the immutable result of one read of the metadata (protocol.md section 6)."""
+"""The reading, the immutable result of one read of the metadata, and the selection of its topics (protocol.md section 6)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from metadata.topics.topics import Topic, compiled
 
 @dataclass(frozen=True)
 class LogSelection:
-    """The topics of a read: topics or segments by full name, or a regular expression over full topic names.
+    """The topics of a read. `names`: topics and segments by full name. `pattern`: a regular expression that matches full topic
+    names.
 
     `beside`: persistent topics that the same read takes from their own logs. If such a topic was migrated, its segment in the
-    successor is left out here, or its rows would be read twice. With a pattern, this holds for all persistent topics that it
-    matches. `further`: successors that a pattern covers although their names do not match, since it matches the persistent topics
-    that were migrated to them.
+    successor is left out, because its rows would be read twice. With a pattern, this applies to all persistent topics that the
+    pattern matches. `further`: successors that the read covers although the pattern does not match their names. It matches the
+    persistent topics that were migrated to them.
     """
 
     names: tuple[str, ...] = ()
@@ -59,7 +60,7 @@ def _guard(topic: Topic) -> int:
 
 @dataclass(frozen=True)
 class Reading:
-    """The result of one read of the metadata of one log. `cut`: everything at or below it is decided and never changes.
+    """The result of one read of the metadata of one log. `cut`: all registrations of the read at or below this number are decided.
 
     This class is the reading of the cluster's log. The reading of a persistent topic's own log is a subclass
     (`metadata.instream.view`), so that plans of reads treat both logs alike.
@@ -72,12 +73,12 @@ class Reading:
     topics: tuple[Topic, ...]
     segments: tuple[SegmentView, ...]
     undecided: tuple[tuple[int, str], ...]
-    """Undecided registrations that touch this read: (number, txn id)."""
+    """The undecided registrations with rows of this read: (number, transaction id)."""
     gone: tuple[SegmentView, ...]
-    """Segments of topics that were deleted within the grace period. They are not read; they show exactly which rows are lost."""
+    """The segments of topics that were deleted within the grace period. Their rows are not read but show what is lost."""
     forgotten: tuple[tuple[str, int], ...]
-    """Topics that were deleted longer ago than the grace period, each with the number of the seal. It is no longer known which rows
-    lay below the seal.
+    """The topics that were deleted longer ago than the grace period, each with the number of the seal. Which rows they had below
+    the seal is no longer known.
     """
     selection: LogSelection
     undecided_ms: tuple[tuple[int, int], ...] = ()
@@ -92,18 +93,16 @@ class Reading:
 
     @property
     def owner(self) -> str:
-        """The owner of the log, for messages: the URL of the cluster, or a topic."""
+        """The owner of the log for messages: the URL of the cluster, or the name of a persistent topic."""
         return self.cluster.url
 
     @property
     def successor(self) -> str | None:
-        """The topic:// that the topic of this log was migrated to; None if it was not migrated."""
+        """The successor of the persistent topic whose log this is. None: it was not migrated, or this is the cluster's log."""
         return None
 
     def before_lost(self, number: int) -> int:
-        """Return a number that was computed from existing records. If a restore lost this number, return a lower one that was not
-        lost.
-        """
+        """Return `number`, which was computed from existing records, or a lower number if a restore lost `number`."""
         return self.cluster.before_lost(number)
 
     def check_not_lost(self, number: int) -> None:
@@ -111,8 +110,8 @@ class Reading:
         self.cluster.check_not_lost(number)
 
     def check_reached(self, number: int) -> None:
-        """Raise OffsetOutOfRange for a number beyond the end of the log, or a number that a restore lost: such a number comes from
-        another cluster. A read that started there would miss the rows that get lower numbers later.
+        """Raise OffsetOutOfRange for a number beyond the end of the log, and for a number that a restore lost. Such a number comes
+        from another cluster. A read that started there would miss rows that get lower numbers later.
         """
         self.check_not_lost(number)
         if number > self.end_of_log:
@@ -122,12 +121,12 @@ class Reading:
             )
 
     def given(self, offset: AtLog) -> int:
-        """Return the number of an offset in this log. Raises OffsetOutOfRange."""
+        """Return the number that a given offset has for this log. Raises OffsetOutOfRange if a restore lost it."""
         self.check_not_lost(offset.log)
         return offset.log
 
     def position(self, number: int) -> Position:
-        """Return a number as a position for an offset."""
+        """Return a number in the form that it has in an offset."""
         return Position(number, 0)
 
     def shown(self, number: int) -> str:
@@ -135,15 +134,13 @@ class Reading:
         return f"{number}"
 
     def migrated(self, number: int) -> dict[str, int]:
-        """Return the migrated persistent topics among the segments, by name, each with the id of its last ledger at or below a
-        number.
-        """
+        """Return, for each segment that is a migrated persistent topic, the highest possible ledger id at or below `number`."""
         return {s.name: s.ledger_id(number) for s in self.segments if isinstance(s, MigratedSegment)}
 
     # --- what is visible --------------------------------------------------------------------------------------------
 
     def weights(self, after: int, through: int) -> Iterator[Weight]:
-        """Yield rows and bytes of each visible registration, summed over this read's segments, ascending. Read lazily."""
+        """Yield rows and bytes of each visible registration, summed over the segments of this read, ascending and lazily."""
         pending: Weight | None = None
         for found in heapq.merge(*(s.weights(after, through) for s in self.segments), key=lambda w: w.number):
             if pending is not None and pending.number == found.number:
@@ -157,9 +154,9 @@ class Reading:
     def published(self, after: int, through: int) -> Iterator[tuple[int, int]]:
         """Yield (number, publish time in ms) of each visible registration of this read, ascending.
 
-        The trimmed registrations of a segment count as one, with the last of their numbers and the latest of their times. So a
-        timestamp that lies among trimmed registrations is found there, not behind them. If another segment still has a registration
-        of that number, the later of the two times counts.
+        The trimmed registrations of a segment count as one registration, with the last of their numbers and the latest of their
+        times. So a search for a timestamp within the trimmed range ends there, and not above it. If another segment still has a
+        registration of that number, the later of the two times counts.
         """
         guards = [[(n, t.layout.trimmed_ms or 0)] for t in self._whole() if after < (n := _guard(t)) <= through]
         merged = heapq.merge(*(s.published(after, through) for s in self.segments), *guards)
@@ -167,7 +164,7 @@ class Reading:
             yield number, max(publish_ms for _, publish_ms in found)
 
     def above_cut(self) -> Iterator[Above]:
-        """Yield all registrations of this read above the cut, visible or undecided, ascending."""
+        """Yield all visible and all undecided registrations of this read above the cut, ascending."""
         shown = (Above(number, ms, True) for number, ms in self.published(self.cut, self.end_of_log))
         return heapq.merge(shown, (Above(number, ms, False) for number, ms in self.undecided_ms))
 
@@ -180,8 +177,8 @@ class Reading:
         return sorted({*(s.deleted_at for s in self.gone if s.deleted_at is not None), *(n for _, n in self.forgotten)})
 
     def trims(self) -> dict[str, int]:
-        """Return the numbers up to which retention has removed rows, by segment. The segments that have left a layout have one
-        common number, under the name of their topic.
+        """Return, for each segment, the number up to which retention has removed rows. Segments that have left a layout share one
+        number, under the name of their topic.
         """
         return {s.name: s.trimmed_to for s in self.segments if s.trimmed_to} | self.guards()
 
@@ -190,11 +187,11 @@ class Reading:
         return {str(t.name): n for t in self._whole() if (n := _guard(t))}
 
     def whole_from(self) -> dict[str, int]:
-        """Return, for each topic that is read whole and for each segment that is read alone, the number above which retention has
+        """Return, for each topic that is read whole and each segment that is read alone, the number above which retention has
         removed no row.
 
-        For a topic this is the highest trimmed number of its segments. The numbers of the segments may differ, because a trim may
-        be half done, and because earlier versions trimmed each segment separately.
+        For a topic this is the highest trimmed number of its segments. The segments may have different numbers, because a trim may
+        be half done, and earlier versions of txnsegment trimmed each segment by itself.
         """
         found = self.guards()
         whole = {str(topic.name) for topic in self._whole()}
@@ -213,7 +210,7 @@ class Reading:
         """Return the highest number in (start, cut] with a visible row, a seal or a trim of this read. Return `start` if there is
         none.
 
-        The cost does not depend on the length of the history: a snapshot's head names its last committed ledger.
+        The cost does not depend on the length of the history, because the head of a snapshot names the last committed ledger.
         """
         found = [start, *self.seals(start, self.cut), *(n for n in self.deletions() if start < n <= self.cut)]
         for segment in self.segments:

@@ -1,7 +1,8 @@
-"""One segment in a reading: its visible ledgers, by numbers of the log that orders its rows (protocol.md section 6).
+"""One segment in a reading, with its visible ledgers. Their numbers are those of the log that orders the rows (protocol.md section
+6).
 
 A segment of a topic:// is a `StoredSegment`. A persistent topic is the one segment of its own log (`metadata.instream.view`). A
-migrated persistent topic is a segment of the cluster's log (`metadata.instream.legacy`). Users of readings treat all three alike.
+migrated persistent topic is a segment of the cluster's log (`metadata.instream.legacy`). Users of readings handle all alike.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from metadata.topics.topic import Topic
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentView(ABC):
-    """One segment at one cut. Ranges are numbers of the log: after < number <= through. Methods that yield read lazily, with one
-    exception: `weights` and `kept` of a migrated topic list the whole range, to find whole transactions.
+    """One segment at one cut. A range is given by numbers of the log: after < number <= through. Generator methods read lazily.
+    Only `weights` and `kept` of a migrated topic list the whole range, to find whole transactions.
 
     `live`: the visible registrations above the `watermark`, ascending. `head`: the head of the index snapshot, which lists the
     ledgers at or below the watermark. A persistent topic has neither.
@@ -46,21 +47,21 @@ class SegmentView(ABC):
         """Yield the visible ledgers, ascending. Raises DataLoss, CorruptRecord, StorageError."""
 
     def stretches(self, after: int, through: int, *, marks: bool) -> Iterator[Stretch]:
-        """Yield the visible rows as `ledgers` does, with adjacent rows of one compacted file joined to one extent. `marks`: also
-        give the position of each ledger.
+        """Yield the visible rows as extents: the parts of the ledgers, with adjacent rows of one compacted file joined to one
+        extent. `marks`: an extent also has the position of each of its ledgers.
         """
         return stretches.of_ledgers(self.ledgers(after, through), marks=marks)
 
     @abstractmethod
     def weights(self, after: int, through: int) -> Iterator[Weight]:
-        """Yield rows and bytes of each transaction, ascending."""
+        """Yield the rows and bytes of each visible registration, ascending."""
 
     def kept(self, cut: int) -> Iterator[Kept]:
         """Yield the units of retention up to the cut, ascending. Retention removes a unit as a whole or not at all."""
         return (Kept(found.id, found.publish_ms, found.bytes) for found in self.ledgers(0, cut))
 
     def free_to(self, needed: Row, through: int) -> int:
-        """Return the highest number, at most `through`, up to which no row is needed. `needed`: the first needed row."""
+        """Return the highest number, at most `through`, up to which no row is needed. `needed`: the first row that is needed."""
         first = next((one for one in self.ledgers(0, through) if not is_done(one.id, one.last_entry, needed)), None)
         return through if first is None else self.number(first.id) - 1
 
@@ -70,8 +71,8 @@ class SegmentView(ABC):
 
     @abstractmethod
     def published(self, after: int, through: int) -> Iterator[tuple[int, int]]:
-        """Yield (number, publish time in ms) of each ledger, ascending. All trimmed ledgers count as one ledger, with the number of
-        the last of them.
+        """Yield (number, publish time in ms) of each ledger, ascending. All trimmed ledgers together count as one ledger, with the
+        number of the last one and the latest time.
         """
 
     @abstractmethod
@@ -85,7 +86,7 @@ class SegmentView(ABC):
         """Return maxReadPosition: the position of the last visible entry at or below the cut; None if there is none."""
 
     def number(self, ledger_id: int) -> int:
-        """Return the log number of a ledger (0: a number before the first ledger)."""
+        """Return the log number of a ledger. `ledger_id` 0, before the first ledger, gives 0."""
         return ledger_id
 
     def ledger_id(self, number: int) -> int:
@@ -99,7 +100,7 @@ class SegmentView(ABC):
 
     @property
     def folded_to(self) -> int:
-        """The number at or below which the ledgers are listed by the snapshot alone (0: nothing is folded)."""
+        """The number up to which the index snapshot lists the ledgers. Above it the live log has them. (0: nothing is folded.)"""
         return self.watermark.ledger_id if self.watermark is not None else 0
 
     @property
@@ -113,14 +114,14 @@ class SegmentView(ABC):
         return 0 if self.last_trimmed is None else self.number(self.last_trimmed.ledger_id)
 
     def trimmed(self, after: int = 0) -> Rows:
-        """Return the range of rows above the number `after` that may be gone."""
+        """Return the rows above the number `after` that retention may have removed, as one range."""
         first, last = self.ledger_id(after), self.last_trimmed
         return NONE if last is None else row_ranges([(end_of(first) if first else FIRST, end_of(last.ledger_id, last.entry_id))])
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredSegment(SegmentView):
-    """A segment of a topic://. Its ledgers are registrations of the cluster's log; a ledger's id is the registration's number."""
+    """A segment of a topic://. Its ledgers are registrations of the cluster's log. A ledger's id is its registration's number."""
 
     storage: LedgerStorage
 
@@ -160,8 +161,8 @@ class StoredSegment(SegmentView):
         return max((found.id for found in self._folded_ledgers(start, cut)), default=start)  # folded after the log was listed
 
     def last(self, cut: int) -> tuple[int, int] | None:
-        """Return maxReadPosition, from the live log or the snapshot. The position of the watermark is not used: its ledger may be
-        void.
+        """Return maxReadPosition from the live log or the snapshot. The position of the watermark is not used, because its
+        registration may be void.
         """
         live = [(n, r.segments[self.name].entries - 1) for n, r in self.live if n <= cut]
         if live or self.head is None:

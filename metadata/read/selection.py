@@ -1,7 +1,7 @@
 """The topics of a read, and its start and end (protocol.md section 6). PURE: no I/O, no clock.
 
-A selection is read from one or more logs. The cluster's log orders the rows of all topic:// topics; each persistent:// topic has a
-log of its own. An offset holds a position for each log, by the log's name.
+A selection is read from one or more logs. The cluster's log orders the rows of all `topic://` topics. Each `persistent://` topic
+has a log of its own. An offset has a position for each log, by the log's name.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from metadata.records import patterns
 from metadata.records.names import PersistentName, SegmentName, TopicName, any_topic_name, segment_name
 
 LOG = "log"
-"""The name of the cluster's log in an offset. A topic's own log has the name of the topic."""
+"""The name of the cluster's log in an offset. The log of a persistent topic has the name of the topic."""
 
 # --- what to read --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Topics:
-    """Topics and single segments by name, in the order given. No name occurs twice, and no segment of a topic that is named too."""
+    """Topics and single segments by name, in the order given. No name occurs twice. A named topic has no named segments."""
 
     names: tuple[TopicName | SegmentName, ...]
 
@@ -44,7 +44,7 @@ class Topics:
 
     @property
     def logs(self) -> tuple[str, ...]:
-        """The names of the logs that hold the rows of the named topics, as long as none of them is migrated."""
+        """The names of the logs that have the rows of the named topics. (A migrated topic's rows are in the cluster's log.)"""
         return (*((LOG,) if self.scalable else ()), *map(str, self.persistent))
 
     def reads_own_log(self, name: TopicName) -> bool:
@@ -58,7 +58,7 @@ class Topics:
         return tuple(n for n in self.names if isinstance(n, SegmentName) and n.topic == topic)
 
     def covers(self, segment: str, topic: TopicName) -> bool:
-        """Return whether a segment is read: its topic is named, or the segment itself."""
+        """Return whether a segment is read, because its topic or the segment itself is named."""
         return topic in self.names or segment in map(str, self.names)
 
     @property
@@ -78,7 +78,7 @@ class Pattern:
         return patterns.compiled(self.regex)
 
     logs = (LOG,)
-    """The logs that are known before topics are listed. A listing finds the persistent topics that match the pattern."""
+    """The logs that are known before the topics are listed. The list gives the logs of persistent topics that match the pattern."""
 
     def matches(self, topic: TopicName) -> bool:
         return self.compiled.fullmatch(str(topic)) is not None
@@ -86,7 +86,7 @@ class Pattern:
     reads_own_log = matches
 
     def covers(self, segment: str, topic: TopicName) -> bool:
-        """Return whether the segments of a topic are read."""
+        """Return whether the pattern matches the segment's topic, so that the segment is read."""
         return self.matches(topic)
 
     @property
@@ -118,19 +118,19 @@ def selection_of(key: object) -> Selection | None:
 
 @dataclass(frozen=True)
 class Earliest:
-    """A start before the first row that retention has kept."""
+    """The start of a read before the first row that retention has kept."""
 
 
 @dataclass(frozen=True)
 class Latest:
-    """The cut at the time of the read."""
+    """The start or the end of a read at the cut at the time of the read."""
 
 
 _POSITION = re.compile(r"([0-9]{1,19}):([0-9]{1,19})", re.ASCII)
 
 
 class Position(NamedTuple):
-    """A position in a log: `ledger:entry` is the last entry that was read; `0:0` means that none was. In the cluster's log `ledger`
+    """A position in a log: the last entry that was read, as `ledger:entry`. `0:0`: no entry was read. In the cluster's log `ledger`
     is the log number, and `entry` is 0.
     """
 
@@ -142,15 +142,15 @@ class Position(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Position | None:
-        """Return the position; None if the text is not one."""
+        """Return the position that the text names, or None if the text is no position."""
         found = _POSITION.fullmatch(text)
         return None if found is None else cls(*map(int, found.groups()))
 
 
 @dataclass(frozen=True)
 class AtLog:
-    """A number of the cluster's log, and a position in the log of each persistent topic. As a start it is exclusive, as an end
-    inclusive. `names_log`: whether the user gave the number; a read of persistent topics alone does not use it.
+    """The start (exclusive) or the end (inclusive) of a read: a number of the cluster's log, and a position in the log of each
+    persistent topic. `names_log`: whether the user gave the number. A read of persistent topics alone ignores it.
     """
 
     log: int
@@ -158,8 +158,8 @@ class AtLog:
     names_log: bool = True
 
     def at(self, log: str) -> Position:
-        """Return the position in a log by the log's name. A topic that the offset does not name was created later, so its position
-        is `0:0`: nothing was read.
+        """Return the position in the log with the name `log`. A topic that the offset does not name was created later. Its position
+        is `0:0`, as nothing of it was read.
         """
         return Position(self.log, 0) if log == LOG else dict(self.places()).get(log, Position(0, 0))
 
@@ -170,8 +170,8 @@ class AtLog:
 
 @dataclass(frozen=True)
 class AtTime:
-    """A publish time, ms since 1970. As a start: from the first registration at or after it; as an end: up to the last one at or
-    before it (protocol.md section 6).
+    """The start or the end of a read at a publish time, in ms since 1970. A read starts at the first registration that was
+    published at or after this time, or ends at the last registration that was published at or before it (protocol.md section 6).
     """
 
     ms: int

@@ -1,4 +1,4 @@
-"""A process's cache of snapshot heads: the last head that was read of each segment, bounded in bytes."""
+"""The cache of snapshot heads of a process. It keeps the last head that was read for each segment, up to a limit in bytes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from ledgers.snapshots import SnapshotHead
 from ledgers.storage import LedgerStorage
 
 MOST_BYTES: Final = 16 * 2**20
-"""The bound on the sum of the sizes of the heads' files. In memory a head takes up to ten times its file size (`make longevity`).
-"""
+"""Limit for the sum of the cached heads' file sizes. In memory a head takes up to ten times its file size (`make longevity`)."""
 
 
 @dataclass
 class SnapshotHeads:
-    """A cache of heads. A head never changes, so it is read once. When a segment's watermark advances, a new head replaces the old
-    one. Safe for several threads.
+    """A cache of heads. A head never changes, so it is read once. When a segment's watermark advances, its new head replaces the
+    old one. Several threads may use the cache.
     """
 
     storage: LedgerStorage

@@ -1,8 +1,9 @@
-"""Compute what a reader may see: the verdict on each registration of the live log, the cut, and each segment's maxReadPosition
-(protocol.md section 6).
+"""Compute the rows that a reader may see: the verdict on each registration of the live log, the cut, and the visible ledgers of
+each segment (protocol.md section 6).
 
-The reading order is: sync, the live log, the headers, topic names and layouts, watermarks and snapshots. Any other order loses
-rows of transactions that are folded (A28, A29) and of segments that are created or split (A32) between two of the reads.
+A read reads in this order: sync, the live log, the headers, topic names and layouts, watermarks and snapshots. In any other order
+it would miss rows of transactions that are folded, and of segments that are created or split, between two steps. Known failures
+A28, A29 and A32 (protocol.md section 9).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class _LookAgain(Exception):
 
 @dataclass
 class TransactionBuffer:
-    """A reader of one cluster. It caches the live log, final verdicts and snapshot heads. Safe for several threads."""
+    """A reader of one cluster. It caches the live log, final verdicts and snapshot heads. Several threads may use it."""
 
     cluster: Cluster
     markers: MarkerModel
@@ -56,17 +57,17 @@ class TransactionBuffer:
     def read(self, selection: LogSelection, *, uncommitted: bool = False) -> Reading:
         """Return a reading up to the current cut. Raises TopicNotFound.
 
-        `uncommitted` (isolationLevel read_uncommitted): every registration above the watermarks is visible, also undecided and void
-        ones, up to the end of the log.
+        `uncommitted` (isolationLevel read_uncommitted): every registration above the watermarks up to the end of the log is
+        visible, even if it is undecided or void.
         """
         return self.deciding(lambda view: self._read(view, selection, uncommitted))
 
     def read_to(self, selection: LogSelection, end: int, *, attempts: int = 5) -> Reading:
-        """Return a reading whose cut is at or above a GIVEN end (of a replay, or from the user). The reading always contains every
-        row up to this end.
+        """Return a reading whose cut is at or above a GIVEN end, so that it has every row up to this end. The end comes from a
+        replay or from the user.
 
-        Raises OffsetOutOfRange if the log ends before `end`, if a transaction at or below it is still undecided after several
-        attempts (A31), or if a restore lost it.
+        Raises OffsetOutOfRange if the log ends before `end`, if a transaction at or below `end` is still undecided after several
+        attempts, or if a restore lost `end`. Known failure A31 (protocol.md section 9).
         """
         self.cluster.check_not_lost(end)
         for _ in range(attempts):
@@ -82,7 +83,7 @@ class TransactionBuffer:
         )
 
     def verdicts(self, view: View, listing: Listing) -> dict[int, Verdict]:
-        """Return the verdict on each registration of a listing (seals have none). Final verdicts are cached: they never change."""
+        """Return the verdict on each entry of a listing, by number. Final verdicts are cached, because they never change."""
         with self._lock:
             live = {e.number for e in listing.entries}
             for number in [n for n in self._final if n not in live]:
@@ -126,7 +127,7 @@ class TransactionBuffer:
         return found
 
     def _abort_expired(self, view: View, txn_id: str) -> None:
-        """Abort a transaction that is past its deadline (8.10). Several processes may try: the header changes once, by CAS."""
+        """Abort a transaction that is past its deadline. Several processes may try: a CAS changes the header only once (8.10)."""
         record = view.get(paths.header(txn_id))
         if record is None:
             return
@@ -136,7 +137,7 @@ class TransactionBuffer:
         ending.end(self.cluster.store, record, State.ABORTED, now_ms=view.now_ms())  # the caller reads again
 
     def deciding(self, body: Callable[[View], T]) -> T:
-        """Run a decision that uses `verdicts`. It starts over with a fresh view whenever it raises _LookAgain."""
+        """Return the result of `body`, a decision that uses `verdicts`. It starts over with a new view if it raises _LookAgain."""
         while True:
             try:
                 return decide(self.cluster.store, body)
@@ -181,12 +182,13 @@ class TransactionBuffer:
         )
 
     def open_transactions(self) -> OpenTransactions:
-        """Return the transactions over topic:// topics that may still register rows. Those past their deadline are aborted (8.10).
-        A read of the log after this call sees all registrations of all other transactions.
+        """Return the transactions over topic:// topics that may still register rows. Transactions past their deadline are aborted
+        first (section 8.10). A read of the log after this call sees all registrations of all other transactions that began before
+        this call.
         """
 
         def body(view: View) -> OpenTransactions:
-            now_ms = view.now_ms()  # read before the headers: a header that this read does not see is created after now_ms
+            now_ms = view.now_ms()  # read before the headers, so a header that the scan does not see is created after now_ms
             found = []
             for record in view.scan_index(paths.TXN_BY_DEADLINE, paths.pad20(0), "9" * 20):
                 header, txn_id = Header.of(record), record.key.partition
@@ -203,14 +205,12 @@ class TransactionBuffer:
         return transitions.in_grace(topic.layout, view.now_ms(), self.cluster.settings.grace_period_ms)
 
     def _forgotten_to(self, view: View, topic: Topic) -> int | None:
-        """Return the `deleted_to_log` that the layout has after its grace period, also before an orphan sweep has updated the
-        layout.
-        """
+        """Return the `deleted_to_log` that the layout should have now. An orphan sweep writes it into the layout later."""
         grace_ms = self.cluster.settings.grace_period_ms
         return transitions.without_gone(topic.layout, now_ms=view.now_ms(), grace_ms=grace_ms).deleted_to_log
 
     def still_open(self, entry: Entry) -> bool:
-        """Return whether a cached entry must be read again: it is not settled, and this process does not know its outcome."""
+        """Return whether a cached entry must be read again, as it is not settled and this process does not know its outcome."""
         return entry.registration.state is None and entry.registration.txn is not None and entry.number not in self._final
 
     def _topics(self, view: View, selection: LogSelection) -> tuple[list[Topic], list[tuple[Topic, SegmentInfo, str]]]:
@@ -218,7 +218,7 @@ class TransactionBuffer:
             topics = every(view, compiled(selection.pattern))
             names = [n for n in map(topic_name, selection.further) if n not in {t.name for t in topics}]
             records = view.get_many([paths.topic(n) for n in names]) if names else []
-            topics += [Topic(n, Layout.of(r), r) for n, r in zip(names, records, strict=True) if r is not None]  # tombstones, too
+            topics += [Topic(n, Layout.of(r), r) for n, r in zip(names, records, strict=True) if r is not None]  # with tombstones
             wanted = None
         else:
             names = list(dict.fromkeys(self._topic_of(view, n) for n in selection.names))
@@ -242,9 +242,7 @@ class TransactionBuffer:
 
     @staticmethod
     def _topic_of(view: View, name: str) -> TopicName:
-        """Return the topic of a name in a selection. For a persistent topic it is the successor. Raises OptionError if the
-        persistent topic is not migrated.
-        """
+        """Return the topic of a name in a selection. For a persistent topic it is the successor. Raises OptionError without one."""
         if not is_persistent(name):
             return segment_name(name).topic if name.startswith("segment://") else topic_name(name)
         persistent = persistent_name(name)
@@ -293,7 +291,7 @@ class TransactionBuffer:
 
 
 def _above(number: int, seal: int | None) -> bool:
-    """Return whether a registration lies above a segment's seal. It is void in this segment, so readers do not wait for it."""
+    """Return whether a registration lies above a segment's seal. It is void in this segment then, so readers do not wait for it."""
     return seal is not None and number > seal
 
 

@@ -1,7 +1,8 @@
-"""The rules of acknowledgements: cursors, pending acks (claims), conflicts (protocol.md section 7, Acks). PURE: no I/O, no clock.
+"""The rules of acknowledgements: cursors, pending acks (claims) and conflicts (protocol.md section 7, Acks). Pure: no I/O, no
+clock.
 
-The cursor and the claims of a (segment, subscription) are ONE record (A33). A writer reads both, and its CAS fails if another
-writer has changed either. So two conflicting acknowledgements never both succeed.
+The cursor and the claims of a (segment, subscription) are in ONE record. A writer reads both, and its CAS fails if another writer
+has changed one of them. So two conflicting acknowledgements never both succeed. Known failure A33 (protocol.md section 9).
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from metadata.records.row_ranges import FIRST, NONE, Row, Rows, before, common, 
 class Ack:
     """An acknowledgement of rows of one segment for one subscription.
 
-    `cumulative`: `rows` are all rows before a boundary (`up_to`); some may be acknowledged already. Otherwise `rows` are exactly
-    the acknowledged rows, and none may have been acknowledged before.
+    `cumulative`: `rows` are all rows before a boundary (`up_to`), and some of them may be acknowledged already. Without
+    `cumulative` none of the `rows` may be acknowledged already.
     """
 
     segment: str
@@ -34,7 +35,7 @@ def up_to(segment: str, subscription: str, end: Row) -> Ack:
 
 
 def merged(acks: Iterable[Ack]) -> list[Ack]:
-    """Merge acks into at most one individual and one cumulative ack for each (segment, subscription), sorted by name. Empty acks
+    """Merge acks. Return at most one individual and one cumulative ack for each (segment, subscription), sorted by name. Empty acks
     are left out.
 
     Raises AckConflict if two individual acks contain the same row.
@@ -56,8 +57,8 @@ def done(cursor: Cursor) -> Rows:
 
 
 def first_left(cursor: Cursor) -> Row:
-    """Return the first row that is not acknowledged; claims are ignored. If the acknowledged rows end with a whole entry, this is
-    the boundary after that entry.
+    """Return the first row that is not acknowledged. Claims do not count. If the acknowledged rows before it end with a whole
+    entry, the result is the boundary after that entry.
     """
     behind = done(cursor)
     return behind[0][1] if behind and behind[0][0] == FIRST else FIRST
@@ -80,11 +81,10 @@ def with_done(cursor: Cursor, acked: Rows) -> Cursor:
 
 
 def acknowledged(cursor: Cursor, ack: Ack, txn: str | None) -> Cursor:
-    """Return the cursor after a plain ack (`txn` None), or with the claim of a transaction. If the transaction has this claim
-    already, nothing changes. The caller has dropped void claims before (`resolved`).
+    """Return the cursor after a plain ack (`txn` is None), or with the claim of a transaction. If the transaction has this claim
+    already, nothing changes. The caller must have settled the claims of decided transactions before (`resolved`).
 
-    Raises AckConflict for rows that are already acknowledged (of a cumulative ack: all of its rows), or that another transaction
-    claims.
+    Raises AckConflict if rows are acknowledged already (for a cumulative ack: if all are), or if another transaction claims rows.
     """
     behind = done(cursor)
     mine = cursor.claims.get(txn or "", NONE)
@@ -116,9 +116,9 @@ def settled(cursor: Cursor, txn: str, *, committed: bool) -> Cursor:
 
 
 def resolved(cursor: Cursor, states: Mapping[str, State | None]) -> Cursor:
-    """Return the cursor with the claims of decided transactions settled. Claims of OPEN transactions stay, as do those of
-    transactions that are missing in `states`. State None means that the transaction has no header. It never committed, because
-    the header of a committed one expires only after settling.
+    """Return the cursor with the claims of decided transactions settled. Claims of OPEN transactions stay, and so do claims of
+    transactions that are not in `states`. State None means that the transaction has no header. It did not commit, because the
+    header of a committed transaction expires only after settling.
     """
     for txn in list(cursor.claims):
         if txn in states and states[txn] is not State.OPEN:
@@ -133,7 +133,7 @@ def sought(cursor: Cursor, acked: Rows) -> Cursor:
 
 def op(ack: Ack) -> Op:
     """Return the op record of an ack. Its position is the last position of the ack. `rows` is left out if the position determines
-    the rows: one whole entry, or all rows up to the end of an entry.
+    the rows. They are then one whole entry, or all rows up to the end of an entry.
     """
     last = last_of(ack.rows[-1][1])
     ledger_id, entry_id = last[0], last[1] if len(last) > 1 else 0

@@ -1,9 +1,9 @@
-"""The rules of a consistent backup: the content of each record at the moment when the log up to a number N was decided. PURE: no
-I/O, no clock.
+"""The rules of a consistent backup. They give the content of each record at the moment when the log up to a number N was decided.
+Pure: no I/O, no clock.
 
-A backup reads one record after the other while writers run. Each record is read twice: before and after the log is listed. The
-content of the record at N follows from the two readings and from the state of each transaction in between. If it does not follow,
-`Moving` is raised and the backup is read again.
+A backup reads one record after the other while writers run. Each record is read twice, before and after the log is listed. The
+content of the record at N follows from the two reads and from the states of the transactions in between. If it does not follow,
+`Moving` is raised, and the backup reads everything again.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from metadata.records.row_ranges import minus, union
 from metadata.rules import acks
 
 Teller = Callable[[str], "Told"]
-"""Returns the known state of a transaction, by its id."""
+"""A function that returns the known state of a transaction by its id."""
 
 
 class Moving(TxnSegmentError):
-    """A record changed so that its content at N cannot be derived. Another reading may succeed."""
+    """A record has changed so that its content at N cannot be derived. Another attempt may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The known state of one transaction. `header` None: the header is gone. `settled_early`: the header was read COMMITTED before
-    the first reading began, so all readings show all of its changes.
+    """The known state of one transaction. `header` None: the header is gone. `settled_early`: the transaction had committed before
+    the first read of a record began, so all reads show its changes.
     """
 
     header: Header | None
@@ -38,8 +38,8 @@ class Told:
         return self.header is not None and self.header.state is State.COMMITTED
 
     def counts(self, number: int) -> bool | None:
-        """Return whether the transaction belongs to the log up to `number`. Return None for a transaction of acknowledgements
-        alone: it has no number and may have been decided between the readings.
+        """Return whether the transaction belongs to the log up to `number`. A transaction of acknowledgements alone has no number.
+        Return None for it if it may have been decided between the two reads.
         """
         if self.header is None or not self.has_committed:
             return False
@@ -50,9 +50,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A registration of the listed log that is visible or undecided: its number, its transaction, the application's version, and
-    whether it is visible.
-    """
+    """A registration of the listed log that is visible or undecided. `version`: the version of its application."""
 
     number: int
     txn: str
@@ -61,19 +59,20 @@ class Written:
 
 
 def cursor_at(number: int, before: Cursor, after: Cursor, told: Teller) -> Cursor:
-    """Return the cursor at `number`, without claims: it holds acknowledgements of transactions up to `number`, and plain ones made
-    before the readings.
+    """Return the cursor at `number`, without claims. It has the acknowledgements of the transactions up to `number`, and the plain
+    acknowledgements that were made before the first read.
 
-    `before`, `after`: the cursor, read before and after the log was listed. Rows acknowledged in between count if they were claimed
-    by a transaction that counts; other acknowledgements come later, or are made again. Raises Moving for rows acknowledged by an
-    unknown transaction, for a cursor that was moved back, and for one that was deleted or recreated meanwhile.
+    `before`, `after`: the cursor as read before and after the log was listed. Rows that were acknowledged in between count if a
+    transaction up to `number` had claimed them. Raises Moving if an unknown consumer or transaction acknowledged rows in between,
+    and if the cursor was moved back, deleted or created again.
     """
     if before.deleted_ms != after.deleted_ms:
         raise Moving("a subscription was created or deleted meanwhile")
     was, now = acks.done(before), acks.done(after)
     if minus(was, now):
         raise Moving("a subscription was moved back meanwhile")
-    # Only a settled claim explains new rows; the rows of a dropped claim were acknowledged by another consumer.
+    # Only the claim of a committed transaction explains newly acknowledged rows. Rows of another claim were acknowledged by another
+    # consumer.
     unexplained = minus(now, union(was, *(rows for txn, rows in before.claims.items() if told(txn).has_committed)))
     if unexplained:
         raise Moving("rows were acknowledged meanwhile by an unknown consumer")
@@ -81,7 +80,7 @@ def cursor_at(number: int, before: Cursor, after: Cursor, told: Teller) -> Curso
     for txn in sorted(before.claims.keys() | after.claims.keys()):
         said = told(txn)
         counts = said.counts(number)
-        # A header expires after its claims are settled. So a transaction without a header but with a claim never committed.
+        # A header expires only after its claims are settled. So a transaction that has a claim and no header did not commit.
         if counts is None or (said.header is None and not (txn in before.claims and txn in after.claims)):
             raise Moving(f"the transaction {txn} acknowledged rows meanwhile")
         if counts:
@@ -90,11 +89,11 @@ def cursor_at(number: int, before: Cursor, after: Cursor, told: Teller) -> Curso
 
 
 def application_at(number: int, before: Application, after: Application, written: Sequence[Written], told: Teller) -> Application:
-    """Return the application record as of the log up to `number`. `lastCommitted` is the version of the last transaction that
-    belongs to this part of the log, so it matches the visible rows. `current` is None.
+    """Return the application record as of the log up to `number`. Its `last_committed` is the version of the last transaction in
+    this part of the log, so it matches the visible rows. Its `current` is None.
 
-    `before`, `after`: the application, read before and after the log was listed (`Application()` without a record). `written`: its
-    registrations in the listed log. Raises Moving if a version in between was written by an unknown transaction.
+    `before`, `after`: the application as read before and after the log was listed (`Application()` if there is no record).
+    `written`: its registrations in the listed log. Raises Moving if an unknown transaction wrote a version in between.
     """
     version, by = before.last_committed, before.by
     current = before.current
@@ -102,7 +101,7 @@ def application_at(number: int, before: Application, after: Application, written
     if current is not None and current.version > version:
         said = told(current.txn_id)
         counts = said.counts(number)
-        # otherwise another attempt committed the version, and its registration must be known
+        # if it did not commit, another attempt may have, and `written` must have the registration of that attempt
         known |= {current.version} if said.has_committed else set()
         if counts is None or (said.header is None and after != before):
             raise Moving(f"the transaction {current.txn_id} was decided meanwhile")
@@ -118,8 +117,8 @@ def application_at(number: int, before: Application, after: Application, written
 
 
 def _by(one: Written, after: Application, by: str | None) -> str | None:
-    """Return the query that wrote a version which the first reading does not show. Raises Moving if two queries may have written
-    it.
+    """Return the query that wrote a version which `before` does not show. Raises Moving if it may have been written by either of
+    two queries.
     """
     if after.current is not None and after.current.txn_id == one.txn:
         return after.current.by
@@ -129,7 +128,7 @@ def _by(one: Written, after: Application, by: str | None) -> str | None:
 
 
 def check_layouts(number: int, layouts: Iterable[Layout]) -> None:
-    """Raise Moving if a layout shows a seal above `number`: a topic was split, merged or deleted during the backup."""
+    """Raise Moving if a layout shows a seal above `number`, because a topic was then split, merged or deleted during the backup."""
     for layout in layouts:
         seals = [n for info in layout.segments.values() for n in (info.sealed_at_log, info.deleted_at_log)]
         if any(n is not None and n > number for n in (*seals, layout.deleted_to_log)):

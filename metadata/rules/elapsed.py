@@ -1,9 +1,9 @@
-"""Elapsed time, measured by several clocks (protocol.md section 7, Time). PURE: no I/O, no clock.
+"""Elapsed time, measured by several clocks (protocol.md section 7, Time). Pure: no I/O, no clock.
 
-Each sweep or trim records the clocks it read: the store's, its machine's, and the machine's monotonic clock, which counts from boot
-and is never set. Only the time on which all of them agree has passed. So a clock that leaps ahead or back never makes fresh rows
-old. The lead is the earlier one of the store's and the machine's time, minus the elapsed time. A limit of `keep` is judged by the
-elapsed time plus the smallest lead within `keep`.
+Each sweep or trim reads and records three clocks: the store's clock, the machine's clock, and the machine's monotonic clock, which
+counts from boot and is never set. Time counts as elapsed only if the clocks agree that it has passed. So a clock that leaps ahead
+or back never makes new rows old. The lead of a reading is the earlier of the store's time and the machine's time, minus the elapsed
+time. The time for an age limit `keep` is the elapsed time plus the smallest lead of the readings within `keep`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import NamedTuple
 from metadata.records.json_records import JsonRecord
 
 WITNESSES = 16
-"""Number of machines whose last reading is kept."""
+"""Maximum number of machines whose last reading is kept."""
 SPACING = 16
-"""Readings are kept so densely that the distance between two is at most 1/SPACING of their age."""
+"""A reading is dropped only if the time between its neighbours is at most 1/SPACING of the later one's age."""
 
 
 class Clocks(NamedTuple):
@@ -29,8 +29,8 @@ class Clocks(NamedTuple):
 
 
 class ClockLook(JsonRecord):
-    """One recorded reading. `number`: the newest number of the log at that time. `elapsed_ms`: time since the first reading.
-    `lead_ms`: the smaller of the store's and the machine's time, minus `elapsed_ms`.
+    """One recorded reading of the clocks. `number`: the newest number of the log at that time. `elapsed_ms`: the time since the
+    first reading. `lead_ms`: the earlier of the store's time and the machine's time, minus `elapsed_ms`.
     """
 
     number: int
@@ -47,7 +47,9 @@ class Witness(JsonRecord):
 
 
 class SeenTime(JsonRecord):
-    """The elapsed time so far. `store_ms`, `wall_ms`: from the last reading. `looks`: the kept readings, oldest first."""
+    """The elapsed time so far. `store_ms`, `wall_ms`: the store's time and the machine's time at the last reading. `looks`: the
+    kept readings, oldest first. `witnesses`: the last reading of each machine, by boot.
+    """
 
     elapsed_ms: int
     store_ms: int
@@ -57,7 +59,7 @@ class SeenTime(JsonRecord):
 
 
 def looked(before: SeenTime | None, now: Clocks, number: int) -> SeenTime:
-    """Add a reading and return the new state. `number`: the newest number of the log, listed before the clocks were read."""
+    """Return the state with a further reading. `number`: the newest number of the log, listed before the clocks were read."""
     elapsed = 0 if before is None else before.elapsed_ms + max(0, _passed(before, now))
     known = {} if before is None else before.witnesses
     mine = known.get(now.boot)
@@ -76,8 +78,8 @@ def looked(before: SeenTime | None, now: Clocks, number: int) -> SeenTime:
 
 
 def _passed(before: SeenTime, now: Clocks) -> int:
-    """Return the time in ms since the last reading of any machine. The two clocks that can be set are used only on a machine
-    without an earlier reading.
+    """Return the time in ms since the last reading of any machine, by the two clocks that can be set. Return 0 on a machine with an
+    earlier reading, where `_since` measures.
     """
     if now.boot in before.witnesses:
         return 0
@@ -90,7 +92,7 @@ def _since(mine: Witness, now: Clocks) -> int:
 
 
 def thinned(looks: Sequence[ClockLook]) -> tuple[ClockLook, ...]:
-    """Return the readings to keep, oldest first. A dropped reading passes its lead to the next one if it is smaller."""
+    """Return the readings to keep, oldest first. The reading after a dropped reading gets the smaller one of their leads."""
     kept: list[ClockLook] = []
     newest = looks[-1].elapsed_ms
     for look in looks:
@@ -104,16 +106,16 @@ def thinned(looks: Sequence[ClockLook]) -> tuple[ClockLook, ...]:
 
 
 def now_for(seen: SeenTime, keep_ms: int) -> int:
-    """Return the time in ms against which the age limit `keep_ms` is judged. It is not above the store's time or the machine's own,
-    and not above the elapsed time plus the smallest lead within `keep_ms` (including the last reading before that).
+    """Return the time in ms by which the age limit `keep_ms` is judged: the elapsed time plus the smallest lead of the readings
+    within the last `keep_ms` and the last reading before them. It is never above the store's time or the machine's time.
     """
     within, before = _within(seen, keep_ms)
     return seen.elapsed_ms + min(look.lead_ms for look in [*before[-1:], *within])
 
 
 def known_to(seen: SeenTime, keep_ms: int) -> int:
-    """Return the log number above which every entry is younger than `keep_ms`, whatever its publish time. A reading within the last
-    `keep_ms` did not list these entries yet.
+    """Return a log number. Every entry above it is younger than `keep_ms`, whatever its publish time, because the log did not have
+    it yet at a reading within the last `keep_ms`.
     """
     within, _ = _within(seen, keep_ms)
     return within[0].number

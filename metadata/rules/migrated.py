@@ -1,4 +1,4 @@
-"""The rules of migrated topics: ownership of the old name, positions of the rows, retention (docs/in_stream.md, Migration).
+"""The rules of migrated topics: the owner of the old name, the positions of the rows, and retention (docs/in_stream.md, Migration).
 
 PURE: no I/O, no clock. The persistent topic becomes a segment of its successor topic://. The ledgers of that segment keep their
 ids, which are numbers of the persistent topic's own log.
@@ -16,42 +16,40 @@ from metadata.rules import retention
 
 
 def is_its_own(layout: Layout, name: PersistentName) -> bool:
-    """Return whether this layout is the successor of the persistent topic `name`. A topic that was created independently under the
-    successor's name is not.
+    """Return whether the topic of this layout is the successor of the persistent topic `name`, and not a topic that was created
+    under the successor's name by itself.
     """
     return layout.migration is not None and layout.migration.topic == str(name)
 
 
 def went_with(name: PersistentName, successor: Layout | None) -> bool:
-    """Return whether the successor topic was deleted, with all rows of the persistent topic, and not created again."""
+    """Return whether the successor was deleted, with all rows of the persistent topic, and was not created again."""
     return successor is not None and bool(successor.deleted) and is_its_own(successor, name)
 
 
 def holds(layout: Layout, name: PersistentName) -> bool:
-    """Return whether rows of the persistent topic are still rows of its successor. This ends when the successor is deleted, even if
-    it is created again, and when retention has trimmed all of these rows.
+    """Return whether the successor still has the segment with the rows of the persistent topic. It loses the segment when it is
+    deleted, even if it is created again, and when retention has trimmed all rows of the segment.
     """
     return any(info.legacy_topic_name == str(name) for info in layout.kept())
 
 
 def let_go(name: PersistentName, successor: Layout | None) -> bool:
-    """Return whether the successor has released the persistent topic: it has no segment that is the persistent topic, not even
-    within the grace period of a deletion.
-    """
+    """Return whether the successor no longer has the segment that is the persistent topic, not even in a deletion's grace period."""
     if successor is None or not is_its_own(successor, name):
         return False
     return all(info.legacy_topic_name != str(name) for info in successor.segments.values())
 
 
 def shift(sealed_at_log: int, seal: int) -> int:
-    """Return the offset from a migrated ledger's id to its number in the cluster's log. It puts the SEAL of the persistent topic's
-    log just before the seal of the segment.
+    """Return the offset that, added to the id of a migrated ledger, gives the ledger's number in the cluster's log. With it the
+    SEAL of the persistent topic gets the number just before the seal of the segment.
     """
     return sealed_at_log - 1 - seal
 
 
 def to_cluster(number: int, shift: int) -> int:
-    """Return the number in the cluster's log of a migrated topic's ledger. 0 stays 0: the position before the first ledger."""
+    """Return the number in the cluster's log of a migrated topic's ledger. 0, the position before the first ledger, stays 0."""
     return number and number + shift
 
 
@@ -61,9 +59,9 @@ def to_own(number: int, shift: int) -> int:
 
 
 def whole_transactions(ledgers: Iterable[Ledger]) -> Iterator[list[Ledger]]:
-    """Group ledgers, in log order, so that each group holds whole transactions. Ledgers that lie between those of a transaction are
-    in its group. Micro-batch limits and trims never split a group (8.9). All ledgers are listed first, because the last ledger
-    may belong to the transaction of the first.
+    """Yield groups of ledgers, in the order of the log, so that each group has whole transactions. A group also has the ledgers
+    that lie between those of its transactions. Micro-batch limits and trims never split a group (section 8.9). All ledgers are
+    listed first, because the last ledger may belong to the transaction of the first.
     """
     found = list(ledgers)
     last = {ledger.txn: ledger.id for ledger in found if ledger.txn is not None}
@@ -77,8 +75,8 @@ def whole_transactions(ledgers: Iterable[Ledger]) -> Iterator[list[Ledger]]:
 
 
 def first_needed(ledgers: Iterable[Ledger], needed: Row) -> int | None:
-    """Return the id of the first ledger of the first group with a needed row; None if there is no such group. `needed`: the first
-    needed row.
+    """Return the id of the first ledger of the first group that has a needed row, or None if there is no such group. `needed`: the
+    first needed row.
     """
     for one in whole_transactions(ledgers):
         if not all(retention.is_done(found.id, found.last_entry, needed) for found in one):
@@ -88,6 +86,6 @@ def first_needed(ledgers: Iterable[Ledger], needed: Row) -> int | None:
 
 def gone_to(stays: int | None, seal: int) -> int:
     """Return the highest number of the persistent topic's own log that a trim deletes. It is the number before the first kept
-    ledger (`stays`). If no ledger is kept, all entries below the SEAL are deleted, with markers and aborted entries.
+    ledger (`stays`). If no ledger is kept, all entries below the SEAL are deleted, also markers and aborted entries.
     """
     return (seal if stays is None else stays) - 1

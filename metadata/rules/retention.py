@@ -1,6 +1,7 @@
-"""Retention, pure: the effective policy of a topic, and the number up to which its rows are trimmed (protocol.md section 7, trim).
+"""The rules of retention: the effective policy of a topic, and the number up to which its rows are trimmed (protocol.md section 7,
+trim). Pure: no I/O, no clock.
 
-A trim goes by numbers of the log, so that it never splits a transaction across the segments of a topic.
+A trim removes the rows up to a number of the log in all segments of a topic, so that it never removes only a part of a transaction.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from metadata.records.records import Layout, Policies, SegmentInfo, SegmentState
 from metadata.records.row_ranges import Row, end_of
 
 NO_LIMIT = -1
-"""In a topic's policies: unlimited, even if its namespace sets a limit."""
+"""The value of a topic's policy for no limit, even if its namespace sets a limit."""
 
 
 class Kept(NamedTuple):
-    """A visible registration of a topic: its number, publish time in ms, and bytes over the topic's segments."""
+    """A visible registration of a topic. `bytes`: its bytes in all segments of the topic."""
 
     number: int
     publish_ms: int
@@ -24,8 +25,8 @@ class Kept(NamedTuple):
 
 
 def effective(topic: Policies | None, namespace: Policies | None) -> Policies:
-    """Return the effective policies of a topic. A policy that the topic does not set is that of its namespace. Unlimited values
-    become None.
+    """Return the effective policies of a topic. For a policy that the topic does not set, the policy of its namespace applies.
+    NO_LIMIT becomes None.
     """
     found: dict[str, object] = {}
     for name in Policies.model_fields:
@@ -37,11 +38,11 @@ def effective(topic: Policies | None, namespace: Policies | None) -> Policies:
 
 
 def trim_to(kept: Iterable[Kept], policies: Policies, *, total_bytes: int, now_ms: int, known_to: int | None = None) -> int:
-    """Return the highest number to trim; 0: none. `kept` is ascending, and is read no further than needed.
+    """Return the highest number to trim (0: none). `kept` is ascending, and is read only as far as needed.
 
-    By time: a registration is trimmed once it and all earlier registrations were published longer ago than the limit. Its number
-    must not be above `known_to`: registrations above are known to be younger. By size: the oldest registrations are trimmed until
-    the remaining ones are within the limit.
+    By time, a registration is trimmed if it and all earlier registrations were published longer ago than the limit, and if its
+    number is not above `known_to`. (All registrations above `known_to` are younger.) By size, the oldest registrations are trimmed
+    until the remaining ones are within the limit.
     """
     through = 0
     latest, left = 0, total_bytes
@@ -58,16 +59,16 @@ def trim_to(kept: Iterable[Kept], policies: Policies, *, total_bytes: int, now_m
 
 
 def is_done(ledger_id: int, last_entry: int, needed: Row | None) -> bool:
-    """Return whether no subscription needs a row of a ledger: the first needed row lies after the ledger's last entry. `needed`
-    None: no row is needed.
+    """Return whether no subscription needs a row of a ledger, because the first needed row lies after the ledger's last entry.
+    `needed`: the first needed row (None: no row is needed).
     """
     return needed is None or end_of(ledger_id, last_entry) <= needed
 
 
 def is_drained(info: SegmentInfo, mark: Watermark | None, empty: bool, needed: Row | None, *, now_ms: int, grace_ms: int) -> bool:
-    """Return whether a segment can leave its layout. All of these must hold. It was sealed longer ago than the grace period, so
-    later staged writes were routed to its children. It is folded through its seal. It has no rows left (`empty`). No
-    subscription still needs a trimmed row of it: only the cursor in this segment shows that such a row was trimmed.
+    """Return whether a segment can leave its layout. Four conditions must hold. It was sealed longer ago than the grace period, so
+    no write is staged for it any more. It is folded up to its seal. It has no rows (`empty`). No subscription still needs a trimmed
+    row of it, because only the cursor in this segment shows that the row was needed.
     """
     return (
         info.state is SegmentState.SEALED
@@ -82,8 +83,8 @@ def is_drained(info: SegmentInfo, mark: Watermark | None, empty: bool, needed: R
 
 
 def without_drained(layout: Layout, drained: dict[int, Watermark]) -> Layout:
-    """Return the layout without these segments (by id). The layout keeps the highest `trimmedTo` of them, so that later reads
-    notice the trimmed rows.
+    """Return the layout without the segments in `drained`, which has their watermarks by segment id. The layout keeps the highest
+    `trimmed_to` of them, so that later reads notice the trimmed rows.
     """
     gone: list[Watermark | Layout] = [*drained.values(), layout]
     guards = [one.trimmed_to for one in gone if one.trimmed_to is not None]

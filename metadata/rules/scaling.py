@@ -1,9 +1,8 @@
-"""Automatic splits and merges of segments, pure: the rule of the scaling policies (docs/scaling.md).
+"""The rules of the scaling policies: automatic splits and merges of segments (docs/scaling.md). Pure: no I/O, no clock.
 
-A segment's load is measured over the last cool-down: rows and bytes of its visible registrations, by publish time. A segment
-younger than the cool-down comes from a recent split or merge and is left alone. A segment whose load is above a limit is split. Two
-neighbours are merged if their joint load is at most half of the limit. So the children of a split are not merged at once, and a
-merged segment is not split at once.
+The load of a segment is the rows and bytes of its visible registrations that were published within the last cool-down. A segment
+younger than the cool-down is not changed. A segment whose load is above a limit is split. Two neighbours are merged if their joint
+load is at most half of each limit. So the children of a split are not merged at once, and a merged segment is not split at once.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from metadata.records.records import Policies, SegmentInfo
 
 COOL_DOWN_MS = 60_000
 MAX_SEGMENTS = 64
-"""Defaults for a policy that sets only a rate."""
+"""The defaults, also of COOL_DOWN_MS, for a policy that sets only a rate."""
 MERGE_SHARE = 0.5
 """Two neighbours merge when their joint load is at most this share of each limit."""
 
@@ -30,7 +29,7 @@ class Measured(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One change of a layout: one segment id is split, two are merged. `why` is shown to people."""
+    """One change of a layout. One segment id in `segments` means a split, two mean a merge. `why` is shown to people."""
 
     segments: tuple[int, ...]
     why: str
@@ -38,8 +37,8 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A topic's complete scaling policy. Rates are per segment and second; None: no limit. `most`, `fewest`: the number of active
-    segments after a split or a merge.
+    """The complete scaling policy of a topic. `rows`, `bytes`: limits for each segment and second (None: no limit). `most`,
+    `fewest`: limits for the number of active segments after a split or a merge.
     """
 
     rows: int | None
@@ -49,7 +48,7 @@ class Rule:
     cool_down_ms: int
 
     def share(self, found: Measured) -> float:
-        """Return the load as a share of the limit. Of the shares of rows and bytes the higher one counts. A segment with a share
+        """Return the load as a share of the limit. This is the higher one of the shares of rows and bytes. A segment with a share
         above 1 is split.
         """
         seconds = self.cool_down_ms / 1000
@@ -72,11 +71,11 @@ def rule(policies: Policies) -> Rule | None:
 
 
 def changes(rule: Rule, active: Sequence[SegmentInfo], measured: Mapping[int, Measured], now_ms: int) -> list[Change]:
-    """Return the changes to make now. With fewer segments than the minimum, the widest segments are split, whatever their load.
-    Otherwise segments above a limit are split, the most loaded first, up to the maximum. If no segment is above a limit, pairs
-    of neighbours with low load are merged, those with the lowest load first.
+    """Return the changes to make now. If there are fewer segments than the minimum, the widest segments are split, whatever their
+    load. Otherwise the segments above a limit are split, up to the maximum number of segments, those with the highest load first.
+    If no segment is above a limit, pairs of neighbours with a low load are merged, those with the lowest load first.
 
-    `active` is in the order of the ranges. `measured` is by segment id (missing: no load). Each segment is named once.
+    `active` is in the order of the ranges. `measured` is by segment id (missing: no load). No segment is in two changes.
     """
     wide = [info for info in active if info.hash_range.end > info.hash_range.start]
     known = [info for info in active if info.created_at_ms + rule.cool_down_ms <= now_ms]

@@ -1,4 +1,4 @@
-"""Start and end of a read by publish time, and whether they are final (protocol.md section 6). PURE: no I/O, no clock."""
+"""The start and the end of a read by publish time, and whether they are final (protocol.md section 6). Pure: no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 
 def start(published: Iterable[tuple[int, int]], timestamp_ms: int, cut: int) -> int:
-    """Return the number before the first visible registration whose publish time (as running maximum) is >= the timestamp. Return
+    """Return the number before the first visible registration at which the highest publish time so far is >= the timestamp. Return
     `cut` if there is none.
 
-    `published`: (number, publish ms) of the visible registrations of this read up to the cut, ascending.
+    `published`: (number, publish time in ms) of the visible registrations of this read up to the cut, ascending.
     """
     return end(published, timestamp_ms - 1, cut)[0]
 
@@ -27,12 +27,12 @@ class Above(NamedTuple):
 def end(
     published: Iterable[tuple[int, int]], timestamp_ms: int, cut: int, above: Iterable[Above] = (), *, closed: bool = False
 ) -> tuple[int, bool]:
-    """Return the number before the first visible registration whose publish time (as running maximum) is > the timestamp, or `cut`
-    if there is none. Return also whether this end is final: every later read by this timestamp ends before the same visible
-    registration.
+    """Return the number before the first visible registration at which the highest publish time so far is > the timestamp, or `cut`
+    if there is none. Return also whether this end is final, so that every later read by this timestamp has the same rows.
 
-    `published`: as for `start`. `above`: all registrations of this read above the cut, ascending. `closed`: every registration that
-    the log does not have yet will be published after the timestamp (`OpenTransactions.closed`, evaluated before the log was read).
+    `published`: as for `start`. `above`: all registrations of this read above the cut, ascending. `closed`: whether every
+    registration that the log does not have yet will have a later publish time than the timestamp (`OpenTransactions.closed`,
+    computed before the log was read).
     """
     latest = 0
     for number, publish_ms in published:
@@ -58,10 +58,10 @@ class OpenTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpenTransactions:
-    """The OPEN transactions of a cluster. `now_ms`: the store's time, read BEFORE them, so every other transaction opens later.
+    """The OPEN transactions of a cluster. `now_ms`: the store's time, which was read BEFORE them. So every transaction that is not
+    among them has ended or opens later than `now_ms`.
 
-    A publish time is taken after its transaction opened. `allowance_ms`: the largest difference between the clocks of two
-    processes.
+    The publish time of a transaction is taken after it has opened. `allowance_ms`: the largest difference between two clocks.
     """
 
     now_ms: int
@@ -69,7 +69,7 @@ class OpenTransactions:
     allowance_ms: int
 
     def holding(self, timestamp_ms: int) -> list[OpenTransaction]:
-        """Return the transactions that may have taken a publish time at or before the timestamp."""
+        """Return the transactions that may have a publish time at or before the timestamp."""
         return [txn for txn in self.open if txn.created_ms <= timestamp_ms + self.allowance_ms]
 
     def passes_in(self, timestamp_ms: int) -> int:

@@ -1,7 +1,7 @@
-"""Every state transition and every visibility rule of the protocol, pure: no I/O, no clock, no threads.
+"""Every state transition and every visibility rule of the protocol. Pure: no I/O, no clock, no threads.
 
-Each rule is in this module and nowhere else. Callers read records, call a function here, and write its result by CAS. Numbers in
-brackets are sections of protocol.md.
+Each of these rules is only in this module. Callers read records, call a function of this module, and write its result by CAS.
+Numbers in brackets are sections of protocol.md.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ HEADER_TRANSITIONS: Mapping[State, frozenset[State]] = {
     State.COMMITTED: frozenset(),
     State.ABORTED: frozenset(),
 }
-"""COMMITTED and ABORTED are final."""
+"""The states to which the header of each state can change. COMMITTED and ABORTED are final."""
 
 
 def end(header: Header, decision: State, *, now_ms: int, commit: int | None = None) -> Header | None:
-    """Return the header to write by CAS so that the transaction ends with `decision`. Return None if the transaction has ended with
-    it already.
+    """Return the header with which a CAS ends the transaction with `decision`. Return None if the transaction has ended with
+    `decision` already.
 
     `commit` is the number of the registration that a COMMITTED header decides (None for a transaction without rows). Raises
-    TxnConflict if the transaction ended otherwise, or committed another registration.
+    TxnConflict if the transaction has ended with the other state, or has committed another registration.
     """
     if decision in HEADER_TRANSITIONS[header.state]:
         update = {"state": decision, "finalized_at": Nanos(now_ms * 1_000_000)}
@@ -57,8 +57,8 @@ def end(header: Header, decision: State, *, now_ms: int, commit: int | None = No
 
 
 def expired(header: Header, now_ms: int, allowance_ms: int) -> bool:
-    """Return whether any process may abort this OPEN transaction: by the store's clock its deadline and the allowance have
-    passed.
+    """Return whether any process may abort this transaction: it is OPEN, and by the store's clock its deadline and the allowance
+    have passed.
     """
     return header.state is State.OPEN and now_ms > header.deadline_ms + allowance_ms
 
@@ -68,10 +68,10 @@ def expired(header: Header, now_ms: int, allowance_ms: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One write attempt: version `version` on behalf of `by` (a query id; None for a batch write outside of streams).
+    """One attempt to write the version `version`. `by`: the id of the query that writes (None: a batch write outside of streams).
 
-    `attempt` distinguishes attempts at the same version. `replays`: a stream, which may replay only its last batch. `accepts_loss`:
-    the write continues although a restore lost versions.
+    `attempt`: the id of the attempt. `replays`: the writer is a stream, which replays only its last batch. `accepts_loss`: the
+    write continues even if a restore lost versions.
     """
 
     version: int
@@ -82,10 +82,10 @@ class Claim:
 
 
 class Opening(Enum):
-    """The owner's next step, derived from the application record."""
+    """The next step of the owner of a claim, by the application record."""
 
     SKIP = auto()
-    """The version is already committed: write nothing and report success."""
+    """Write nothing and report success, because the version is already committed."""
     READ_PREDECESSOR = auto()
     """Read the header of `current` and call `opening` again."""
     ABORT_PREDECESSOR = auto()
@@ -95,26 +95,26 @@ class Opening(Enum):
 
 
 class Gone(Enum):
-    """A value in place of a header: the header does not exist, or it has not been read yet."""
+    """A value in place of a header. GONE: the header does not exist. UNREAD: it has not been read yet."""
 
     GONE = auto()
     UNREAD = auto()
 
 
 def raised(app: Application) -> Application:
-    """Return the application with `lastCommitted` and `by` taken from `current`, whose header is COMMITTED."""
+    """Return the application record with `last_committed` and `by` from `current`, whose header is COMMITTED."""
     assert app.current is not None
     return app.model_copy(update={"last_committed": app.current.version, "by": app.current.by, "restored": None})
 
 
 def opening(app: Application, claim: Claim, predecessor: Header | Gone) -> tuple[Opening, Application]:
-    """Return the next step of the owner of `claim`, and the application record, raised if `current` has committed.
+    """Return the next step of the owner of `claim`, and the application record. If `current` has committed, the record is `raised`.
 
-    `predecessor` is the header of `app.current` (UNREAD until it was read). Raises VersionConflict, RestoredBehind or Fenced if
-    writing this version could lose or duplicate rows.
+    `predecessor`: the header of `app.current`. Raises VersionConflict, RestoredBehind or Fenced if a write of this version could
+    lose or duplicate rows.
     """
     pending = app.current is not None and app.current.version > app.last_committed
-    if pending:  # Also checked for a version that is already committed: `current` may have committed a higher one since (A20).
+    if pending:  # Even if the version is already committed, `current` may have committed a higher version since then (A20).
         assert app.current is not None
         if predecessor is Gone.UNREAD:
             return Opening.READ_PREDECESSOR, app
@@ -148,9 +148,9 @@ def opening(app: Application, claim: Claim, predecessor: Header | Gone) -> tuple
 
 
 def _same(claim: Claim, by: str | None) -> bool:
-    """Return whether a claim repeats the version that was committed last. `by`: the query that committed it. A stream writer
-    repeats it if the queries are equal. A batch write may have no query: it was made outside of `foreachBatch`, or its record
-    has an earlier format. Then the version alone decides.
+    """Return whether a claim for the last committed version is a repetition of that commit. `by`: the query that committed the
+    version. The claim is a repetition if it has the same query. If a batch write or the record has no query, the equal version is
+    enough. (A batch write outside of `foreachBatch` has none, and older versions of txnsegment did not record it.)
     """
     return claim.by == by or (not claim.replays and (claim.by is None or by is None))
 
@@ -165,7 +165,9 @@ def opened(app: Application, claim: Claim, txn_id: str) -> Application:
 
 
 def may_abort(header: Header, claim: Claim) -> bool:
-    """Return whether a late `abort` of Spark may abort this header: it is OPEN and has the claim's version and attempt (A36)."""
+    """Return whether a late `abort` call of Spark may abort this header. It must be OPEN, with the claim's version and attempt
+    (A36).
+    """
     return header.state is State.OPEN and header.version == claim.version and header.attempt == claim.attempt
 
 
@@ -173,21 +175,21 @@ def may_abort(header: Header, claim: Claim) -> bool:
 
 
 class Verdict(Enum):
-    """The visibility of a registration for a reader."""
+    """The visibility of a registration for readers."""
 
     VISIBLE = auto()
     FILTERED = auto()
     UNDECIDED = auto()
     READ_AGAIN = auto()
-    """The header is gone. The caller reads the registration again and calls with `reread=True`. If the registration is gone too,
-    the caller starts the read over.
+    """The header is gone. The caller must read the registration again and call `resolve` with `reread=True`. If the registration is
+    gone, too, the caller must start the read over.
     """
 
 
 def resolve(number: int, registration: Registration, header: Header | Gone, *, reread: bool = False) -> Verdict:
-    """Return the visibility of a registration by the table of section 6, without regard to seals. The caller reads `header` after
-    the registration. `reread`: the registration was read again after its header was found gone. (The header of a committed
-    transaction expires only after its registration was settled.)
+    """Return the visibility of a registration by the table of section 6. Seals that lie below the registration are not taken into
+    account. The caller must read `header` after the registration. `reread`: the registration was read again after its header was
+    found gone. (The header of a committed transaction expires only after its registration is settled.)
     """
     if registration.seal is not None or registration.state is Settled.VOID:
         return Verdict.FILTERED
@@ -209,9 +211,9 @@ def settled(verdict: Verdict) -> Settled:
 
 
 def seal_counts(number: int, seal: Registration, layout: Layout | None, log_seals: Mapping[int, Registration]) -> bool:
-    """Return whether a seal counts. It counts if the layout shows it: a `sealedAtLog` equals its number. It also counts if the
-    layout still has the seal's epoch and the log has no lower seal of the topic with this epoch. Any other seal is void
-    everywhere.
+    """Return whether a seal counts. It counts if the layout shows it, i.e. a segment has its number as `sealed_at_log`. It also
+    counts if the layout still has the seal's epoch and the log has no lower seal of the topic with this epoch. All other seals are
+    void.
     """
     if layout is None:
         return False
@@ -223,13 +225,13 @@ def seal_counts(number: int, seal: Registration, layout: Layout | None, log_seal
 
 
 def unfinished(number: int, seal: Registration, layout: Layout | None, log_seals: Mapping[int, Registration]) -> bool:
-    """Return whether a seal counts but the layout does not show it yet. The first process that meets such a seal finishes it."""
+    """Return whether a seal counts but the layout does not show it yet. A process that finds such a seal finishes it."""
     return seal_counts(number, seal, layout, log_seals) and layout is not None and layout.epoch == seal.epoch
 
 
 def finishable(seal: Registration) -> bool:
-    """Return whether this version of txnsegment knows the kind of seal, so that it can finish it. Owners and readers honour every
-    seal. A seal of an unknown kind stays in the log.
+    """Return whether this version of txnsegment knows the kind of the seal and can finish it. A seal of an unknown kind stays in
+    the log, and it also ends its segments for writers and readers.
     """
     children = seal.children or ()
     expected = {"delete": (0, None), "split": (2, 1), "merge": (1, 2), "migrate": (len(children) or None, 1)}.get(seal.why or "")
@@ -237,7 +239,7 @@ def finishable(seal: Registration) -> bool:
 
 
 def sealed_at(segment_id: int, segment: str, layout: Layout, log_seals: Mapping[int, Registration]) -> int | None:
-    """Return the number of the seal that closed this segment, or None. The caller reads the log before the layout."""
+    """Return the number of the seal that ended this segment, or None. The caller must read the log before the layout."""
     info = layout.segments.get(str(segment_id))
     if info is not None and info.state is SegmentState.SEALED:
         return info.sealed_at_log
@@ -248,8 +250,8 @@ def sealed_at(segment_id: int, segment: str, layout: Layout, log_seals: Mapping[
 
 
 def sealed_layout(layout: Layout, number: int, seal: Registration, *, now_ms: int) -> Layout:
-    """Return the layout with seal `number` applied: its segments SEALED, the children of a split or merge ACTIVE, the epoch raised.
-    A `delete` gives a tombstone without live segments.
+    """Return the layout after the seal `number`. The sealed segments are SEALED, the children are ACTIVE, and the epoch is higher
+    by 1. After a `delete` the layout is a tombstone without active segments.
     """
     epoch = layout.epoch + 1
     tails = {_tail(name) for name in seal.seal or ()}
@@ -282,8 +284,8 @@ def sealed_layout(layout: Layout, number: int, seal: Registration, *, now_ms: in
 
 
 def _named(key: str, info: SegmentInfo) -> str:
-    """Return the suffix by which a seal names a segment of its topic: the segment id, or for a migrated segment its persistent
-    topic.
+    """Return the part of a segment's full name that identifies it within its topic: the segment id, or for a migrated segment the
+    name of its persistent topic.
     """
     return info.legacy_topic_name or key
 
@@ -293,8 +295,8 @@ def _tail(name: str) -> str:
 
 
 def child_ranges(parents: Sequence[Range], tiles: int | None = None) -> tuple[Range, ...]:
-    """Return the ranges of the children of sealed segments. One range is halved (split), two neighbours are joined (merge). With
-    `tiles` the whole key space is divided evenly into `tiles` ranges (migrate).
+    """Return the ranges of the children of sealed segments. A single range is halved (split). Two neighbours are joined (merge).
+    With `tiles` the whole ring is divided evenly into `tiles` ranges (migrate).
 
     Raises ValueError for a single range of one key hash, and for ranges that are not neighbours.
     """
@@ -310,8 +312,8 @@ def child_ranges(parents: Sequence[Range], tiles: int | None = None) -> tuple[Ra
 
 
 def without_gone(layout: Layout, *, now_ms: int, grace_ms: int) -> Layout:
-    """Return the layout without segments of deletions whose grace period is over. The layout keeps their highest seal in
-    `deletedToLog`, for later checks.
+    """Return the layout without the segments of deleted topics whose grace period is over. The layout keeps the highest seal of
+    these deletions in `deleted_to_log`, for later checks of data loss.
     """
     gone = layout.gone()
     if not gone:
@@ -325,8 +327,8 @@ def without_gone(layout: Layout, *, now_ms: int, grace_ms: int) -> Layout:
 
 
 def in_grace(layout: Layout, now_ms: int, grace_ms: int) -> list[SegmentInfo]:
-    """Return the segments that a deletion removed less than the grace period ago. The period counts from the last sealed segment of
-    the deletion.
+    """Return the segments that a deletion removed less than the grace period ago. The period begins when the last segment of the
+    deletion was sealed.
     """
     gone = layout.gone()
     deleted_ms: dict[int | None, int] = {}
@@ -339,8 +341,8 @@ def in_grace(layout: Layout, now_ms: int, grace_ms: int) -> list[SegmentInfo]:
 
 
 def cut(undecided: Iterable[int], end_of_log: int) -> int:
-    """Return the number up to which everything that a read touches is decided. It is the number before the first undecided
-    registration. Without one it is the end of the listed log.
+    """Return the number up to which all registrations of a read are decided. It is the number before the first undecided
+    registration, or the end of the listed log if there is none.
     """
     first = min(undecided, default=None)
     return end_of_log if first is None else min(first - 1, end_of_log)
@@ -348,7 +350,7 @@ def cut(undecided: Iterable[int], end_of_log: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """Rows and bytes of one visible registration, summed over the segments of a read."""
+    """The rows and bytes of one visible registration, summed over the segments of a read."""
 
     number: int
     rows: int
@@ -358,12 +360,12 @@ class Weight:
 def limited(
     weights: Iterable[Weight], end: int, *, max_rows: int | None = None, max_bytes: int | None = None, seals: Collection[int] = ()
 ) -> int:
-    """Return the end of a micro-batch, at most `end`. A micro-batch has whole transactions within the limits, but at least one, so
-    a stream always advances. It never crosses the first of `seals`, so rows of a child and of its parent are never in one
-    micro-batch.
+    """Return the end of a micro-batch, at most `end`. A micro-batch has whole transactions within the limits. It has at least one,
+    so that a stream always advances. It never goes beyond the first of `seals`, so that no micro-batch has rows of a segment and of
+    its child.
 
-    `weights` are the visible registrations after the start in ascending order, read no further than needed. `seals` are the numbers
-    of seals of this read's segments after the start.
+    `weights`: the visible registrations after the start, ascending. They are read only as far as needed. `seals`: the numbers of
+    the seals of this read's segments after the start.
     """
     end = min([end, *seals])
     if max_rows is None and max_bytes is None:
@@ -389,17 +391,18 @@ def limited(
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """The result of folding one segment: the numbers that its snapshot gains, and its new watermark (a number)."""
+    """The result of folding one segment. `committed`: the numbers that its index snapshot gains. `through`: its new watermark."""
 
     committed: tuple[int, ...]
     through: int
 
 
 def fold(segment: str, watermark: int, log: Sequence[tuple[int, Registration]], sealed: int | None) -> Fold | None:
-    """Fold `segment` from its watermark up to its first unsettled registration. Return None if the watermark does not move.
+    """Return the result of folding `segment` from its watermark up to its first unsettled registration. Return None if the
+    watermark does not move.
 
-    `log` is the live log in ascending order. `sealed` is the number of the segment's seal; registrations above it are void. A
-    registration without a transaction counts as settled. A seal of the segment moves the watermark and adds no ledger.
+    `log`: the live log, ascending. `sealed`: the number of the segment's seal. Registrations above it are void. A registration
+    without a transaction counts as settled. A seal of the segment moves the watermark and adds no ledger.
     """
     committed: list[int] = []
     through = watermark
@@ -428,11 +431,11 @@ def may_drop(
     *,
     seal_shown: bool,
 ) -> bool:
-    """Return whether a registration may leave the log. It must be settled, folded in all its segments, and not the newest one. For
-    a seal, the layout must show it. An undecided registration stays even if all its segments are gone, because its owner may
-    still decide it.
+    """Return whether a registration may leave the log. It must be settled, folded in all its segments, and not the newest entry of
+    the log. A seal may leave only after the layout shows it. An unsettled registration stays even if all its segments are gone,
+    because its owner may still decide it.
 
-    `watermarks`: the watermark number of each of its segments; None for a segment that the layout no longer has.
+    `watermarks`: the watermark of each of its segments. It is None for a segment that the layout no longer has.
     """
     if number >= end_of_log or (registration.seal is not None and not seal_shown):
         return False

@@ -116,7 +116,7 @@ class Session:
         self._known: ServerTime | None = None
 
     def on_connect(self, call: Callable[[KazooClient], None]) -> None:
-        """Register a function to call after each connect, in the old session or a new one. It runs in kazoo's thread."""
+        """Register a function to call after each connect. It runs in kazoo's thread and must not wait."""
         self._on_connect = call
 
     # --- connecting ---

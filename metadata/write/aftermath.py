@@ -1,6 +1,7 @@
-"""Post-commit work: a commit's events and a bounded share of the sweeping, on one background thread. Commits do not wait for it.
+"""The work after commits, on one background thread: the events of the commits, and a bounded share of the sweeping. No commit waits
+for it.
 
-If the process dies, the work is only delayed: the next committer or sweeper finds everything in the store.
+If the process dies, the work is only delayed. The next committer or sweeper finds in the store what is left to do.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Job = Callable[[], object]
 
 
 class Aftermath:
-    """Runs jobs one after the other in the background. `share` runs after each batch of waiting jobs."""
+    """Runs jobs one after the other in the background. When no more jobs wait, it runs `share`, the share of the sweeping."""
 
     def __init__(self, share: Job) -> None:
         self._share = share
@@ -40,7 +41,7 @@ class Aftermath:
                 self._thread.start()
 
     def close(self) -> None:
-        """Wait until all queued jobs are done. In a forked child that queued no jobs, return at once."""
+        """Wait until all queued jobs are done. Return at once in a forked child that has queued no jobs."""
         if os.getpid() != self._pid:
             return
         with self._lock:
@@ -62,11 +63,12 @@ class Aftermath:
             self._attempt(self._share)
 
     def _attempt(self, job: Job) -> None:
-        # The next committer or sweeper repeats a failed job. No exception may end the thread: later jobs would never run.
+        # The next committer or sweeper repeats a failed job. No exception may end the thread, because later jobs would then never
+        # run.
         with contained("aftermath", "put off to the next sweep", level=logging.WARNING):
             job()
 
 
 def inline(job: Job) -> None:
-    """Run the job at once. For tests and the simulator, which wait for post-commit work."""
+    """Run the job at once. For tests and the simulator, which wait for the work after a commit."""
     job()

@@ -1,15 +1,10 @@
-"""The owner's side of a transaction: commit and abort (protocol.md section 5).
+"""Commit and abort of a transaction by the process that owns it (protocol.md section 5).
 
-`commit` is the whole path of one transaction. It waits for seven store round trips, independent of rows, tasks, segments and
-history:
+`commit` takes a transaction from its opening to its decision. It waits for seven round trips to the store, whatever the numbers of
+rows, tasks and segments and the length of the history:
 
-1. application and layout are read
-2. header and application are written
-3. the registration is appended
-4. the log is read
-5. seals and layout are read
-6. op records are written
-7. the CAS of the header decides
+1. application and layout are read 2. header and application are written 3. the registration is appended 4. the log is read 5. seals
+and layout are read 6. op records are written 7. the CAS of the header decides
 
 Events and settling run in the background (`aftermath`, `post_commit`).
 """
@@ -78,9 +73,9 @@ MAX_INLINE = 512 * 1024
 
 @dataclass
 class Coordinator:
-    """Commits and aborts transactions. There is one coordinator for each process and cluster. It is safe for several threads.
+    """Commits and aborts transactions. There is one coordinator for each process and cluster. Several threads may use it.
 
-    `aftermath` receives the work that no caller waits for.
+    `aftermath`: runs a job for which no caller waits.
 
         coordinator = Coordinator(cluster, aftermath)
         coordinator.commit(WriteSet("app", "", Claim(version, attempt), parts, staged_ms, timeout_ms))
@@ -93,7 +88,7 @@ class Coordinator:
     ids: TxnIds = field(init=False)
     opener: Opener = field(init=False)
     rewrite: Written = field(init=False)
-    """Divides a part's rows among the children of its segment."""
+    """The function that divides the rows of a part among the children of its segment."""
 
     def __post_init__(self) -> None:
         self.acks = PendingAcks(self.cluster)
@@ -104,14 +99,14 @@ class Coordinator:
     # --- the whole path -----------------------------------------------------------------------------------------
 
     def commit(self, work: WriteSet) -> Committed:
-        """Make the write set visible as a whole or not at all, at most once for its (application, version).
+        """Commit the write set. It becomes visible as a whole or not at all, and at most once for its application and version.
 
-        Parts of segments that were split or merged since staging are routed to the child segments. A transaction that meets a seal
-        is ABORTED before its rows are routed again, so that no transaction is OPEN meanwhile; then another one is opened.
+        Parts of segments that were split or merged since staging are routed to the child segments. To do so, the transaction is
+        ABORTED, the parts are routed, and another transaction is opened. So no transaction is OPEN while the parts are routed.
 
         Raises Fenced or TxnConflict (another attempt or the timeout ended the transaction), SegmentSealed (a topic was deleted),
-        VersionConflict, AckConflict (nothing was committed, nothing is claimed), SubscriptionNotFound, OutcomeUnknown (nothing was
-        deleted; running the same version again is safe), StoreError and StorageError.
+        VersionConflict, AckConflict (no row was committed or claimed), SubscriptionNotFound, OutcomeUnknown (the same version may
+        be run again, and no file was deleted), StoreError and StorageError.
         """
         self._check(work)
         if work.acks:
@@ -119,7 +114,7 @@ class Coordinator:
         while True:
             try:
                 return self._commit(work)
-            except Sealed as sealed:  # each round means that a topic was split or merged meanwhile
+            except Sealed as sealed:  # a topic was split or merged during the commit
                 log.info("route on app=%s version=%s: %s", work.app, work.claim.version, sealed)
                 work = self._routed_on(work)
 
@@ -132,13 +127,13 @@ class Coordinator:
             return opened
         rows, size = weight(work)
         try:
-            # Missing files are refused before the registration: a refused write then never delays readers.
+            # Missing files are refused before the registration, so that a refused write does not delay readers.
             refuse_missing(self.cluster, work.app, work.parts)
             entry = self._register(opened, work) if work.parts else None
             sealed = [] if entry is None else self._sealed_below(entry, work)
             if sealed:
                 raise Sealed(f"{', '.join(sealed)} were sealed while transaction {opened.txn_id} wrote to them")
-            if work.acks:  # Claims come before ops: an op promises rows that are already claimed.
+            if work.acks:  # The claims come before the op records, because an op record says that its rows are claimed.
                 self.acks.claim(opened.txn_id, work.acks)
             self._record(opened, entry, work)
         except BaseException as error:
@@ -167,13 +162,13 @@ class Coordinator:
         return Committed(opened.txn_id, number, rows, size)
 
     def _routed_on(self, work: WriteSet) -> WriteSet:
-        """Return the write set with its parts routed to the currently active segments.
+        """Return the write set with its parts routed to the segments that are active now.
 
         Raises SegmentSealed (a topic was deleted, or a newer version of txnsegment sealed segments), TxnConflict (the topic got a
         key, or the parts are too old), PartsGone, StorageError.
         """
         topics = Topics(self.cluster)
-        topics.finish_seals()  # a seal without its layout is finished by the first process that meets it
+        topics.finish_seals()  # the layout may not show the seal yet
         by_topic: dict[TopicName, dict[str, Sequence[Part]]] = {}
         for segment, parts in work.parts.items():
             by_topic.setdefault(segment_name(segment).topic, {})[segment] = parts
@@ -207,8 +202,8 @@ class Coordinator:
 
     def _register(self, opened: Opened, work: WriteSet) -> Entry:
         segments = {name: segment_write(parts) for name, parts in sorted(work.parts.items())}
-        # The publish time is taken after the header is OPEN, and is not below its creation: readers by publish time wait for OPEN
-        # headers (section 6).
+        # The publish time is taken after the header is OPEN, and is not before the header's creation, because reads by publish time
+        # wait for OPEN headers (section 6).
         publish_ms = max(self._now(), opened.header.created_ms)
         registration = Registration(txn=opened.txn_id, publish_ms=publish_ms, segments=segments)
         body = registration.to_bytes()
@@ -222,8 +217,8 @@ class Coordinator:
         except UnknownOutcome:
             found = self._find_registration(opened.txn_id)
             if found is None:
-                # A synced read found no registration. If the lost one still appears, the header does not name it, so it is void
-                # (A26).
+                # A synced read found no registration. If the first append still arrives, its registration is void, because the
+                # header does not name it (A26).
                 record = self.cluster.store.append(paths.LOG, body)
                 found = Entry(record.number, record, registration)
             entry = found
@@ -235,8 +230,8 @@ class Coordinator:
         return next((e for e in listing.entries if e.registration.txn == txn_id), None)
 
     def _sealed_below(self, entry: Entry, work: WriteSet) -> list[str]:
-        """Return the segments of this write set that were closed by a seal below its registration. The log is read before the
-        layouts, because a seal leaves the log only after the layout shows it.
+        """Return the segments of this write set that have a seal below its registration. The log is read before the layouts,
+        because a seal leaves the log only after the layout shows it.
         """
         topics = sorted({segment_name(s).topic for s in work.parts})
 
@@ -250,7 +245,7 @@ class Coordinator:
                 name = segment_name(segment)
                 layout = layouts[name.topic]
                 if layout is None or str(name.segment_id) not in layout.segments:
-                    if layout is not None and not layout.deleted:  # a segment that was sealed long ago has left the layout
+                    if layout is not None and not layout.deleted:  # the segment was sealed so long ago that it has left the layout
                         refuse_old(work, view.now_ms(), self.cluster.settings)
                     raise topic_deleted([segment])  # the topic may exist again under the same name
                 sealed = transitions.sealed_at(name.segment_id, segment, layout, seals)
@@ -261,8 +256,8 @@ class Coordinator:
         return decide(self.cluster.store, body)
 
     def _record(self, opened: Opened, entry: Entry | None, work: WriteSet) -> None:
-        """Write one write op for each segment, at the segment's first entry, then one op for each ack, in groups of up to 500. This
-        process chooses the op numbers and writes each op with expectation ABSENT, so that the store need not be read first.
+        """Write the op records in groups: one for each segment, at its first entry, then one for each ack. This process alone
+        chooses their numbers and expects each record to be ABSENT, so it need not read the store first.
         """
         prefix = paths.ops(opened.txn_id)
         ops = (
@@ -281,7 +276,7 @@ class Coordinator:
         metrics.OP_WRITES.inc(len(puts))
 
     def _record_rest(self, puts: Sequence[Put]) -> None:
-        """Write the missing ops of a group whose reply was lost. No other process writes ops under this transaction's id."""
+        """Write the missing op records of a group whose reply was lost. No other process writes op records of this transaction."""
 
         def step() -> bool | None:
             found = decide(self.cluster.store, lambda view: view.get_many([put.key for put in puts]))
@@ -299,12 +294,12 @@ class Coordinator:
     # --- decide ---------------------------------------------------------------------------------------------------
 
     def _decide(self, opened: Opened, work: WriteSet, number: int | None) -> None:
-        """CAS the header OPEN -> COMMITTED: the only commit point. A lost reply is resolved by reading. If the read fails too,
-        raise OutcomeUnknown.
+        """CAS the header from OPEN to COMMITTED. Only this CAS commits the transaction. If its reply is lost, a read of the header
+        tells the outcome. If the read fails, too, raise OutcomeUnknown.
         """
         key, record, sent = paths.header(opened.txn_id), opened.record, False
         try:
-            now_ms = self._now()  # a separate request in a new session, so it may fail too
+            now_ms = self._now()  # a request of its own, which may also fail
             while True:
                 ended = ending.end(self.cluster.store, record, State.COMMITTED, now_ms=now_ms, commit=number)
                 if ended is not None:
@@ -323,7 +318,7 @@ class Coordinator:
         except TxnSegmentError as error:
             if isinstance(error, OutcomeUnknown):
                 raise
-            if not sent:  # The CAS is known to be not done. Abort now, or readers wait for the deadline (A4).
+            if not sent:  # The CAS was not done. Abort now, because readers would otherwise wait for the deadline (A4).
                 self._abort_after(error, opened.txn_id)
                 raise
             raise OutcomeUnknown(
@@ -334,8 +329,8 @@ class Coordinator:
         self.opener.remember(opened.txn_id, ended)
 
     def _gone(self, opened: Opened, work: WriteSet) -> Header:
-        """Return the outcome of a transaction whose header expired during its decision. Only the application record can still show
-        the outcome.
+        """Return the decided header of a transaction whose header expired during the decision. Only the application record can
+        still show the outcome.
 
         Raises TxnConflict if it was aborted, OutcomeUnknown if the application record does not show it.
         """
@@ -359,8 +354,8 @@ class Coordinator:
         self._end_aborted(txn_id, None)
 
     def abort_attempt(self, app: str, app_topic: str, claim: Claim) -> None:
-        """Abort the transaction of a write for Spark, possibly in another process and much later. Only an OPEN header of this
-        version and attempt is aborted (A36).
+        """Abort the transaction of one attempt at a write. Spark may ask for this in another process and much later. So only an
+        OPEN header of this version and attempt is aborted (A36).
         """
         record = decide(self.cluster.store, lambda view: view.get(paths.application(app, app_topic)))
         current = None if record is None else Application.of(record).current
@@ -380,7 +375,7 @@ class Coordinator:
                 return False
             return ending.end(self.cluster.store, record, State.ABORTED, now_ms=self._now()) is not None or None
 
-        if until(step):  # False: another attempt owns the transaction, so no event is published
+        if until(step):  # False: the transaction is gone, or is not an OPEN one of this attempt
             self.aftermath(lambda: post_commit.notify_aborted(self.cluster.store, self.log, txn_id))
 
     def _abort_after(self, error: BaseException, txn_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Opens a transaction: fences predecessors and creates the header (protocol.md section 5)."""
+"""Opening of a transaction: fence its predecessor and create its header (protocol.md section 5)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from metadata.write.txn_ids import TxnIds
 from metadata.write.write_set import Committed, WriteSet, refuse_old, refuse_stale
 
 MAX_DECIDED = 1000
-"""The number of own decided headers that a process remembers."""
+"""Maximum number of its own decided headers that a process remembers."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A transaction of this process that is OPEN. `record`: the store's record of `header`."""
+    """An OPEN transaction of this process. `record`: the store's record of `header`."""
 
     txn_id: str
     record: Record
@@ -42,8 +42,8 @@ class Opener:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def open(self, work: WriteSet) -> Opened | Committed:
-        """Fence predecessors and create an OPEN header, which the application record names as `current`. Return Committed if the
-        version is committed already. An empty write set is committed here, without a header, and Committed is returned, too.
+        """Fence the predecessor and create an OPEN header, which the application record names as `current`. Return Committed if the
+        version is committed already. Commit an empty write set without a header, and return Committed for it, too.
         """
         topics = sorted({segment_name(s).topic for s in work.parts})
         app_key = paths.application(work.app, work.app_topic)
@@ -53,7 +53,8 @@ class Opener:
             app_record, *layouts = view.get_many([app_key, *(paths.topic(t) for t in topics)])
             app = Application.of(app_record) if app_record is not None else self._unknown(work)
             if app_record is None and work.random and work.retried:
-                # The record lives as long as the header, and only this write uses its name. Without it the outcome is unknown.
+                # The application record exists as long as the header, and only this write uses its name. It is gone, so the outcome
+                # is unknown.
                 raise OutcomeUnknown(
                     f"An earlier commit of {work.app} was left without an answer, and what became of it is forgotten by now.",
                     advice="Nothing was done now. Check whether its rows exist before you write them again. (With an "
@@ -83,22 +84,23 @@ class Opener:
         return cast("Opened | Committed", until(lambda: decide(self.cluster.store, body)))
 
     def _unknown(self, work: WriteSet) -> Application:
-        """Return an application record for an application that has none, which means that it has not committed. On a restored
-        cluster it may have committed after the backup; `restored` notes this.
+        """Return the record of an application that has no record yet, because it has not committed. On a restored cluster it may
+        have committed after the backup was made, so `restored` is set.
         """
         return Application(random=work.random or None, restored=True if self.cluster.restored else None)
 
     def _commit_empty(self, work: WriteSet, app: Application, record: Record | None) -> Committed | None:
-        """Commit a version without rows. Nothing is registered: the CAS of the application record to the version is the commit
-        (A34).
+        """Commit a version without rows. Nothing is registered. The CAS of the application record to this version commits it. Known
+        failure A34.
 
-        `current` is removed: otherwise an aborted predecessor whose header has expired would count this version as its own commit.
+        `current` is removed. Otherwise an aborted predecessor whose header has expired would take this commit for its own
+        (`Coordinator._gone`).
         """
         update = {"last_committed": work.claim.version, "by": work.claim.by, "current": None, "restored": None}
         after = app.model_copy(update=update)
         key = paths.application(work.app, work.app_topic)
         if work.random and record is None:
-            return Committed(None, None, 0, 0)  # no predecessor to fence, and no rule would ever delete the record (A13)
+            return Committed(None, None, 0, 0)  # there is no predecessor to fence, and no sweep would delete the record (A13)
         try:
             self.cluster.store.put(key, after.to_bytes(), expect=ABSENT if record is None else record)
         except (BadVersion, UnknownOutcome):
@@ -128,8 +130,8 @@ class Opener:
         return Opened(txn_id, made, header)
 
     def _resolve_begin(self, txn_id: str, header: Header, key: paths.Key) -> Opened | None:
-        """Resolve a lost race or a lost reply at opening by reading both records. Return None if the caller must start over. Before
-        that, an OPEN header of this attempt is aborted.
+        """Read both records after a lost race or a lost reply. Return the transaction if it was opened. Otherwise abort an OPEN
+        header of this attempt, if any, and return None, so that the caller starts over.
         """
         made, now = decide(self.cluster.store, lambda view: view.get_many([paths.header(txn_id), key]))
         current = None if now is None else Application.of(now).current
@@ -142,15 +144,15 @@ class Opener:
         return None
 
     def remember(self, txn_id: str, header: Header) -> None:
-        """Keep the final header of an own transaction, so that the next opening need not read it."""
+        """Remember the final header of one of this process's transactions, so that the next opening need not read it."""
         with self._lock:
             self._decided[txn_id] = header
             while len(self._decided) > MAX_DECIDED:
                 self._decided.popitem(last=False)
 
     def _remembered(self, txn_id: str) -> Header | Gone:
-        """Return the header of a transaction that this process committed recently. Return UNREAD for any other transaction. Decided
-        headers never change.
+        """Return the header of a transaction that this process has recently committed, or UNREAD for another transaction. A decided
+        header never changes.
         """
         with self._lock:
             return self._decided.get(txn_id, Gone.UNREAD)

@@ -1,6 +1,6 @@
-"""The work after a decision: publish the events, and settle this process's own commits (protocol.md section 5).
+"""The work after a decision: publish the events, and settle the commits of this process (protocol.md section 5).
 
-No caller waits for this work. After a crash a sweep completes it; a lost event only delays a reader.
+No caller waits for this work. After a crash a sweep settles the commits. A lost event only delays a reader.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from metadata.write.write_set import WriteSet
 
 
 def close(store: MetadataStore, log: LiveLog, acks: PendingAcks, txn_id: str, entry: Entry | None, work: WriteSet) -> None:
-    """Publish the events, mark the registration COMMITTED and delete the write ops, in one group. Then move the claims of the
-    acks into the cursors, and delete the ack ops. After a crash or a lost reply a sweep completes these steps.
+    """Publish the events of the segments, mark the registration COMMITTED and delete the op records of the writes, in one group.
+    Then move the claims of the acks into the cursors and delete the op records of the acks. After a crash or a lost reply a sweep
+    completes these steps.
     """
     segments, ops = sorted(work.parts), paths.ops(txn_id)
     event = Event(txn_id=txn_id, decision=State.COMMITTED).to_bytes()
@@ -29,7 +30,7 @@ def close(store: MetadataStore, log: LiveLog, acks: PendingAcks, txn_id: str, en
         writes += [Delete(ops.key(i), durable=False) for i in range(len(segments))]
     try:
         made = [record for group in in_groups(writes) for record in store.write(*group)]
-    except BadVersion:  # a sweeper has settled the registration, and deletes the ops
+    except BadVersion:  # a sweeper has settled the registration, and deletes the op records
         notify(store, txn_id, State.COMMITTED, segments)
     else:
         settled = None if entry is None else made[len(segments)]
@@ -49,16 +50,14 @@ def notify_aborted(store: MetadataStore, log: LiveLog, txn_id: str) -> None:
 
 
 def notify(store: MetadataStore, txn_id: str, decision: State, segments: Sequence[str]) -> None:
-    """Publish one event for each segment. Events only wake readers; a lost event costs delay."""
+    """Publish one event for each segment. Events only wake readers, so a lost event only delays a reader."""
     body = Event(txn_id=txn_id, decision=decision).to_bytes()
     for group in in_groups([Append(paths.segment_events(s), body, durable=False) for s in sorted(segments)]):
         store.write(*group)
 
 
 def _written(store: MetadataStore, log: LiveLog, txn_id: str) -> list[str]:
-    """Return the segments that the transaction wrote to, by its op records. If it has none, its registrations name the
-    segments.
-    """
+    """Return the segments that the transaction wrote to, by its op records, or by its registrations if it has no op records."""
     ops = decide(store, lambda view: view.scan(paths.ops(txn_id).range()))
     if ops:
         return sorted({Op.of(record).segment for record in ops})

@@ -1,7 +1,7 @@
-"""Rerouting of parts from segments that were sealed after staging to the active segments (protocol.md section 5, Sealing).
+"""Rerouting of parts whose segments were sealed after staging to the active segments (protocol.md section 5, Sealing).
 
-If one segment takes all rows of a part, only the segment name in the registration changes, because a part's path does not name a
-segment. Only a keyed part of a split segment is rewritten, with one entry for each child in memory.
+If one segment takes all rows of a part, only the segment's name in the registration changes. The path of the part can stay. A part
+of a split segment with a key is rewritten, with one entry for each child in memory.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from metadata.records.names import SegmentName, segment_name
 from metadata.topics.routing import Router, Target
 
 Written = Callable[[Part, str, str, Sequence[Target]], "list[tuple[str, Part]]"]
-"""(part, its segment, the key column, the active segments) -> (segment, new part) for each segment that took rows."""
+"""A function that rewrites a part. It takes the part, its segment, the key column and the active segments. It returns (segment, new
+part) for each segment that gets rows.
+"""
 
 
 @dataclass(frozen=True)
 class Rewriting:
-    """Rewrites parts. `unique` returns unique names and staging ids."""
+    """Rewrites parts. `unique`: returns a new unique name or staging id."""
 
     storage: LedgerStorage
     unique: Callable[[], str]
 
     def __call__(self, part: Part, segment: str, key: str, to: Sequence[Target]) -> list[tuple[str, Part]]:
-        """Route the rows of a part by their key; their order stays within each segment. Raises CorruptPart, StorageError,
-        OptionError.
+        """Write the rows of a part into new parts, routed by their key. The order of the rows stays within each segment. Raises
+        CorruptPart, StorageError, OptionError.
         """
         staging_id = self.unique()
         writers: dict[str, PartWriter] = {}
@@ -56,8 +58,8 @@ class Rewriting:
 
 
 def rerouted(parts: Mapping[str, Sequence[Part]], to: Sequence[Target], key: str | None, rewrite: Written) -> dict[str, list[Part]]:
-    """Return the parts of one topic by active segment of `to`. The rows of each key keep their order, because parts of a segment
-    come before parts of its children. (Segment ids rise from parents to children.)
+    """Return the parts of one topic by the active segments `to`. The rows of a key keep their order, because the parts of a segment
+    come before the parts of its children. (A child has a higher id than its parents.)
     """
     active = {target.segment for target in to}
     found: dict[str, list[Part]] = {}

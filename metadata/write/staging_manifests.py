@@ -1,8 +1,8 @@
-"""Staging manifests: the files that each Spark write of one transaction staged, by the transaction's token (protocol.md sections 1,
-2, 7).
+"""Staging manifests. Each lists the files that one Spark write staged for a transaction of several writes. The transaction is named
+by its token (protocol.md sections 1, 2, 7).
 
-A transaction of several writes stores no record until its end. Until then its state is a few small files in the folder `staging`,
-which the machines of Spark's driver reach like the parts. Each file is published once and never changed:
+A transaction of several writes stores no record until its end. Until then its state is a few small files in the folder `staging` of
+the ledger root, where the processes of Spark can reach them. Each file is published once and never changed:
 
     <token>.opened               by the driver: writes are accepted
     <token>.<write>.begun        a write was planned: its topic, and the number of writes begun before it
@@ -12,9 +12,10 @@ which the machines of Spark's driver reach like the parts. Each file is publishe
     <token>.closed               by the driver: no more writes are accepted
     <token>.ended                the transaction is decided or abandoned: its files protect no parts any more
 
-A write first publishes `begun` and then checks for `closed`; the driver first publishes `closed` and then lists. So a write that
-the driver does not list finds `closed` and fails, and no rows are left out silently. Only the orphan sweep deletes these files
-(`metadata.maintenance.orphans`): all files of a token once it has ended, and any file at the orphan age.
+A write first publishes `begun` and then checks for `closed`. The driver first publishes `closed` and then lists the files. So a
+write that the driver does not list finds `closed` and fails, and no rows are left out silently. Only the orphan sweep deletes these
+files (`metadata.maintenance.orphans`). It deletes all files of a token that has ended, and any file that has reached the orphan
+age.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def _damaged(path: str, problem: str) -> CorruptRecord:
 
 @dataclass(frozen=True)
 class StagingArea:
-    """The manifests of one transaction, for its driver and for its writes. All methods raise StorageError."""
+    """The staging files of one transaction. Its driver and its writes use them. All methods raise StorageError."""
 
     storage: LedgerStorage
     token: str
@@ -130,20 +131,20 @@ class StagingArea:
     # --- the driver -------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Accept writes."""
+        """Let the transaction accept writes."""
         self._once(OPENED, {})
 
     def close(self) -> None:
-        """Refuse further writes. Idempotent."""
+        """Let the transaction refuse further writes. Idempotent."""
         self._once(CLOSED, {})
 
     def end(self) -> None:
-        """Mark the transaction ended: its staging files are not needed any more. Idempotent."""
+        """Mark the transaction as ended, so that its staging files may be deleted. Idempotent."""
         self._once(ENDED, {})
 
     def collect(self) -> list[StagingManifest]:
-        """Return the manifests of the writes that count, in the order of the writes. Raises TxnConflict if a write is unfinished;
-        CorruptRecord.
+        """Return the manifests of the writes that count, in the order of the writes. Raises TxnConflict if a write has not ended,
+        and CorruptRecord.
         """
         paths = [self._path(f".{write}{MANIFEST}") for write in counted(self.files())]
         found = [StagingManifest.of(path, self.storage.read(path)) for path in paths]
@@ -156,8 +157,8 @@ class StagingArea:
     # --- a write ----------------------------------------------------------------------------------------------------
 
     def begin(self, write: str, topic: str) -> int:
-        """Begin a write and return its order. Raises TxnConflict if the transaction does not exist or is closed, OptionError if it
-        has a write to the other kind of topics.
+        """Begin a write and return its order. Raises TxnConflict if the transaction does not exist or is closed. Raises OptionError
+        if it also has a write to the other kind of topics.
         """
         if self.storage.info(self._path(OPENED)) is None:
             raise TxnConflict(
@@ -176,8 +177,8 @@ class StagingArea:
         return order
 
     def _refuse_both_kinds(self, write: str, topic: str) -> None:
-        """Refuse a transaction that spans topic:// and persistent://. Each write publishes its own kind before it checks for the
-        other kind. So of two concurrent writes of different kinds at least one is refused.
+        """Raise OptionError if the transaction has writes to both topic:// and persistent://. Each write publishes its own kind
+        before it checks for the other kind. So of two concurrent writes of different kinds at least one is refused.
         """
         if is_persistent(topic):
             self._once(PERSISTENT, {"topic": topic})
@@ -211,7 +212,7 @@ class StagingArea:
             log.warning("write %s to %s ran twice: its first run counts, parts=%s", first.write, first.topic, len(first.parts))
 
     def withdraw(self, write: str) -> None:
-        """Mark a write as aborted by Spark. Idempotent."""
+        """Mark a write that Spark aborted, so that it does not count. Idempotent."""
         self._once(f".{write}{WITHDRAWN}", {})
 
     # --- files ------------------------------------------------------------------------------------------------------
@@ -232,9 +233,10 @@ class StagingArea:
 
 
 def counted(paths: Iterable[str]) -> list[str]:
-    """Return the writes that count: those with a manifest, except withdrawn ones. `paths`: the transaction's staging files. PURE.
+    """Return the ids of the writes that count. These have a manifest and are not withdrawn. `paths`: the transaction's staging
+    files.
 
-    Raises TxnConflict if a write has begun but neither finished nor was withdrawn.
+    Raises TxnConflict if a write has begun and has neither finished nor been withdrawn.
     """
     by_kind: dict[str, set[str]] = {BEGUN: set(), MANIFEST: set(), WITHDRAWN: set()}
     for path in paths:
@@ -256,21 +258,22 @@ def counted(paths: Iterable[str]) -> list[str]:
 
 
 def token_of(path: str) -> str | None:
-    """Return the token of a staging file's path; None for another path or an unpublished file."""
+    """Return the token in the path of a staging file. Return None for another path, and for a file that is not published yet."""
     folder, _, name = path.partition("/")
     return name.partition(".")[0] or None if folder == FOLDER else None
 
 
 def ended(paths: Iterable[str]) -> frozenset[str]:
-    """Return the tokens of ended transactions, by the paths of all staging files."""
+    """Return the tokens of the transactions that have ended. `paths`: all staging files."""
     return frozenset(token for path in paths if path.endswith(ENDED) and (token := token_of(path)) is not None)
 
 
 def protected(
     storage: LedgerStorage, now_ms: int, orphan_age_ms: int, over: Collection[str], files: Collection[str]
 ) -> Iterator[str]:
-    """Yield the paths that live manifests name. A manifest is live if it is younger than the orphan age and its token is not in
-    `over` (ended). A damaged manifest protects every part in `files`, because its own parts are unknown.
+    """Yield the paths of the parts that live manifests name. A manifest is live if it is younger than the orphan age and its token
+    is not in `over`, the tokens that have ended. A damaged manifest protects every part in `files`, because its own parts are
+    unknown.
     """
     for file in storage.list(FOLDER):
         if not file.path.endswith(MANIFEST) or token_of(file.path) in over or file.mtime_ms + orphan_age_ms < now_ms:
@@ -278,7 +281,7 @@ def protected(
         try:
             manifest = StagingManifest.of(file.path, storage.read(file.path))
         except MissingFile:
-            continue  # another sweep deleted the manifest after the listing, so it protects nothing
+            continue  # another sweep has just deleted the manifest, so it protects no part
         except CorruptRecord as error:
             log.warning("%s No parts are deleted until it goes.", error.message)
             yield from (path for path in files if path.endswith(".parquet"))

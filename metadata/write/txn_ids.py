@@ -1,4 +1,4 @@
-"""Transaction ids, taken in blocks (protocol.md section 4)."""
+"""The allocation of transaction ids in blocks (protocol.md section 4)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from metadata.store.contract import ABSENT, look, until
 
 
 class TxnIds:
-    """Allocates unused transaction ids in blocks, with one CAS for each block (protocol.md section 4). Unused ids of a block are
-    lost with the process.
+    """Allocates transaction ids. It takes a block of ids with one CAS. The ids of a block that a process has not used when it ends
+    are never used.
     """
 
     def __init__(self, cluster: Cluster, coordinator: int = 0) -> None:
@@ -24,7 +24,7 @@ class TxnIds:
 
     def _begin_process(self) -> None:
         """Initialise the blocks of this process. A forked child takes new blocks, because its parent uses the rest of the current
-        one.
+        block.
         """
         self._pid = os.getpid()
         self._next = self._end = 0
@@ -47,12 +47,12 @@ class TxnIds:
 
     @property
     def low(self) -> bool:
-        """Whether half of the last block is used. The caller then calls `refill`."""
+        """Whether half of the last block is used. If so, the caller should call `refill`."""
         with self._lock:
             return not self._ahead and 2 * (self._end - self._next) <= self._cluster.settings.txn_id_block
 
     def refill(self) -> None:
-        """Take the next block in advance, so that no commit waits for a block. `next` can be called meanwhile."""
+        """Take the next block in advance if `low`, so that no commit waits for a block. `next` may be called at the same time."""
         if self.low:
             self._add()
 
@@ -70,7 +70,7 @@ class TxnIds:
             try:
                 self._cluster.store.put(key, TcSequence(next=first + size).to_bytes(), expect=ABSENT if record is None else record)
             except (BadVersion, UnknownOutcome):
-                return None  # an unknown outcome may lose a block: ids are never reused, gaps are allowed
+                return None  # after a lost reply this block may be lost, because no id may be used twice
             return first
 
         return until(step)

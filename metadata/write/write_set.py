@@ -1,4 +1,4 @@
-"""The write set of one transaction, and the checks that refuse it for a changed layout (protocol.md section 5, Sealing)."""
+"""The write set of one transaction, and the checks that refuse it (protocol.md section 5, Sealing)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from metadata.store.contract import Record
 class WriteSet:
     """Everything that one transaction commits.
 
-    `app`, `app_topic`: the application (protocol.md section 5). `random`: the application id was generated for this write alone.
-    `parts`: for each segment by full name its parts in order. `staged_ms`: store time before the first part was written.
+    `app`, `app_topic`: the application id, and the topic of the application record (protocol.md section 5). `random`: the
+    application id was generated for this write alone. `parts`: the parts of each segment in order, by its full name. `staged_ms`:
+    the store's time before the first part was written.
     """
 
     app: str
@@ -33,18 +34,20 @@ class WriteSet:
     timeout_ms: int
     random: bool = False
     txn_id: str | None = None
-    """A transaction id that was allocated beforehand (`TxnIds.next`), for a transaction that shows its id before it opens."""
+    """The id of a transaction that shows its id before it opens. It was allocated beforehand (`TxnIds.next`)."""
     keys: Mapping[str, str | None] = field(default_factory=dict)
-    """For each topic by full name the column that routed its rows; None or missing: routed without a key."""
+    """The column by which the rows of each topic were routed, by the topic's full name. None or missing: they were routed without a
+    key.
+    """
     retried: bool = False
-    """An earlier commit of this write set may have succeeded: its outcome is unknown to the caller."""
+    """Whether an earlier commit of this write set may have succeeded, because the caller does not know its outcome."""
     acks: Sequence[Ack] = ()
-    """The acknowledgements, on any segments and subscriptions. A transaction may consist of acks alone."""
+    """The acknowledgements, of any segments and subscriptions. A transaction may have acknowledgements alone."""
 
 
 @dataclass(frozen=True)
 class Committed:
-    """The transaction is committed. `number`: the number of its registration (None: no rows). `skipped`: it had committed
+    """The result of a commit. `number`: the number of the registration (None: no rows). `skipped`: the version had committed
     earlier.
     """
 
@@ -70,7 +73,7 @@ def weight(work: WriteSet) -> tuple[int, int]:
 
 
 class Sealed(Exception):
-    """Segments of the write set were split or merged: its rows must be routed to their children."""
+    """Segments of the write set were split or merged, so its rows must be routed to their children."""
 
 
 def topic_deleted(segments: Sequence[str]) -> SegmentSealed:
@@ -81,12 +84,12 @@ def topic_deleted(segments: Sequence[str]) -> SegmentSealed:
 
 
 def refuse_missing(cluster: Cluster, app: str, parts: Mapping[str, Sequence[Part]]) -> None:
-    """Refuse parts whose files are missing or truncated, because every read of a committed transaction with such a part would fail.
-    No rule deletes a part that may still be committed. But clocks that are wrong by days, and other programs, can cause it. Each
-    commit checks every file once, because a clock that leapt and was corrected leaves no other trace.
+    """Raise PartsGone for parts whose files are missing or truncated, because every read of the committed transaction would fail.
+    No sweep deletes a part that may still be committed, except if a clock is wrong by days. Other programs may also delete files.
+    Each commit checks every file once, because a clock that was wrong and was then corrected leaves no other trace.
 
-    Refuse also parts in a ledger root without its mark: they lie on the mount point, and become hidden when the volume is mounted.
-    Raises PartsGone, StorageError.
+    Raise StorageError if the ledger root has no mark. Then its volume is not mounted, and the parts lie in the folder of the mount
+    point, where they become hidden when the volume is mounted.
     """
     named = [(segment, part) for segment, found in parts.items() for part in found]
     if not named:
@@ -112,8 +115,8 @@ def refuse_missing(cluster: Cluster, app: str, parts: Mapping[str, Sequence[Part
 
 
 def refuse_old(work: WriteSet, now_ms: int, settings: Settings) -> None:
-    """Refuse parts that the orphan sweep may delete before they are committed (protocol.md section 5, late commit). `now_ms` is the
-    store's time. Raises TxnConflict.
+    """Raise TxnConflict for parts that are so old that the orphan sweep may delete them before they are committed (protocol.md
+    section 5, late commit). `now_ms`: the store's time.
     """
     if work.staged_ms + settings.orphan_age_ms // 2 < now_ms:
         raise TxnConflict(
@@ -123,8 +126,8 @@ def refuse_old(work: WriteSet, now_ms: int, settings: Settings) -> None:
 
 
 def refuse_stale(work: WriteSet, records: Mapping[TopicName, Record | None]) -> None:
-    """Refuse rows that were staged for an outdated layout. Raises Sealed (a segment was sealed since the rows were staged),
-    SegmentSealed (the topic was deleted since then), TxnConflict (the rows were routed by another key than the topic has).
+    """Raise an error for rows that were staged for an older layout: Sealed if a segment was sealed since then, SegmentSealed if the
+    topic was deleted since then, TxnConflict if the rows were routed by another key than the topic has now.
     """
     layouts = {topic: None if record is None else Layout.of(record) for topic, record in records.items()}
     sealed = []
@@ -142,8 +145,9 @@ def refuse_stale(work: WriteSet, records: Mapping[TopicName, Record | None]) -> 
 
 
 def refuse_rerouted(work: WriteSet, layouts: Mapping[TopicName, Layout | None]) -> None:
-    """Raise TxnConflict for rows that were routed by another key than the topic has. The check is repeated after the registration.
-    If a key is set later than that, the rows routed by it come later in the log, so the order of each key's rows is kept.
+    """Raise TxnConflict for rows that were routed by another key than the topic has. The check is made again after the
+    registration. If the topic gets a key after that, all rows that are routed by it come later in the log, so the rows of each key
+    stay in order.
     """
     for topic, layout in layouts.items():
         key = work.keys.get(str(topic))
