@@ -35,7 +35,7 @@ def holds(layout: Layout, name: PersistentName) -> bool:
 
 
 def let_go(name: PersistentName, successor: Layout | None) -> bool:
-    """Return whether the successor no longer has the segment that is the persistent topic, not even in a deletion's grace period."""
+    """Return whether the successor no longer has the segment that is the persistent topic, not even in the grace period."""
     if successor is None or not is_its_own(successor, name):
         return False
     return all(info.legacy_topic_name != str(name) for info in successor.segments.values())

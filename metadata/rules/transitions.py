@@ -57,9 +57,7 @@ def end(header: Header, decision: State, *, now_ms: int, commit: int | None = No
 
 
 def expired(header: Header, now_ms: int, allowance_ms: int) -> bool:
-    """Return whether any process may abort this transaction: it is OPEN, and by the store's clock its deadline and the allowance
-    have passed.
-    """
+    """Return whether any process may abort this transaction: it is OPEN, and its deadline and the allowance have passed."""
     return header.state is State.OPEN and now_ms > header.deadline_ms + allowance_ms
 
 
@@ -165,9 +163,7 @@ def opened(app: Application, claim: Claim, txn_id: str) -> Application:
 
 
 def may_abort(header: Header, claim: Claim) -> bool:
-    """Return whether a late `abort` call of Spark may abort this header. It must be OPEN, with the claim's version and attempt
-    (A36).
-    """
+    """Return whether a late `abort` call of Spark may abort this header. It must be OPEN, of this version and attempt (A36)."""
     return header.state is State.OPEN and header.version == claim.version and header.attempt == claim.attempt
 
 
@@ -212,8 +208,7 @@ def settled(verdict: Verdict) -> Settled:
 
 def seal_counts(number: int, seal: Registration, layout: Layout | None, log_seals: Mapping[int, Registration]) -> bool:
     """Return whether a seal counts. It counts if the layout shows it, i.e. a segment has its number as `sealed_at_log`. It also
-    counts if the layout still has the seal's epoch and the log has no lower seal of the topic with this epoch. All other seals are
-    void.
+    counts if the layout still has the seal's epoch and the log has no lower seal of the topic with this epoch. Others are void.
     """
     if layout is None:
         return False

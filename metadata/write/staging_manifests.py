@@ -14,8 +14,7 @@ the ledger root, where the processes of Spark can reach them. Each file is publi
 
 A write first publishes `begun` and then checks for `closed`. The driver first publishes `closed` and then lists the files. So a
 write that the driver does not list finds `closed` and fails, and no rows are left out silently. Only the orphan sweep deletes these
-files (`metadata.maintenance.orphans`). It deletes all files of a token that has ended, and any file that has reached the orphan
-age.
+files (`metadata.maintenance.orphans`). It deletes all files of an ended token, and any file that reached the orphan age.
 """
 
 from __future__ import annotations
@@ -272,8 +271,7 @@ def protected(
     storage: LedgerStorage, now_ms: int, orphan_age_ms: int, over: Collection[str], files: Collection[str]
 ) -> Iterator[str]:
     """Yield the paths of the parts that live manifests name. A manifest is live if it is younger than the orphan age and its token
-    is not in `over`, the tokens that have ended. A damaged manifest protects every part in `files`, because its own parts are
-    unknown.
+    is not in `over`, the tokens that have ended. A damaged manifest protects every part in `files`, as its own parts are unknown.
     """
     for file in storage.list(FOLDER):
         if not file.path.endswith(MANIFEST) or token_of(file.path) in over or file.mtime_ms + orphan_age_ms < now_ms:

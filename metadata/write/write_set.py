@@ -36,9 +36,7 @@ class WriteSet:
     txn_id: str | None = None
     """The id of a transaction that shows its id before it opens. It was allocated beforehand (`TxnIds.next`)."""
     keys: Mapping[str, str | None] = field(default_factory=dict)
-    """The column by which the rows of each topic were routed, by the topic's full name. None or missing: they were routed without a
-    key.
-    """
+    """The column by which the rows of each topic were routed, by the topic's full name. None or missing: without a key."""
     retried: bool = False
     """Whether an earlier commit of this write set may have succeeded, because the caller does not know its outcome."""
     acks: Sequence[Ack] = ()
@@ -47,9 +45,7 @@ class WriteSet:
 
 @dataclass(frozen=True)
 class Committed:
-    """The result of a commit. `number`: the number of the registration (None: no rows). `skipped`: the version had committed
-    earlier.
-    """
+    """The result of a commit. `number`: the number of the registration (None: no rows). `skipped`: it had committed before."""
 
     txn_id: str | None
     number: int | None
@@ -146,8 +142,7 @@ def refuse_stale(work: WriteSet, records: Mapping[TopicName, Record | None]) -> 
 
 def refuse_rerouted(work: WriteSet, layouts: Mapping[TopicName, Layout | None]) -> None:
     """Raise TxnConflict for rows that were routed by another key than the topic has. The check is made again after the
-    registration. If the topic gets a key after that, all rows that are routed by it come later in the log, so the rows of each key
-    stay in order.
+    registration. If the topic gets a key after that, all rows that are routed by it come later in the log, so they stay in order.
     """
     for topic, layout in layouts.items():
         key = work.keys.get(str(topic))
