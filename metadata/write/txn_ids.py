@@ -14,14 +14,14 @@ from metadata.store.contract import ABSENT, look, until
 
 
 class TxnIds:
-    """Allocates transaction ids. It takes a block of ids with one CAS. Ids that a process has not used when it ends are never used."""
+    """Allocates transaction ids. It takes a block of ids with one CAS. Ids that a process leaves unused stay unused."""
 
     def __init__(self, cluster: Cluster, coordinator: int = 0) -> None:
         self._cluster, self._coordinator = cluster, coordinator
         self._begin_process()
 
     def _begin_process(self) -> None:
-        """Initialise the blocks of this process. A forked child takes new blocks, as its parent uses the rest of the current block."""
+        """Initialise the blocks of this process. A forked child takes new blocks, because its parent uses the rest of the old one."""
         self._pid = os.getpid()
         self._next = self._end = 0
         self._ahead: deque[int] = deque()  # first ids of further blocks
