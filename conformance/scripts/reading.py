@@ -104,7 +104,7 @@ def seen(world: World, reading: Reading) -> str:
 
 
 def planned_rows(world: World, planned: Iterable[Any]) -> str:
-    """Return the rows that the tasks read as text."""
+    """Return, as text, the rows that the tasks read."""
     return rows(world, (p for task in planned for p in task.pieces))
 
 

@@ -183,7 +183,7 @@ def _sweep_files(world: World, process: Process) -> None:
         delete_orphans(process.cluster)
     _read_all(world, Process(world, "end2"), "after the orphan sweep")
     newest = b"".join(record.value for key, record in world.state.records.items() if key.path.startswith("/log/"))
-    # the manifest of the newest registration
+    # Add the manifest of the newest registration.
     newest += b"".join(data for path, (data, _) in world.disk.files.items() if path.encode() in newest)
     read = _part_files(process)
     parts = [path for path in world.disk.files if path.startswith("parts/") or f"/{COMPACTED}" in path]

@@ -206,7 +206,7 @@ def lose_reply(deployment: Deployment, fault: Planned, rng: random.Random) -> st
 
     while True:
         _some("a connection to ZooKeeper", deployment, party.ports)
-        # new connections are refused in this context, so a new driver is awaited outside of it
+        # New connections are refused in this context. So the code above, outside of it, waits for a new driver's connection.
         with party.each_proxy("drop_replies"):
             deployment.wait("a reply to lose", lambda: bool(lost() or not party.ports()), TARGET_SECONDS)
         if lost():

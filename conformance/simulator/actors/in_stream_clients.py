@@ -39,7 +39,7 @@ def _transaction(world: World, process: Process, stem: str, topics: Sequence[str
     try:
         _end(world, process, txn, commit=commit)
     finally:
-        if rng.random() < 0.3:  # as a thread would that does not know of the end
+        if rng.random() < 0.3:  # a thread that does not know of the end writes on
             parts = staged(client, names, f"{stem}/{world.unique()}/late")
             coordinator.append(txn, {names[topic]: found for topic, found in parts.items()})
     if rng.random() < 0.3:

@@ -145,7 +145,7 @@ def micro_batch(world: World, reader: Streaming, query: SparkStream) -> bool:
 
 def _planned(world: World, query: SparkStream, began: int, start: dict[str, Any], end: dict[str, Any]) -> None:
     history = world.history
-    # the topic was read and trimmed as a whole, and no layout has its segment any more
+    # If the offset has no number of the old topic any more, that topic was read as a whole, and its segment is in no layout.
     left = query.topic not in end and _number(end, "log") > 0
     for where in ("log",) if left else ("log", query.topic):
         if _number(end, where) < _number(start, where):

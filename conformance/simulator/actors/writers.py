@@ -88,7 +88,7 @@ def continues(world: World, job: Job, said: str, tries: int, *, again: Callable[
     abort the attempt late (`late_abort`), and often another process makes the next attempt (`again`).
     """
     if said in ("skipped", "committed"):
-        # otherwise Spark's commit log is lost, and the version is replayed
+        # Otherwise the entry of Spark's commit log is lost, and the version is replayed.
         if world.calm or job.random or world.rng.random() < 0.85:
             job.at += 1
         return True

@@ -131,7 +131,7 @@ def start_backup(backups: Backups, name: str, *, within: int) -> None:
 
     def back_up(process: Process) -> None:
         began = world.history.now()
-        # raises if it is refused or too much changes meanwhile; no backup is recorded then
+        # This raises if the backup is refused or if too much changes meanwhile. No backup is recorded then.
         backup = BackupReader(process.cluster).take()
         try:
             backups.taken.append(_restored(world, backup, began, world.history.now()))
@@ -159,7 +159,7 @@ def _start_compactor(world: World, name: str) -> None:
 
     def compact(process: Process) -> None:
         for segment in Topics(process.cluster).get(topic_name(next(topics))).segments():
-            # if it fails or another compactor was faster, the new files are orphans
+            # If the compaction fails or another compactor was faster, the new files are orphans.
             Compactor(process.cluster, joined).compact(segment, Policy(), Compacted())
 
     start_rounds(world, name, 2, compact, after=60, within=200)
@@ -248,7 +248,7 @@ def _wrong_rows(
         yield f"the cut is {reading.cut}, not {number}; undecided: {reading.undecided}"
     yield from _wrong_segments(reading, one.disk, number, committed, written)
     cluster.store.append(paths.LOG, Registration(publish_ms=0, state=Settled.VOID).to_bytes())
-    # an entry follows the restored log now; no more rows may become visible
+    # An entry follows the restored log now. It must make no more rows visible.
     reading = transaction_buffer(cluster).read(LogSelection(names))
     yield from _wrong_segments(reading, one.disk, number, committed, written)
 

@@ -67,7 +67,7 @@ def _middle(rng: random.Random, trace: bool) -> Cast:
     """Return a `casts.middle` cast. In half of these worlds files are swept, too. In half of them all existing files are old."""
     cast = casts.middle(rng, trace, sweeping=0.5)
     if rng.random() < 0.5:
-        # the first orphan sweep may delete a file that nothing protects
+        # All files are older than the orphan age now, so the first orphan sweep deletes those that nothing protects.
         cast.world.clock.now += cast.world.settings.orphan_age_ms + 1
     return cast
 
@@ -139,7 +139,7 @@ def start_compactor(world: World, name: str, rounds: int, *, within: int) -> Non
             process.sweeper.sweep()
         for topic in Topics(process.cluster).list():
             for segment in topic.segments():
-                # if another compactor was faster, the new files are orphans
+                # If another compactor was faster, the new files are orphans.
                 Compactor(process.cluster, joined).compact(segment, policy, Compacted())
         if world.files_go:
             delete_orphans(process.cluster)

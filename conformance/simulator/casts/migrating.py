@@ -110,7 +110,7 @@ def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
     _start_readers(stage, long=long, within=within)
     _start_keepers(world, long=long, within=within)
     if consumed:
-        # or the end of the schedule acknowledges
+        # Rows are acknowledged without a transaction by the consumer u2, and by the checks at the end, which run without an actor.
         world.history.acking = lambda: world.current is None or world.current.name == "u2"
         for i in range(3):
             plain = i == 2
@@ -140,7 +140,7 @@ def _moves(rng: random.Random, *, both: bool) -> list[Move]:
 def _jobs(rng: random.Random, *, both: bool, long: bool) -> list[Job]:
     versions = rng.choice(((0, 1), (0, 1, 2)) if long else ((0, 1), (0, 1), (0, 1, 2)))
     named = P if rng.random() < 0.7 else ""
-    # without a named topic, an empty write would belong to no topic
+    # An empty write has no rows that name a topic. So only jobs whose application belongs to a topic have empty writes.
     empty = frozenset(v for v in (0, 1, 2) if named and rng.random() < 0.12)
     topics = (P, Q) if both and rng.random() < 0.3 else (P,)
     jobs = [Job("q", "q", named, topics, versions, replays=True, by="query-q", empty=empty)]

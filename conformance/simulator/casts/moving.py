@@ -49,9 +49,9 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
     for name, app in MOVERS.items():
         start_mover(world, name, app, rounds=2)
     start_sweeper(world, "w0", 2, orphans=sweeps_files)
-    # records of these applications may be left at the end
+    # The records of these applications may be left at the end.
     movers = [Job(name, app, "", OUTPUTS, ()) for name, app in MOVERS.items()]
-    # The limit of remaining events allows for one more topic, since a commit that failed may leave its events twice.
+    # The limit of remaining events (`topics`) allows for one more topic, since a commit that failed may leave its events twice.
     return Cast(world, [*jobs, *movers], [], frozenset({T, U, D}), forgets=True, orphans=sweeps_files, topics=4)
 
 
