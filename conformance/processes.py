@@ -200,7 +200,7 @@ class Session:
         return True
 
     def tail(self, characters: int = 3000) -> str:
-        """The end of its output."""
+        """Return the end of the output."""
         return self.output.read_text(errors="replace")[-characters:]
 
     def __enter__(self) -> Self:

@@ -50,7 +50,7 @@ class TcpProxy:
     # --- failures ---
 
     def cut(self) -> None:
-        """Close all connections now. New ones are accepted."""
+        """Close all connections now. New connections are accepted."""
         with self._guard:
             pairs, self._pairs = self._pairs, []
         for pair in pairs:
@@ -165,7 +165,7 @@ class TcpProxy:
         self._stopped = True
         self._passing.set()
         with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits in `accept`
         self._listener.close()
         self.cut()
         _close(*self._unheard)

@@ -41,7 +41,7 @@ def run(given: Given, progress: Progress) -> list[Result]:
             out=out,
         )
         ran = run_scenario(cluster)
-        history = out / "history.jsonl"  # missing if the run did not reach its end
+        history = out / "history.jsonl"  # the file is missing if the run did not reach its end
         measured = series(read(history)) if history.exists() else ()
         if given["record"] is not None and history.exists():
             shutil.copyfile(history, given["record"])

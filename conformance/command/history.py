@@ -12,7 +12,7 @@ from conformance.results import Outcome, Result
 
 SUITE = "history"
 SHOWN = 100
-"""The number of findings of one kind that are written out."""
+"""The maximum number of findings of one kind that a result describes."""
 KEPT = 2_000
 """The maximum number of operations in a report. Of a longer history the report keeps the operations around the findings."""
 

@@ -35,7 +35,7 @@ KIND = Word(
 SUITE = "simulator"
 CHUNK = 100
 ENOUGH = 10
-"""The number of bad schedules after which a run stops."""
+"""The number of schedules with violations after which a run stops."""
 SAYS = "Whatever interleaves, crashes, comes late, twice or never: no schedule of the real code breaks an invariant."
 SECTION = "protocol.md section 8"
 

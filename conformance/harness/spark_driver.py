@@ -56,9 +56,7 @@ def schema_of(options: Mapping[str, str]) -> StructType:
 
 
 def run_tasks(reader: DataSourceReader | DataSourceStreamReader, partitions: Sequence[InputPartition]) -> list[pa.RecordBatch]:
-    """Run the tasks of a read, each with copies of the reader and of its partition. Return their batches in the order of
-    partitions.
-    """
+    """Run the tasks of a read, each with copies of the reader and of its partition. Return the rows in the order of partitions."""
     crossed = pickle.dumps(reader)
     found: list[pa.RecordBatch] = []
     for partition in partitions:
@@ -122,7 +120,7 @@ class MicroBatchExecution:
         if available_now:
             self.reader.prepareForTriggerAvailableNow()
         self._limit = self._crossed(self.reader.getDefaultReadLimit())
-        if self.offsets:  # populateStartOffsets
+        if self.offsets:  # as Spark's populateStartOffsets
             self.batch = len(self.offsets) - 1
             self.constructed = True
             self.available = self.offsets[-1]
@@ -229,8 +227,8 @@ class SparkWrite:
         return pickle.loads(self._pickled)
 
     def run(self, tasks: int = 2, *, query: str | None = None, batch: int | None = None) -> list[Staged]:
-        """Run the tasks. Return the commit messages of the accepted attempts. `query`, `batch`: the streaming query and batch, if
-        the write is in its `foreachBatch`.
+        """Run the tasks. Return their commit messages. `query`, `batch`: the streaming query and the batch, if the write is in the
+        query's `foreachBatch`.
         """
         return _staged(self._writer, self._table, tasks, query, batch)
 

@@ -17,7 +17,7 @@ Range = tuple[Row, Row]
 """The first and the last row of a range, both inclusive."""
 FIRST: Row = (-1, -1, -1)
 LAST = 1 << 62
-"""The index that stands for the last row of its entry."""
+"""The row index that stands for the last row of an entry."""
 
 
 class Acks:
@@ -43,7 +43,7 @@ class Acks:
         pending = self._pending[name]
         if event.state == "released":
             self._pending[name] = [(r, a) for r, a in pending if a.txn != event.txn or not any(_meet(r, each) for each in ranges)]
-            behind = [held for held, ack in self._acked[name] if ack.state == "moved"]  # put behind the cursor by a seek
+            behind = [held for held, ack in self._acked[name] if ack.state == "moved"]  # a seek put these rows behind the cursor
             self._released += [(each, event) for each in exact if not any(_meet(each, held) for held in behind)]
             if self._state(event.txn, event.at) == "COMMITTED":
                 self._found.note("committed ack lost", f"{_what(event)} of {event.txn}, COMMITTED, was released", event)

@@ -25,7 +25,7 @@ from conformance.history.words import topic_of
 
 
 class Deciding:
-    """Follows the events in order, builds the truth, and records violations."""
+    """Follows the events in order, adds decisions to the truth, and reports violations."""
 
     def __init__(self, truth: Truth, found: Findings) -> None:
         self.truth, self.found = truth, found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from conformance.history.format import Event
 
 WORDS = {
-    # names of Jepsen's Kafka checker
+    # anomalies with the names of Jepsen's Kafka checker
     "aborted read": (4, "a committed read returned a row of a transaction that was aborted, or of a void registration"),
     "precommitted read": (4, "a committed read returned a row before its transaction was committed"),
     "unwritten read": (4, "a committed read returned a row that nobody wrote"),
@@ -17,7 +17,7 @@ WORDS = {
     "internal reorder": (13, "one read or stream returned rows of a segment or a key against their order"),
     "poll skip": (5, "a stream went on beyond rows that it never returned"),
     "nonmonotonic poll": (5, "a stream's micro-batch begins, or ends, below what it had finished"),
-    # names of this project
+    # anomalies with names of this project
     "wrong transaction": (4, "a row was delivered as one of another transaction than the one that registered it"),
     "ended twice": (1, "a header changed after its end, was not born OPEN, or was deleted while OPEN"),
     "ended both ways": (2, "a transaction's end was confirmed as commit and as abort"),
@@ -61,7 +61,7 @@ WORDS = {
     "key in several segments": (13, "rows of one key lie in segments that no split or merge connects"),
     "parent with child": (13, "a micro-batch passes a seal of one of its segments"),
     "unbounded": (14, "more is at rest than what is in flight, retention and the applications explain"),
-    # names for the marker-based model (persistent://)
+    # anomalies of the marker-based model (persistent://)
     "marker without a decision": (4, "a topic got a marker that the log of the transaction's coordinator does not bear out"),
     "participant left out": (
         9,
@@ -71,7 +71,7 @@ WORDS = {
     "low-water mark too high": (4, "a marker told a low-water mark at or above a transaction that had not ended"),
     "complaint": (0, "the recorder itself saw something to be wrong"),
 }
-"""Anomaly -> (invariant of protocol.md section 8, meaning). A finding may name a second broken invariant."""
+"""Anomaly -> (number of the broken invariant in protocol.md section 8, meaning). `Findings.note` may name another invariant."""
 
 
 @dataclass(frozen=True, slots=True)

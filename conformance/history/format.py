@@ -44,7 +44,7 @@ FORMAT = 1
 
 
 class Start(NamedTuple):
-    """The first line: the recorder, its clock, and the seed that repeats the run."""
+    """The first line of a history: the recorder, the unit of its clock, and the seed that repeats the run."""
 
     at: Time
     recorder: str
@@ -93,7 +93,7 @@ class Abort(NamedTuple):
 
 
 class End(NamedTuple):
-    """Invocation: `who` ends the transaction `txn` by name; `action` is `commit` or `abort`. For explicit transactions."""
+    """Invocation: `who` ends the explicit transaction `txn` by its name. `action`: `commit` or `abort`."""
 
     at: Time
     call: str

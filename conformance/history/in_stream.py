@@ -35,7 +35,7 @@ class Logged:
     state: str = "OPEN"
     topics: set[str] = field(default_factory=set)
     claimed: set[str] = field(default_factory=set)
-    """The topics whose rows it acknowledges."""
+    """The topics whose rows the transaction acknowledges."""
 
     def is_in_the_way_of(self, migrated: set[str]) -> bool:
         """Return whether the transaction writes to one of these topics, has a pending ack on it, or commits a version of an
@@ -55,7 +55,7 @@ class TopicLog:
     ended: dict[str, str] = field(default_factory=dict)
     """Transaction -> its outcome by its first marker."""
     ended_at: dict[str, int] = field(default_factory=dict)
-    """The position of that marker."""
+    """Transaction -> the number of its first marker."""
     trimmed: int = 0
     """The log is trimmed up to this number. If the marker of a transaction is trimmed, its late data is void. A process that finds
     such data ends it with an ABORT, even if the transaction is COMMITTED."""
@@ -84,9 +84,9 @@ class InStream:
         self.txns: dict[str, Logged] = {}
         self._seen: dict[str, int] = {}
         self._migrated: set[str] = set()
-        """Topics sealed by a migration: any process that meets the SEAL ends the transactions that block it."""
+        """Topics sealed by a migration. Any process that finds the SEAL ends the transactions that block the migration."""
         self._versions: dict[tuple[str, str], tuple[int, str]] = {}
-        """Application -> the highest committed version, with its transaction."""
+        """Application -> its highest committed version, and the transaction that committed this version."""
 
     def entry(self, event: Entry) -> Iterator[Header]:
         """Take the next entry. Yield its effect on the state of a transaction, in the form of a header change."""
@@ -239,7 +239,7 @@ class InStream:
     # --- when all is over ---------------------------------------------------------------------------------------------
 
     def end(self, topic: TopicLog, at: Time) -> None:
-        """Judge the complete logs. `at`: the beginning of a read of the topic before which everything had to be decided."""
+        """Judge the complete logs. `at`: the beginning of the final read of the topic. Each transaction must have ended before."""
         for txn, entries in topic.ongoing.items():
             if entries[0].at < at:
                 known = self.txns.get(txn)

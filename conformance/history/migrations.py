@@ -51,7 +51,7 @@ class Migration:
     sealed_at: int
     at: Time
     apart: float
-    """Strictly between 0 and 1, and unique to each migration of a history."""
+    """A fraction above 0 and below 1, another one for each migration of a history."""
 
     @property
     def shift(self) -> int:

@@ -14,7 +14,7 @@ from conformance.history.truth import NEVER, Batch, Truth
 from conformance.history.words import topic_of
 
 Cell = tuple[int, str | None, str]
-"""A committed row: (number, its segment if the store was recorded, row id)."""
+"""A committed row: (number, segment, row id). The segment is None in a history without store records."""
 
 
 class Expected(NamedTuple):

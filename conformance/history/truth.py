@@ -67,7 +67,7 @@ class Registered:
 
 @dataclass(slots=True)
 class Truth:
-    """The state derived from the events so far."""
+    """The committed data, as derived from the events so far."""
 
     store: bool = False
     """Whether headers and registrations were recorded."""
@@ -77,7 +77,7 @@ class Truth:
     """Number of a registration -> the batch that it commits."""
     decided: dict[Version, Batch] = field(default_factory=dict)
     by: dict[Version, str | None] = field(default_factory=dict)
-    """Version -> the query that committed it."""
+    """Version -> the query that committed the version; None for a batch write."""
     last: dict[tuple[str, str], int] = field(default_factory=dict)
     """Application -> its highest committed version."""
     applications: dict[tuple[str, str], Application] = field(default_factory=dict)

@@ -96,7 +96,7 @@ def lost_race_taken_for_ours(real: Real, error: Exception) -> bool:
 
 @fault(
     "A27, 8.11",
-    "A cursor is read again if the header of one of its claims is gone: the claim may have been settled meanwhile.",
+    "A cursor is read again if the header of one of its claims is gone, because the claim may have been settled meanwhile.",
     at=f"{_PENDING}._states",
     by="script acks_of_a_forgotten_transaction",
     kind="acking",

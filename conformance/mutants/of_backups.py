@@ -107,7 +107,7 @@ def backup_ends_a_log_with_its_last_data(real: Real, *arguments: Any, **options:
 
 @fault(
     "issue 13, 21",
-    "Unpacking a backup file stops at the largest size that a backup with this compressed size can have.",
+    "Unpacking a backup file stops at the largest size that a backup of this compressed size can have.",
     at="metadata.backup.backup_file:_most",
     by=f"{_HOSTILE}test_a_bomb_is_refused_in_bounded_memory",
 )
@@ -143,7 +143,7 @@ def restore_gives_ids_again(real: Real, self: Restoration) -> list[Kept]:
 
 @fault(
     "8.4, 8.6",
-    "Data that a transaction from before a restore still writes is void and does not delay readers.",
+    "Data that a transaction of the lost cluster writes after a restore is void and does not delay readers.",
     at="metadata.instream.backup_rules:all_ended",
     by=f"{_IN_STREAM}test_late_data_of_transactions_before_a_restore_is_void_and_no_id_is_reused",
     kind="backing",

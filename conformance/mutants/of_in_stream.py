@@ -71,8 +71,8 @@ def committed_before_the_markers(real: Real, self: Any, txn: Txn, *, again: bool
 @fault(
     "in-stream end, 8.14",
     (
-        "A process that finishes a stalled transaction adds no second marker to a topic. Otherwise the topic would grow at each "
-        "attempt."
+        "A process that tries to finish a stalled transaction adds no second marker to a topic. Otherwise the topic would grow at "
+        "each attempt."
     ),
     at=f"{_END}._takes_no_marker",
     by="script instream_marker_missing",
@@ -108,7 +108,7 @@ def data_after_its_marker_counts(real: Real, *rest: Any) -> bool:
 
 @fault(
     "in-stream zombies, 8.6",
-    "Data of a transaction that has ended in every topic is void, even if this topic no longer has the marker.",
+    "Data of a transaction at or below the low-water mark is void, even if this topic no longer has the transaction's marker.",
     at=f"{_RULES}:has_ended",
     by="script instream_backup",
 )
@@ -244,7 +244,7 @@ def snapshot_newer_than_its_data(real: Real, known: Any) -> tuple[TopicState, di
 
 @fault(
     "in-stream snapshots, 8.4",
-    "An aborted transaction stays in the list until all of its data is trimmed. Its marker lies above all of that data.",
+    "An aborted transaction stays in the list of aborted ones until all of its data is trimmed. The data lies below its marker.",
     at=f"{_RULES}:trimmed",
     by="script instream_trimming",
 )
@@ -290,7 +290,7 @@ def version_token_not_checked(real: Real, *rest: Any) -> bool:
 
 @fault(
     "in-stream compaction, 8.8",
-    "Compaction keeps the version that an application committed after it removes the transaction.",
+    "If compaction removes a transaction, it keeps the version that the transaction committed for its application.",
     at=f"{_TXN}:compacted",
     by="script instream_backup",
 )

@@ -57,7 +57,7 @@ def migration_revives_a_deleted_subscription(real: Real, *rest: Any) -> bool:
 
 @fault(
     "8.12",
-    "The SEAL names the successor of a topic. Another name replaces it only if an unrelated topic has taken the named one.",
+    "The SEAL names the successor of a topic. Another successor replaces it only if an unrelated topic has the successor's name.",
     at=f"{_MIGRATOR}._is_taken",
     within=f"{_MIGRATOR}._said",
     by="script instream_migrate",
@@ -71,7 +71,7 @@ def two_migrations_two_names(real: Real, *rest: Any) -> bool:
 
 @fault(
     "8.9",
-    "No limit separates two entries that one transaction appended to a migrated topic.",
+    "No limit of a micro-batch separates two entries that one transaction appended to a migrated topic.",
     at=f"{_RULES}:whole_transactions",
     by="script instream_migrated_retention",
 )
@@ -125,7 +125,7 @@ def old_name_stands_for_a_topic_of_somebody_else(real: Real, *rest: Any) -> bool
 
 @fault(
     "8.14",
-    "Once the successor needs no more rows of the migrated topic, only the name of the migrated topic is kept.",
+    "If the successor needs no rows of the migrated topic any more, only the name of the migrated topic is kept.",
     at=f"{_RULES}:let_go",
     by="script instream_migrated_deletion",
 )

@@ -67,7 +67,7 @@ def aborted_tail_holds_readers(real: Real, number: int, registration: Registrati
 
 @fault(
     "model reread-gone, A27",
-    "A missing header means that its transaction did not commit only if the registration, read again, is still not settled.",
+    "If a header is missing, the registration is read again. Only if it is still not settled, its transaction did not commit.",
     at=_RESOLVE,
     by="script a27_gone_header_of_a_committed_transaction",
 )
@@ -279,8 +279,8 @@ def first_batch_starts_anew(real: Real, self: StreamOffset, start: StreamOffset)
 @fault(
     "6, 7",
     (
-        "A stream acknowledges nothing in a subscription that was moved back or created again, since it does not read those rows "
-        "again."
+        "A stream acknowledges nothing in a subscription that was moved back or created again, since the stream does not read "
+        "again the rows that became unacknowledged."
     ),
     at="spark_txn_source.cursors:StreamCursors._check_not_moved_back",
     by="tests/spark_txn_source/test_streams_of_moved_subscriptions.py::"

@@ -39,7 +39,7 @@ def offset_of_another_cluster(real: Real, *rest: Any) -> None:
 
 @fault(
     "6, 8.11",
-    "A stream that gains a subscription or a topic never acknowledges rows before the position at which it started to read them.",
+    "If a stream gains a subscription or a topic, it never acknowledges rows below the position at which it started to read.",
     at="spark_txn_source.cursors:StreamCursors.check_added",
     by=(
         f"{_CHECKPOINTS}::test_a_subscription_added_to_a_stream_loses_no_unacknowledged_row",

@@ -1,4 +1,4 @@
-"""Faults of reads by publish time, and of offsets of a lost history (protocol.md section 6, Timestamps)."""
+"""Faults of reads by publish time (protocol.md section 6, Timestamps), and of offsets that a restore has lost."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def timestamps_among_trimmed_rows(real: Real, found: LogRange, given: Any) -> Lo
 
 @fault(
     "8.5, A31",
-    "An offset of the lost history is refused, since a read up to it would have fewer rows than the first time.",
+    "An offset that a restore has lost is refused, since a read up to it would return fewer rows than the first time.",
     at="metadata.cluster.cluster:check_not_lost",
     by="tests/metadata/backup/test_backups.py::test_offsets_of_the_lost_history_are_refused",
 )

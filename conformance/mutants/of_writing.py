@@ -129,7 +129,7 @@ def failed_batch_is_skipped(real: Real, app: Application, claim: Claim, predeces
 
 @fault(
     "A34",
-    "An empty batch raises lastCommitted by the same CAS, so that a zombie cannot commit its version.",
+    "An empty batch raises lastCommitted by a CAS of the application record, so that a zombie cannot commit the version.",
     at=f"{_OPENER}._commit_empty",
     by="script a34_empty_batch_fences_zombies",
 )

@@ -1,1 +1,1 @@
-"""Power loss: the state of a cluster after a power failure at any moment (docs/conformance.md, Power cuts)."""
+"""The power suite: it cuts the power at any moment and judges the cluster after that (docs/conformance.md, Power cuts)."""

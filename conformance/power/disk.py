@@ -89,9 +89,9 @@ class _Stream:
 
 
 class SimulatedDisk:
-    """Implements `ledgers.disk.Disk`. `told` is called after each change, with the kind of the change and its path.
+    """Implements `ledgers.disk.Disk` in memory. `told` is called after each change, with the kind of the change and its path.
 
-    `mirrored`: folders below this one are created on the real disk too, for files written past this class (SQLite).
+    `mirrored`: a folder of the real disk. Its direct subfolders are created on the real disk, too, because SQLite writes there.
     """
 
     def __init__(self, now_ms: Callable[[], int], *, mirrored: Path | None = None) -> None:
@@ -214,7 +214,7 @@ class SimulatedDisk:
     # --- power cuts ------------------------------------------------------------------------------------------------
 
     def settle(self, folder: Path) -> None:
-        """Create a folder and its parents durably, as if they existed before the world began."""
+        """Create a folder and its parents durably, as if they had existed before the scenario."""
         for path in (*reversed(folder.parents), folder):
             if not self.is_folder(path):
                 self._add(path, _Folder())

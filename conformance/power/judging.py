@@ -1,4 +1,4 @@
-"""The conditions that must hold for a cluster after any power cut."""
+"""Judge a cluster after a power cut."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def check_file(file: Path) -> None:
 
 
 def write(report: Report, file: Path) -> None:
-    """Write the report in the form named by the file's suffix. Raises ReportError."""
+    """Write the report into a file. The file's suffix decides the form. Raises ReportError."""
     check_file(file)
     try:
         file.write_text(FORMS[file.suffix](report), encoding="utf-8", errors="backslashreplace")

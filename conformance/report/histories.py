@@ -118,7 +118,7 @@ def _rate(amounts: Sequence[tuple[float, int]]) -> tuple[tuple[float, float], ..
 
 @dataclass(slots=True)
 class _Begun:
-    """A span that has no end yet."""
+    """A span whose end has not come yet."""
 
     actor: str
     label: str

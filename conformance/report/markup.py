@@ -1,4 +1,4 @@
-"""Elements of HTML and SVG, built so that text can never become markup."""
+"""Build elements of HTML and SVG. Text is escaped, so that it never becomes markup."""
 
 from __future__ import annotations
 
