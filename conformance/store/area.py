@@ -1,4 +1,4 @@
-"""What a case works with: an empty part of the store, sessions on it, threads, child processes, random numbers and sizes."""
+"""The area of one case: an empty part of the store, with sessions, threads, child processes, random numbers and sizes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Sizes:
 
 
 class Area:
-    """A context manager. Its exit closes every session and ends every process that was opened through it."""
+    """The area of one case. A context manager: its exit closes every session and ends every process that was opened through it."""
 
     def __init__(self, site: Site, *, seed: int, name: str, sizes: Sizes, clock: Clock | None = None) -> None:
         """`seed` and `name` (of the case) decide everything random, so that a case does the same when it is run again alone."""
@@ -69,7 +69,7 @@ class Area:
     # --- at once ---
 
     def at_once(self, act: Callable[[MetadataStore, int], T], actors: int | None = None) -> list[T]:
-        """Return the results of `act(store, n)` in several threads. Half of them share one session; each other has its own."""
+        """Return the results of `act(store, n)` in several threads. Half of them share one session; the others have their own."""
         actors = actors or self.sizes.actors
         shared = self.open()
         stores = [shared if n % 2 else self.open() for n in range(actors)]

@@ -1,4 +1,4 @@
-"""The type of a case, and the functions with which a case checks what it expects. Cases run without a test framework."""
+"""The type of a case, and the functions with which a case checks its expectations. Cases run without a test framework."""
 
 from __future__ import annotations
 

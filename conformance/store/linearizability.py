@@ -2,8 +2,8 @@
 are get, put and delete, with or without an expected version.
 
 The search is that of Wing and Gong, with Lowe's cache of visited states. It extends an order of operations step by step. The next
-operation may be any that began before the end of every other remaining operation. Its answer must fit the state of the register.
-The search tries a state only once with the same set of ordered operations.
+operation may be any that began before the end of every other remaining operation, if its answer fits the state of the register. A
+state that was reached before with the same set of operations is not tried again.
 
 Two facts shorten the search. An operation that fits and changes nothing can always be taken at once. An operation without an answer
 may be taken at any time or never. See Wing and Gong, "Testing and verifying concurrent objects" (1993), and Lowe, "Testing for

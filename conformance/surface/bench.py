@@ -1,4 +1,4 @@
-"""What one run works with: a folder or a ZooKeeper server, the clusters, and the clock."""
+"""The bench of one run: a folder or a ZooKeeper server, the clusters, and the clock."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Following:
     due: bool = False
     """Whether a transaction with its acknowledgements ended without a commit. The consumer is then reset at its next delivery."""
     skipped: bool = False
-    """Whether the commit of such a transaction was skipped. The consumer then refuses cumulative acks until its next delivery."""
+    """Whether the commit of a transaction with its acknowledgements was skipped. Until its next delivery, cumulative acks fail."""
     floors: list[tuple[Open | None, set[int]]] = field(default_factory=list)
     """The rows of its cumulative acks since its last reset, each with its transaction (None: the ack counts at once)."""
 
@@ -63,7 +63,7 @@ class Following:
         return {n for one, rows in self.floors if one is None or one.written.state == "committed" for n in rows}
 
     def begun(self, *, by_itself: bool = False) -> None:
-        """Record that the consumer was reset. `by_itself`: by the product, which must still report the rows of a deleted topic."""
+        """Record that the consumer was reset. `by_itself`: the product did it, and must still report rows of a deleted topic."""
         owed = self.owed if by_itself else set()
         self.due = self.skipped = False
         self.acked = set()

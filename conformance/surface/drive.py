@@ -1,4 +1,4 @@
-"""Runs: their operations are drawn from a seed or given as a list. Also the final checks of a run, and shrinking."""
+"""Make runs, from a seed or from a list of operations, with their final checks. Shrink the runs that fail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from metadata.common.errors import TxnSegmentError
 
 MODULES = (writing, consuming, streaming, batches, upkeep, copies, sinks, migrations)
 STEPS = (20, 90)
-"""The bounds for the number of operations of a run: at least the first, less than the second."""
+"""A run has a random number of operations between these numbers. The second number is not included."""
 PREPARED = 0.7
 """The share of the themes of runs that begin with a prelude."""
 APART = "migrations"

@@ -258,7 +258,7 @@ def older_produce(bench: Bench, a: Args) -> object:
 
 
 def both(bench: Bench, world: World, a: Args) -> object:
-    """Write to two persistent names in one transaction. It must be refused if only one of the topics is migrated."""
+    """Write to two persistent names in one transaction. The transaction must be refused if only one of the topics is migrated."""
     names, process = two_names(world, a), world.process(a["p"])
     if len(names) < 2:
         return False
@@ -320,7 +320,7 @@ def fill(bench: Bench, world: World, one: Open, name: str, count: int, seed: int
 
 @operation(4, t=PICK, t2=PICK, rows=4, seed=PICK, point=2, x=PICK, fresh=2)
 def older_hold(bench: Bench, a: Args) -> object:
-    """Pause a process before its rows are in the logs of persistent topics, or after that and before the decision."""
+    """Pause a process within its commit, before its rows are in the logs of persistent topics, or between that and the decision."""
     world = bench.world(a["w"])
     if len(world.holding) >= 2:
         return False

@@ -133,8 +133,8 @@ class Model:
             mine = [row for row in written.rows if row.topic == before.incarnation]
             if not mine or written.number is not None:
                 continue  # a transaction with a number met the seal, and was written to the new topic
-            # A transaction over several persistent topics is visible topic by topic, so the rows of this topic count as their own
-            # transaction from now on.
+            # A transaction over several persistent topics becomes visible in each topic separately. So its rows in this topic count
+            # as a transaction of their own from now on.
             if len(mine) < len(written.rows):
                 written.rows = [row for row in written.rows if row.topic != before.incarnation]
                 written = Written(mine, state="committed", ledgers=written.ledgers)

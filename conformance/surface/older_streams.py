@@ -11,7 +11,7 @@ from metadata.common.errors import AckConflict, OffsetOutOfRange, SchemaError, S
 
 
 def certain(world: World, topic: Topic) -> set[int]:
-    """Return the rows of a topic that every read must return. Rows after an open transaction may be hidden."""
+    """Return the rows of a topic that every read must return. Rows that an open transaction may hide are left out."""
     model = world.model
     rows = {row.n for row in model.rows_of(topic)}
     if not topic.persistent:

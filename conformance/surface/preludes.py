@@ -1,7 +1,8 @@
-"""Preludes, the beginnings of runs. Each theme has short lists of operations that create the state which its other operations need.
+"""The preludes with which runs begin. Each theme has short lists of operations, which create the state that its other operations
+need.
 
-Without them few random runs would create, say, a trimmed topic with a lagging consumer, and operations that need one would do
-nothing. Arguments that are missing in a list are drawn. `t` has one value for the whole list.
+Without preludes few random runs would create, say, a trimmed topic with a lagging consumer. The operations that need such a topic
+would then do nothing. Arguments that are missing in a list are drawn. `t` has one value for the whole list.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class Query:
             return self.subscription is not None
         names = model.older.all_names(topic.name for topic in self.topics())
         if any(self.world.forgotten(name) for name in names):
-            return True  # the topic was deleted long ago, and the record that tells whether it had rows has expired
+            return True  # the topic was deleted long ago and may have had rows; the record that would tell has expired
         return any(row.topic.partition("#")[0] in names for n in model.gone for row in model.committed[n].rows if row.n == n)
 
 

@@ -172,9 +172,7 @@ NUMBERS = r"\d+(?:\.\d+)?(?:(?:, | and | to )\d+(?:\.\d+)?)*"
 
 
 def test_sections_that_the_code_names_exist() -> None:
-    """Headings and sections exist that texts name: `(docs/in_stream.md, Reading)`, `protocol.md sections 7 and 8.14`, `section 7,
-    Acks`.
-    """
+    """Each heading and section that a text names exists: `(docs/in_stream.md, Reading)`, `protocol.md sections 7 and 8.14`."""
     by_page = {page.name: headings(page) for page in PAGES}
     protocol = text_of(ROOT / "docs" / "protocol.md")
     bodies = {text.partition(".")[0]: text for text in re.split(r"^## ", protocol, flags=re.MULTILINE)}

@@ -72,7 +72,7 @@ def index_ranges_are_exact(area: Area) -> None:
 
 @cases.add
 def index_names_are_exact(area: Area) -> None:
-    """An index holds only the entries declared under its own name. A name that only begins or ends with it is another index."""
+    """An index holds only the entries declared under its own name, also if the name of another index begins or ends with it."""
     made = {name: area.store.put(Key(f"/n/{n:03d}", ""), b"x", indexes=(IndexEntry(name, "k"),)) for n, name in enumerate(PARTS)}
     for name, record in made.items():
         equal(area.store.view().scan_index(name, "", "\U0010ffff"), [record], f"the index {name!r}")

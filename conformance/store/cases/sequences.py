@@ -60,8 +60,8 @@ def a_number_that_someone_chose_is_passed_over(area: Area) -> None:
 
 @cases.add
 def a_skip_moves_numbers_on_and_never_back(area: Area) -> None:
-    """After a skip, appends get numbers at or above the given number, on every session, also after a later skip to a lower number.
-    A record that was put under a lower number stays, and lists have it before the later numbers.
+    """After a skip, the next appends get the given number or higher ones, on every session, also after a later skip to a lower
+    number. Records that were put under lower numbers stay, and lists begin with them.
     """
     other = area.open()
     first = other.append(LOG, b"before")  # makes this session learn the end of the sequence before the skip

@@ -94,7 +94,7 @@ def ephemeral_records_of_a_killed_process_go(area: Area) -> None:
 
 @cases.add
 def a_closed_store_says_so(area: Area) -> None:
-    """A store may be closed twice. A call on a closed store raises an error that says that the store is closed."""
+    """A store may be closed twice. A call on a closed store, or on a view of it, raises Unavailable or SessionLost."""
     store = area.open()
     view = store.view()
     store.close()

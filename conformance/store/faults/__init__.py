@@ -1,4 +1,4 @@
-"""Deliberate faults of a metadata store. They test the suite itself: each fault must make the case fail that it names.
+"""Deliberate faults of a metadata store. They test the suite itself: each fault names the case that must fail because of it.
 
     run(url, seed, opener=lambda url: fault.wrap(open_store(url)))
 

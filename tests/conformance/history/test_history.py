@@ -996,7 +996,7 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         .polls(0, 0, 1, row("p", 1), subscription="x", began=5),
     ),
     (
-        "poll skip",  # after a seek back the row is due again, also for the consumer that got it before
+        "poll skip",  # a seek back makes the row due again, also for the consumer that got it before
         11,
         entry(1, "p", "q")
         .polls(0, 0, 1, row("p", 1), subscription="x")

@@ -22,8 +22,8 @@ BATCHES = 3
 
 
 class Noted(NamedTuple):
-    """What was recorded on one topic. `writer` and `readers`: their events. `numbers`: the log number that the stream had reached
-    after each micro-batch.
+    """The records of one topic. `writer` and `readers`: the recorded events of each. `numbers`: the log number that the stream had
+    reached after each micro-batch.
     """
 
     writer: list[Event]
