@@ -96,8 +96,8 @@ class ByHand(Hurried):
 def bound_meanwhile(at_rest: int) -> int:
     """Return the maximum number of records during the run. It does not depend on the number of commits.
 
-    `at_rest`: the result of `bound`. The others are records that the header retention keeps (headers, the applications of one in
-    twenty commits, tombstones of subscriptions) and records that wait for the next sweep.
+    `at_rest`: the result of `bound`. During the run there are also records that the header retention keeps (headers, the
+    applications of one in twenty commits, tombstones of subscriptions), and records that wait for the next sweep.
     """
     kept_ms = SETTINGS.header_retention_ms + FORGET_EVERY_MS + 10 * SETTINGS.fold_after_ms
     return at_rest + 2 * kept_ms // EVERY_MS

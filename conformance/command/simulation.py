@@ -105,7 +105,7 @@ def _parts(cores: int, wanted: int, seed: int, only: str) -> Iterator[Summary]:
 
 
 def _chunk(only: str, count: int, seed: int) -> Summary:
-    """Run a chunk of schedules. If the product raises, run each seed alone to find the seed: the exception is its violation."""
+    """Run a chunk of schedules. If the product raises, run each schedule alone. The exception is a violation of that schedule."""
     from conformance.simulator.schedules import Summary, simulate
 
     try:

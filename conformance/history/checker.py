@@ -61,7 +61,7 @@ class Verdict:
     commits: int
     reads: int
     store: bool
-    """Whether the history contains changes of store records. Otherwise it contains only requests, answers and reads of clients."""
+    """Whether the history contains changes of headers, registrations or marker-based logs. Otherwise only clients were recorded."""
 
     def __str__(self) -> str:
         what = "with the store's records" if self.store else "as clients saw it"

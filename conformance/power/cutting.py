@@ -16,7 +16,7 @@ from conformance.power.scenarios import Scenario
 from conformance.power.world import Moment, World, one_of
 
 EXHAUSTIVE = 16
-"""If a cut has at most this number of outcomes, and at most two more than `cuts`, all of them are judged."""
+"""If a cut has at most this number of outcomes, and at most two more than the `cuts` of `cut`, all of them are judged."""
 
 
 @dataclass(frozen=True)
