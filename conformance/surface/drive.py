@@ -19,7 +19,7 @@ MODULES = (writing, consuming, streaming, batches, upkeep, copies, sinks, migrat
 STEPS = (20, 90)
 """A run has a random number of operations between these numbers. The second number is not included."""
 PREPARED = 0.7
-"""The share of the themes of runs that begin with a prelude."""
+"""The probability with which each theme of a run adds a prelude to it."""
 APART = "migrations"
 """The theme whose operations occur only in runs that have this theme."""
 OF_IT = 0.15

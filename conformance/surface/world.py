@@ -1,4 +1,4 @@
-"""One cluster under test: its folder or chroot, its open processes, and the model of its expected content."""
+"""A cluster under test: its folder or chroot, its open processes, and the model of its expected content."""
 
 from __future__ import annotations
 

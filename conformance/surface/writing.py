@@ -232,7 +232,7 @@ def refused(world: World, one: Open, error: object) -> None:
 
 
 def changed(world: World, one: Open) -> bool:
-    """Whether a topic of the transaction was deleted since, or its parts exceeded their age."""
+    """Return whether a topic of the transaction was deleted, or steps have passed, so that its parts may be too old."""
     there = {inc for topic in world.model.topics.values() for inc in topic.incarnations}
     return any(row.topic not in there for row in one.written.rows) or bool(world.model.step)
 

@@ -1,4 +1,4 @@
-"""One record: put, get, delete, versions, bytes, limits."""
+"""Single records: put, get and delete, versions, any bytes, and limits."""
 
 from __future__ import annotations
 

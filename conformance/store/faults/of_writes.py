@@ -13,7 +13,7 @@ from metadata.store.contract import ABSENT, ANY, Append, Delete, Put, Record, Wr
 
 @planted("records/a-record-that-moved-on")
 class VersionIgnored(Sound):
-    """A put or delete with an expected version ignores it."""
+    """A put or delete that expects a version does not compare it."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         return self.store.write(
@@ -47,7 +47,7 @@ class AbsenceIgnored(Sound):
 
 @planted("records/a-delete-that-expects-nothing-meets-a-record")
 class DeleteOfNothingSucceeds(Sound):
-    """A delete that expects absence succeeds without a check (as the ZooKeeper store of this project once did)."""
+    """A delete that expects absence succeeds without a check, as the ZooKeeper store of this project once did."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         kept = [w for w in writes if not (isinstance(w, Delete) and w.expect == ABSENT)]

@@ -53,7 +53,9 @@ class SoundView(View):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`caught_by`: the case that must fail. `says`: the behaviour of the faulty store."""
+    """A fault of a store. `says`: what the faulty store does wrong. `wrap`: makes a faulty store of a correct one. `caught_by`: the
+    case that must fail.
+    """
 
     name: str
     says: str

@@ -1,4 +1,4 @@
-"""The checker reads the simulator's history from a file, and finds a removed row in it."""
+"""The checker reads the history of a schedule from a file. It finds nothing wrong, and finds a row that is removed from a read."""
 
 from __future__ import annotations
 

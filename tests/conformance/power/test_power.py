@@ -1,4 +1,4 @@
-"""After a power cut, every promised row is there, and no other row. `python -m conformance.power` tries more moments."""
+"""After a power cut, every promised row is there, and no other row. `python -m conformance.power` cuts at all crash points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Concurrent writers can all switch to low priority at the same moment."""
+"""Several processes can lower their priority at the same moment."""
 
 from __future__ import annotations
 
