@@ -32,17 +32,27 @@ class Hunt:
     """The result for one mutant.
 
     `catches`: the suites that caught it. `schedules`: the maximum number of simulator schedules; None if the simulator was not
-    used. `seconds`: the duration of the hunt on one core.
+    used. `seconds`: the duration of the hunt on one core. `by_hint`: whether a check that the mutant names caught it.
     """
 
     fault: Mutant
     catches: tuple[Catch, ...]
     schedules: int | None
     seconds: float
+    by_hint: bool = False
 
     @property
     def caught(self) -> bool:
         return bool(self.catches)
+
+    @property
+    def wrong(self) -> str:
+        """What to mend, in words; empty if the checks that the mutant names catch it."""
+        if not self.caught:
+            return "No suite noticed this fault: a check is missing."
+        if self.fault.by and not self.by_hint:
+            return f"None of {', '.join(self.fault.by)} caught it (`by`); {caught(self)} did."
+        return ""
 
     def result(self, seed: int) -> Result:
         figures = {catch.suite: float(catch.tried) for catch in self.catches}
@@ -51,10 +61,10 @@ class Hunt:
             name=self.fault.name,
             section=", ".join(self.fault.rules),
             says=self.fault.why,
-            outcome=Outcome.OK if self.caught else Outcome.FAILED,
+            outcome=Outcome.FAILED if self.wrong else Outcome.OK,
             seconds=self.seconds,
             seed=seed,
-            detail="" if self.caught else "No suite noticed this fault: a check is missing.",
+            detail=self.wrong,
             figures=figures,
         )
 
@@ -90,17 +100,14 @@ def hunt(
 
 def _hunted(fault: Mutant, *, limit: int, beside: int, seed: int) -> Hunt:
     began = time.perf_counter()
-    early = _first(
-        *(partial(by_test if hint in fault.tests else _by_hint, fault, hint) for hint in fault.by),
-        partial(apart, by_scripts, fault),
-        *([partial(apart, by_store, fault)] if fault.store else []),
-    )
+    hinted = _first(*(partial(by_test if hint in fault.tests else _by_hint, fault, hint) for hint in fault.by))
+    early = hinted or _first(partial(apart, by_scripts, fault), *([partial(apart, by_store, fault)] if fault.store else []))
     count = limit if early is None else beside
     late = None
     if count:
         late = _first(partial(apart, by_simulator, fault, count, seed), partial(apart, by_search, fault))
     catches = tuple(catch for catch in (early, late) if catch is not None)
-    return Hunt(fault, catches, count or None, time.perf_counter() - began)
+    return Hunt(fault, catches, count or None, time.perf_counter() - began, hinted is not None)
 
 
 def _by_hint(fault: Mutant, hint: str) -> Catch | None:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from conformance.mutants.seams import Swap
+from conformance.mutants.seams import RAISED, StaleMutant, Swap
 
 CHOSEN = "TXNSEGMENT_MUTANT"
 """The environment variable with the name of the mutant that `conformance.mutants.plugin` plants."""
@@ -93,7 +93,9 @@ def _tuple(given: str | tuple[str, ...]) -> tuple[str, ...]:
 
 @contextmanager
 def planted(fault: Mutant) -> Iterator[None]:
-    """Plant the mutant during the block. Raises StaleMutant, and changes no function, if the mutant does not fit the code."""
+    """Plant the mutant during the block. Raises StaleMutant, and changes no function, if the mutant does not fit the code. Raises
+    StaleMutant at the end if the replacement itself raised an error: a check that failed for this error shows nothing.
+    """
     changed = [swap.code() for swap in fault.swaps]
     before = [(found, found.function.__code__) for found, _ in changed]
     for found, code in changed:
@@ -103,6 +105,8 @@ def planted(fault: Mutant) -> Iterator[None]:
     finally:
         for found, code in before:
             found.become(code)
+    if RAISED:
+        raise StaleMutant(f"The mutant {fault.name} itself is wrong: {RAISED[0]}", advice="The code has moved: write it anew.")
 
 
 def check_applies(fault: Mutant) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, FunctionType
@@ -19,6 +20,12 @@ from metadata.common.errors import TxnSegmentError
 
 class StaleMutant(TxnSegmentError):
     """A mutant no longer fits the product's code."""
+
+
+RAISED: list[str] = []
+"""Errors of replacements themselves in this process, such as a call of a function that has other parameters by now. A check that
+fails for such an error shows nothing about the rule that the mutant breaks.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,10 +88,21 @@ class Swap:
         def call(*args: Any, **options: Any) -> Any:
             calling = sys._getframe(2).f_code  # frame 1 is the code at the seam, frame 2 its caller
             if not callers or any(_is_in(calling, caller) for caller in callers):
-                return replacement(real, *args, **options)
+                try:
+                    return replacement(real, *args, **options)
+                except (AttributeError, NameError, TypeError) as error:
+                    _note_own(replacement, error)
+                    raise
             return real(*args, **options)
 
         return found, _calling(function, call)
+
+
+def _note_own(replacement: Callable[..., Any], error: Exception) -> None:
+    """Add the error to RAISED if the replacement's own lines raised it, not a function that they call."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames and frames[-1].filename == replacement.__code__.co_filename:
+        RAISED.append(f"{replacement.__name__}, line {frames[-1].lineno}: {type(error).__name__}: {error}")
 
 
 def _is_in(code: CodeType, caller: CodeType) -> bool:

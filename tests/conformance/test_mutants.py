@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from conformance.mutants import planting, suites
+from conformance.mutants import planting, seams, suites
 from conformance.mutants.catalogue import LATER, MUTANTS, by_name, uncovered
 from conformance.mutants.hunting import Hunt, caught, hunt
 from conformance.mutants.planting import FAULTS, Mutant, check_applies, planted
@@ -294,6 +294,27 @@ def test_a_mutant_of_which_one_function_is_gone_changes_none() -> None:
     assert transitions.cut([3], 9) == 2
 
 
+def _wrong(real: Callable[[Iterable[int], int], int], undecided: Iterable[int], end_of_log: int) -> int:
+    return real(undecided)  # type: ignore[call-arg]  # has one argument too few
+
+
+def _fails_in_the_product(real: Callable[[Iterable[int], int], int], undecided: Iterable[int], end_of_log: int) -> int:
+    return real(None, end_of_log)  # type: ignore[arg-type]
+
+
+def test_an_error_of_the_replacement_itself_is_no_catch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seams, "RAISED", raised := list[str]())
+    monkeypatch.setattr(planting, "RAISED", raised)
+    with pytest.raises(TypeError), planted(Mutant("in-product", ("8.6",), "", (Swap(CUT, _fails_in_the_product),))):
+        transitions.cut([3], 9)
+    assert raised == []
+    with (
+        pytest.raises(StaleMutant, match=r"_wrong, line \d+: TypeError"),
+        planted(Mutant("wrong", ("8.6",), "", (Swap(CUT, _wrong),))),pytest.raises(TypeError)
+    ):
+        transitions.cut([3], 9)
+
+
 def test_a_suite_that_fails_anyway_catches_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A suite that fails without a mutant raises AlreadyBroken. Otherwise it would seem to catch every mutant."""
     (tmp_path / "wrong.txt").write_text("topic a\nread a\n----\ncut 5\n")
@@ -363,6 +384,15 @@ def test_an_undetected_mutant_fails() -> None:
     assert found.result(0).outcome is Outcome.FAILED
     assert "a check is missing" in found.result(0).detail
     assert caught(found) == "unseen in 20000 schedules"
+
+
+def test_a_mutant_whose_named_checks_do_not_catch_it_fails() -> None:
+    fault = replace(by_name("cut-at-the-end"), by=("script a01_late_commit_hits_no_successor",))
+    ways = (Catch("scripts", "other", 1, ""),)
+    assert Hunt(fault, ways, None, 1.0, by_hint=True).result(0).outcome is Outcome.OK
+    result = Hunt(fault, ways, None, 1.0).result(0)
+    assert result.outcome is Outcome.FAILED
+    assert "None of script a01_late_commit_hits_no_successor caught it" in result.detail
 
 
 def test_a_stale_mutant_stops_a_hunt_before_its_start() -> None:
