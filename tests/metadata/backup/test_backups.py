@@ -256,7 +256,7 @@ class Registered:
 
     def __init__(self, bench: Bench, app: str) -> None:
         self._owner, self._work = bench.party().coordinator, bench.work(1, app=app)
-        opened = self._owner._open(self._work)
+        opened = self._owner.opener.open(self._work)
         assert not isinstance(opened, Committed)
         self._opened, self._number = opened, self._owner._register(opened, self._work).number
 
