@@ -226,11 +226,12 @@ def _pytest(arguments: Sequence[str], name: str = "") -> tuple[int, str]:
         os.environ[CHOSEN] = name
     os.chdir(FOLDER.parents[1])
     gc.freeze()  # pytest runs the garbage collector, which then skips the objects from before the fork
-    with tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryDirectory() as folder:
         sys.stdout.flush()
         for number in (1, 2):
             os.dup2(output.fileno(), number)
-        code = pytest.main(["-q", *arguments])
+        # A folder of its own: two runs at once remove each other's dead links below the common one.
+        code = pytest.main(["-q", "--basetemp", f"{folder}/tests", *arguments])
         sys.stdout.flush()
         output.seek(0)
         return int(code), output.read().decode(errors="replace")
