@@ -116,15 +116,15 @@ def _storage(name: str, cluster: Cluster) -> Finding:
 
 
 def _clock(name: str, cluster: Cluster) -> Finding:
-    """Compare this machine's clock with the store's. Deadlines use the store's clock alone. So the difference affects only the
-    timestamps that this machine writes.
+    """Compare this machine's clock with the store's. Deadlines use the store's clock alone. The orphan sweep compares file times
+    with the store's clock, so a difference makes files look older or younger.
     """
     before = cluster.clock.now_ms()
     theirs = cluster.store.view().now_ms()
     ours = (before + cluster.clock.now_ms()) // 2
     offset, allowance = ours - theirs, cluster.settings.deadline_allowance_ms
     message = f"this machine is {offset:+d} ms from the store's clock (allowance {allowance} ms)"
-    step = "Keep both in step (NTP): file ages are read by this offset when orphans are swept."
+    step = "Keep both in step (NTP): the orphan sweep compares the times of files with the store's clock."
     if abs(offset) > allowance:
         return Finding(name, Health.FAIL, message, step)
     return Finding(name, Health.WARN, message, step) if abs(offset) > allowance // 2 else Finding(name, Health.OK, message)

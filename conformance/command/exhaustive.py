@@ -45,11 +45,11 @@ def run(given: Given, progress: Progress) -> list[Result]:
 EXHAUSTIVE = Suite(
     SUITE,
     "every schedule of two writers, a reader and a sweeper within bounds, none left out",
-    Word("--exhaustive", "search all of them", None),
+    Word("--exhaustive", "search all schedules within the bounds", None),
     (
         CORES,
-        Word("--preemptions", "complete up to so many (default 3)", natural, "N", default=3),
-        Word("--crashes", "complete up to so many (default 1)", natural, "N", default=1),
+        Word("--preemptions", "search schedules with at most N preemptions (default 3)", natural, "N", default=3),
+        Word("--crashes", "search schedules with at most N crashes (default 1)", natural, "N", default=1),
     ),
     run,
 )

@@ -41,8 +41,8 @@ MUTANTS = Suite(
     Word("--mutants", "plant these (default: all)", metavar="NAME", many="*"),
     (
         CORES,
-        Word("--limit", "schedules after which one has slipped through (default 20000)", count, "N", default=20_000),
-        Word("--beside", "so many schedules also for those that scripts, store suite or tests caught", natural, "N", default=0),
+        Word("--limit", "give a mutant up as undetected after N schedules (default 20000)", count, "N", default=20_000),
+        Word("--beside", "run N schedules also for mutants that other suites caught", natural, "N", default=0),
     ),
     run,
 )

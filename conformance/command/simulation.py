@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from conformance.simulator.schedules import Outcome as Schedule
     from conformance.simulator.schedules import Summary
 
-CORES = Word("--cores", "processes to spread the work over (default 1)", count, "N", default=1)
+CORES = Word("--cores", "number of processes (default 1)", count, "N", default=1)
 RECORD = Word(
-    "--record", "write the history to FILE, for --check; of many schedules: of one that failed", Path, "FILE", output=True
+    "--record", "write the history to FILE, for --check; of several schedules, that of a failed one", Path, "FILE", output=True
 )
 TRACE = Word("--trace", "print the schedule of --seed step by step", None, default=False, output=True)
 KIND = Word(

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 WORDS = (
     Word("--only", "cases to run, e.g. 'ranges/*' (default: all)", metavar="PATTERN", default="*"),
-    Word("--records", "records of the case with many (default 100000)", count, "N", default=100_000),
+    Word("--records", "number of records in the case with many records (default 100000)", count, "N", default=100_000),
     Word("--one-process", "the store lives in one process, as memory:// does", None, default=False),
-    Word("--no-groups", "the store does not do groups of writes whole or not at all", None, default=False),
+    Word("--no-groups", "the store has no atomic groups of writes", None, default=False),
 )
 
 

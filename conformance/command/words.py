@@ -132,9 +132,9 @@ def seed(text: str) -> int | str:
     return text if text == RANDOM else natural(text)
 
 
-SEED = Word("--seed", "makes the same run again (default 0); 'random' draws one", seed, "S|random", default=0)
+SEED = Word("--seed", "the same seed repeats the same run (default 0); 'random' draws one", seed, "S|random", default=0)
 REPORT = Word(
-    "--report", "write a report, .txt, .json or .html by the file's suffix (may come again)", Path, "FILE", many="+", default=()
+    "--report", "write a report, .txt, .json or .html by the file's suffix (may be repeated)", Path, "FILE", many="+", default=()
 )
 HELP = Word("--help", "show this", None, default=False)
 COMMON = (SEED, REPORT, HELP)

@@ -18,10 +18,10 @@ SHOWN = 5
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m conformance.power", description="Power cuts at every crash point.")
-    parser.add_argument("--seed", type=int, default=1, help="of what is drawn; the same seed draws the same (default 1)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random choices (default 1)")
     parser.add_argument("--cuts", type=int, default=2, help="random power cuts for each crash point (default 2)")
-    parser.add_argument("--points", type=int, help="crash points of each scenario, drawn (default: all)")
-    parser.add_argument("--only", choices=[scenario.name for scenario in SCENARIOS], action="append", help="one scenario")
+    parser.add_argument("--points", type=int, help="number of random crash points of each scenario (default: all)")
+    parser.add_argument("--only", choices=[scenario.name for scenario in SCENARIOS], action="append", help="run this scenario only")
     given = parser.parse_args(arguments)
     wrong = 0
     for scenario in SCENARIOS:

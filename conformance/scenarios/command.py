@@ -156,13 +156,13 @@ PARTS: Mapping[str, Callable[[Stage], Iterator[Scenario]]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m conformance.scenarios", description=__doc__)
-    parser.add_argument("--store", choices=STORES, action="append", help="only this one (default: both)")
-    parser.add_argument("--only", choices=(*PARTS, CLUSTER), action="append", help="only this part (default: all)")
+    parser.add_argument("--store", choices=STORES, action="append", help="run on this store only (default: both)")
+    parser.add_argument("--only", choices=(*PARTS, CLUSTER), action="append", help="run this part only (default: all)")
     parser.add_argument("--kills", type=int, default=30, help="random kills of the streaming job on each store")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--load-seconds", type=float, default=20.0)
-    parser.add_argument("--every", type=int, default=1, help="of a migration's crash points: only each so many-th")
-    parser.add_argument("--faketime", action="store_true", help="the clocks part also with libfaketime (apt-get install faketime)")
+    parser.add_argument("--every", type=int, default=1, help="kill a migration at each Nth crash point only (default 1)")
+    parser.add_argument("--faketime", action="store_true", help="run clocks also with libfaketime (apt-get install faketime)")
     group = parser.add_argument_group("cluster suite")
     for word in CLUSTER_SUITE.words:
         if word is not RECORD:

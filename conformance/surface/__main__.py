@@ -25,21 +25,17 @@ THEMES = sorted({one.theme for one in CATALOGUE.values()})
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m conformance.surface", description=__doc__)
-    parser.add_argument("--steps", type=int, default=20_000, help="how many operations in all (20000)")
+    parser.add_argument("--steps", type=int, default=20_000, help="total number of operations (default 20000)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--store", choices=("sqlite", "zookeeper"), default="sqlite")
     parser.add_argument("--cores", type=int, default=1)
-    parser.add_argument("--folder", help="where the clusters are made (a RAM disk if there is one)")
-    parser.add_argument(
-        "--theme", action="append", default=[], choices=THEMES, help="all runs have this theme (several: give it again)"
-    )
-    parser.add_argument("--run", help="one run by its name, as a failure shows it: seed/number")
-    parser.add_argument(
-        "--ops", help="exactly these operations, as a failure shows them (JSON), or the name of a file that has them"
-    )
+    parser.add_argument("--folder", help="folder for the clusters (default: a RAM disk if there is one)")
+    parser.add_argument("--theme", action="append", default=[], choices=THEMES, help="give all runs this theme; may be repeated")
+    parser.add_argument("--run", help="run one run by its name, as a failure shows it: seed/number")
+    parser.add_argument("--ops", help="run exactly these operations, as a failure shows them (JSON), or those in this file")
     parser.add_argument("--no-shrink", action="store_true", help="show a failure as it was found")
-    parser.add_argument("--keep-going", action="store_true", help="go on after a failure; one of each kind is shrunk and shown")
-    parser.add_argument("--verbose", action="store_true", help="with --ops or --run: tell of each operation")
+    parser.add_argument("--keep-going", action="store_true", help="continue after a failure; shrink and show one of each kind")
+    parser.add_argument("--verbose", action="store_true", help="with --ops or --run: print each operation")
     given = parser.parse_args(argv)
     with _silent(), _store(given.store) as hosts:
         if given.ops or given.run:

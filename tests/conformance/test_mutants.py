@@ -310,7 +310,8 @@ def test_an_error_of_the_replacement_itself_is_no_catch(monkeypatch: pytest.Monk
     assert raised == []
     with (
         pytest.raises(StaleMutant, match=r"_wrong, line \d+: TypeError"),
-        planted(Mutant("wrong", ("8.6",), "", (Swap(CUT, _wrong),))),pytest.raises(TypeError)
+        planted(Mutant("wrong", ("8.6",), "", (Swap(CUT, _wrong),))),
+        pytest.raises(TypeError),
     ):
         transitions.cut([3], 9)
 

@@ -63,10 +63,10 @@ KINDS = (
     Kind("cut", Fault.CUT, "a party's connections to ZooKeeper are cut, several times", ANYBODY, (1, 4)),
     Kind("refused", Fault.REFUSE, "a party cannot connect to ZooKeeper", ANYBODY, (1, 8)),
     Kind("lost-reply", Fault.LOSE_REPLY, "a party's request to ZooKeeper is done and the reply is lost", ANYBODY),
-    Kind("delay", Fault.DELAY, "what a party and ZooKeeper say to each other arrives late", ANYBODY, (2, 8)),
-    Kind("disk-full", Fault.FILL, "nothing more fits on the disk of the ledgers", seconds=(1, 8)),
-    Kind("changing-kill", Fault.KILL, "SIGKILL of who splits, merges, compacts and trims"),
-    Kind("clock", Fault.SHIFT, "a party's clock jumps, by seconds, minutes or hours, and stays so", ANYBODY),
+    Kind("delay", Fault.DELAY, "messages between a party and ZooKeeper arrive late", ANYBODY, (2, 8)),
+    Kind("disk-full", Fault.FILL, "the disk of the ledgers is full", seconds=(1, 8)),
+    Kind("changing-kill", Fault.KILL, "SIGKILL of the process that splits, merges, compacts and trims"),
+    Kind("clock", Fault.SHIFT, "a party's clock jumps by seconds, minutes or hours, and stays there", ANYBODY),
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
 
