@@ -1,1 +1,1 @@
-"""The sink: Spark tasks stage parts, the driver commits one transaction. Imports metadata and ledgers only."""
+"""The sink: Spark's tasks stage parts, and the driver commits them as one transaction. It imports only metadata and ledgers."""

@@ -1,4 +1,4 @@
-"""The driver's side of a Spark write: one write becomes one transaction (protocol.md section 5)."""
+"""The driver's part of a Spark write: it commits the write as one transaction (protocol.md section 5)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ log = logging.getLogger("txnsegment.sink")
 
 @dataclass(frozen=True)
 class Identity:
-    """The application and version of a write, from its options and batch id.
+    """The application and the version of a write, by its options and batch id.
 
-    `app`: None for a stream without `txnAppId`, whose application is the query's id. `random`: whether the batch write has no
-    `txnAppId`. `accepts_loss`: see `Claim`.
+    `app`: the application id. It is None for a stream without `txnAppId`, which uses the query's id. `random`: `app` is a random
+    id, because a batch write has no `txnAppId`. `accepts_loss`: as in `Claim`.
     """
 
     app: str | None
@@ -38,9 +38,10 @@ class Identity:
 
 
 def commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int, messages: Sequence[Staged | None]) -> Committed:
-    """Commit the parts of the accepted task attempts, in the order of the tasks, as one transaction.
+    """Commit the parts of all tasks as one transaction, in the order of the tasks. `messages`: the reports of the task attempts
+    that Spark accepted.
 
-    Raises what `Coordinator.commit` raises; Spark then runs the batch again.
+    Raises as `Coordinator.commit` does. Spark then runs the batch again.
     """
     staged = reported(messages)
     key = agreed_key(plan, staged)
@@ -67,11 +68,11 @@ def commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int,
 
 
 def abort(client: Client, plan: WritePlan, identity: Identity, messages: Sequence[Staged | None]) -> None:
-    """End the transaction of a write that Spark gave up. Spark calls this after a commit that raised. The call may come in a new
-    process, and long after a later attempt took over.
+    """Abort the transaction of a write that Spark gave up. Spark calls this after a failed task, or after a commit that raised an
+    error. The call may come in another process, and when a later attempt has long taken over.
 
-    Aborts only an OPEN header of this attempt, and deletes no file. If a task did not report, no commit was tried, and there
-    is nothing to end.
+    Only an OPEN header of this attempt is aborted, and no file is deleted. If a task did not report, no commit was tried, so there
+    is no transaction.
     """
     staged = [m for m in messages if m is not None]
     if len(staged) != len(messages) or not staged:
@@ -82,8 +83,8 @@ def abort(client: Client, plan: WritePlan, identity: Identity, messages: Sequenc
 
 
 def staged_for(plan: WritePlan, staged: Sequence[Staged]) -> TopicName:
-    """Return the topic that the tasks staged rows for. Without rows, return the plan's topic. Tasks and driver plan separately, so
-    the topic may have been migrated between the two plans.
+    """Return the topic for which the tasks staged rows, or the plan's topic if there are no rows. The two may differ: tasks and
+    driver plan separately, and the topic may have been migrated between the two plans.
     """
     return next((topic_of(segment) for message in staged for segment, _ in message.parts), plan.topic)
 
@@ -96,8 +97,8 @@ def _coordinator(client: Client, topic: TopicName) -> CoordinatorProvider:
 
 
 def claim(identity: Identity, staged: Sequence[Staged]) -> Claim:
-    """Return the version and attempt of this write. `attempt` is a digest of the commit messages, so the commit and the abort of
-    one attempt have the same digest. A batch write in `foreachBatch` has the id of its query, too.
+    """Return the version and attempt of this write. The attempt is a digest of the tasks' reports, so that the commit and the abort
+    of one attempt have the same value. A batch write in `foreachBatch` also has the id of the query.
     """
     digest = hashlib.sha256("\n".join(sorted(m.staging_id for m in staged)).encode()).hexdigest()[:32]
     return Claim(identity.version, query(staged), digest, identity.streaming, identity.accepts_loss)
@@ -112,8 +113,8 @@ def reported(messages: Sequence[Staged | None]) -> list[Staged]:
 
 
 def agreed_key(plan: WritePlan, staged: Sequence[Staged]) -> str | None:
-    """Return the column by which the tasks routed rows. The check that the topic still has this key is made when the transaction is
-    opened. Raises TxnConflict if the tasks routed by different columns.
+    """Return the column by which the tasks routed their rows. Raises TxnConflict if the tasks used different columns. That the
+    topic still has this key is checked when the transaction is opened.
     """
     keys = {m.key for m in staged if m.parts}
     if len(keys) > 1:
@@ -135,5 +136,5 @@ def _app(identity: Identity, staged: Sequence[Staged]) -> str:
 
 
 def query(staged: Sequence[Staged]) -> str | None:
-    """Return the id of the streaming query that the tasks ran for; None for a batch write outside `foreachBatch`."""
+    """Return the id of the streaming query for which the tasks ran, or None for a batch write outside of `foreachBatch`."""
     return next((m.query_id for m in staged if m.query_id is not None), None)

@@ -1,4 +1,4 @@
-"""The options of the sink, typed and checked (docs/options.md)."""
+"""The options of the sink: their declarations and their checks (docs/options.md)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ ValueFormat = Literal["columns", "avro"]
 AfterRestore = Literal["fail", "continue"]
 MIN_TIMEOUT_MS: Final = 1_000
 MAX_TIMEOUT_MS: Final = 300_000
-"""The longest timeout that a cluster allows by default (protocol.md section 7). A cluster may allow less; the coordinator checks
-that.
-"""
+"""The longest timeout that a cluster allows by default (protocol.md section 7). A cluster may allow less."""
 
 
 def _topic(option: str, text: str) -> TopicName:
@@ -199,9 +197,11 @@ class TaskOptions:
 class WriteOptions:
     """The options of one write.
 
-    `key_column` None: the topic's key, if it has one. `txn_app_id` None: the query's id, or a random one. `txn_version` None:
-    the batch id, or 1. `txn_staging` None: the write is a transaction of its own. `routing`: the given options that need a
-    topic with segments; only the cluster knows whether a `persistent://` name stands for one.
+    None means for `key_column`: the topic's key, if it has one. For `txn_app_id`: the query's id, or a random id for a batch. For
+    `txn_version`: the batch id of a stream, or 1. For `txn_staging`: the write is a transaction of its own.
+
+    `routing`: the names of the given options that need a topic with segments. They are checked later, because only the cluster
+    knows whether a `persistent://` name stands for such a topic.
     """
 
     service_url: ServiceUrl
@@ -224,7 +224,7 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, object], *, streaming: bool) -> WriteOptions:
-        """Read and check the options of a batch or streaming write. Raises OptionError."""
+        """Parse and check the options of a batch or streaming write. Raises OptionError."""
         given = SINK.read(options, streaming=streaming)
         app, version = given.get(TXN_APP_ID), given.get(TXN_VERSION)
         staging = given.get(TXN_STAGING)
@@ -266,7 +266,7 @@ class WriteOptions:
         )
 
     def for_tasks(self) -> TaskOptions:
-        """Return the part of the options that is pickled to executors."""
+        """Return the options that are pickled to the executors."""
         return TaskOptions(self.topic, self.key_column, self.compression, self.entry_bytes, self.entry_rows)
 
 

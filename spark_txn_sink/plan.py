@@ -1,4 +1,4 @@
-"""The plan of one write, made on the driver before any row is staged: topic, segments, types."""
+"""The plan of one write: its topic, segments and column types. The driver makes it before a row is staged."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ OVERWRITE = OptionError(
 
 @dataclass(frozen=True)
 class WritePlan:
-    """The plan of one write. It is pickled to the tasks, which open the storage and no metadata store.
+    """The plan of one write. It is pickled to the tasks, which open the ledger root but not the metadata store.
 
-    `to`: the segments, with their hash ranges. `key`: the column that routes rows. `types`: the incoming columns with the
-    types that the topic keeps. `schema_id`: the id of the topic schema that has all of these columns; None if the commit has
-    to extend the schema. `staged_ms`: the store's time before the first part is written. `avro`: the registered Avro schema of
-    the topic. `values`: whether the incoming rows are values encoded by `avro`.
+    `to`: the active segments, with their hash ranges. `key`: the column that routes rows. `types`: the incoming columns, with the
+    types that they have in the topic. `schema_id`: the id of the schema version that has all of these columns. It is None if the
+    commit must extend the schema. `staged_ms`: the store's time before the first part is written. `avro`: the registered Avro
+    schema of the topic. `values`: whether the incoming rows are values that are encoded by `avro`.
     """
 
     topic: TopicName
@@ -48,7 +48,7 @@ class WritePlan:
 
 
 def plan_write(client: Client, options: WriteOptions, schema: StructType) -> WritePlan:
-    """Plan a write: find the topic, and check that it can take the rows. A missing topic is created if the options allow that.
+    """Return the plan of a write. Find the topic, or create it if the options allow that, and check that it can take the rows.
     Idempotent.
 
     Raises SchemaError, OptionError, TopicNotFound.
@@ -77,8 +77,8 @@ def plan_write(client: Client, options: WriteOptions, schema: StructType) -> Wri
 
 def where_to(client: Client, options: WriteOptions) -> TopicName:
     """Return the topic that the given name stands for now. A migrated `persistent://` name stands for its successor `topic://`. A
-    `persistent://` name that does not exist stands for a `topic://` if its namespace creates new topics as `topic://`. Raises
-    OptionError for routing options with a marker-based topic, which has one log and no segments.
+    `persistent://` name without a topic stands for a `topic://` if its namespace creates new topics as `topic://`. Raises
+    OptionError if the options have `routing` and the topic is marker-based, because it has no segments.
     """
     name = Providers(client).resolve(str(options.topic))
     if isinstance(name, PersistentName) and options.routing:
@@ -91,9 +91,7 @@ def where_to(client: Client, options: WriteOptions) -> TopicName:
 
 
 def _ensure(client: Client, options: WriteOptions, name: TopicName, schema: StructType) -> Topic:
-    """Return the topic. If it does not exist, create it, provided that the options allow that. Raises TopicNotFound, OptionError
-    for a column that cannot be a key.
-    """
+    """Return the topic, or create it if the options allow that. Raises TopicNotFound, OptionError (the column cannot be a key)."""
     if isinstance(name, PersistentName):
         made = client.instream.topics.ensure(name, schema=schema, create=options.auto_create)
         return Topic(made.name, made.layout, made.record)
@@ -109,7 +107,7 @@ def _ensure(client: Client, options: WriteOptions, name: TopicName, schema: Stru
 
 
 def _plan_values(client: Client, options: WriteOptions, schema: StructType) -> WritePlan:
-    """Return the plan of a write whose rows are Avro values, by a version of the topic's schema."""
+    """Return the plan of a write whose rows are Avro values. They are decoded by a version of the topic's schema."""
     if [(f.name, f.dataType) for f in schema] != [("value", BinaryType())]:
         raise SchemaError(
             f"With valueFormat=avro a write has one column, value (binary), and not {schema.simpleString()}.",

@@ -1,4 +1,4 @@
-"""`repartition_by_segment`: fewer and larger parts, by bringing the rows of each segment together before a write."""
+"""`repartition_by_segment` brings the rows of each segment together before a write, which then makes fewer and larger parts."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from spark_txn_sink.plan import where_to
 
 
 def repartition_by_segment(df: DataFrame, topic: str, **options: object) -> DataFrame:
-    """Repartition a DataFrame so that each partition has the rows of one segment of the topic. A write then leaves one part for
-    each segment, in place of one for each task and segment. Costs a shuffle.
+    """Repartition a DataFrame so that each partition has the rows of one segment of the topic. A write then makes one part for each
+    segment, and not one for each task and segment. The repartitioning is a shuffle.
 
         repartition_by_segment(df, "orders").write.format("txnsegment").mode("append").save("orders")
 
-    `options`: those of the write (`serviceUrl`, `keyColumn`, and `segments` for a topic that the write creates). Without a key
-    the rows are spread evenly. Raises OptionError, TopicNotFound (with autoCreate=false).
+    `options`: the options of the write (`serviceUrl`, `keyColumn`, and `segments` for a topic that the write creates). Without a
+    key the rows are spread evenly. Raises OptionError, and TopicNotFound with `autoCreate=false`.
     """
     given = {name: text for name, value in options.items() if (text := option_text(name, value)) is not None}
     parsed = WriteOptions.parse(given | {"path": topic}, streaming=False)
@@ -39,7 +39,7 @@ def repartition_by_segment(df: DataFrame, topic: str, **options: object) -> Data
         to, key = _to_be_made(name, parsed.segments), parsed.key_column
     else:
         to, key = targets(found), found.layout.key or parsed.key_column
-    if key is None:  # also for a marker-based topic, which has one target
+    if key is None:  # a marker-based topic has no key, and one target
         return df.repartition(len(to))
     if parsed.value_format == "avro":
         raise OptionError(

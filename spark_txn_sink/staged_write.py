@@ -1,6 +1,4 @@
-"""A write that is part of a transaction over several topics: it stages parts and leaves a manifest of them (protocol.md section
-2).
-"""
+"""A write in a transaction over several topics. It stages parts and publishes a manifest of them (protocol.md section 2)."""
 
 from __future__ import annotations
 
@@ -17,8 +15,8 @@ from spark_txn_sink.staging import Staged
 @dataclass(frozen=True)
 class StagedWrite:
     """One write of a transaction. It begins on the driver when Spark plans the write. It ends in the process in which Spark commits
-    or aborts the write. That process opens the storage but no metadata store. `order`: the number of writes of the transaction
-    that began before this one.
+    or aborts the write. That process opens the ledger root but not the metadata store. `order`: the number of writes of the
+    transaction that had begun before.
     """
 
     plan: WritePlan
@@ -29,13 +27,13 @@ class StagedWrite:
     @classmethod
     def begin(cls, plan: WritePlan, token: str, write: str) -> StagedWrite:
         """Begin a write in the transaction of `token`. Raises TxnConflict if this cluster has no such transaction, or if the
-        transaction takes no more writes.
+        transaction is closed.
         """
         return cls(plan, token, write, StagingArea(LedgerStorage(plan.storage_uri), token).begin(write, str(plan.topic)))
 
     def commit(self, messages: Sequence[Staged | None]) -> None:
-        """Leave a manifest of the parts of the accepted task attempts, in the order of the tasks. Registers nothing. Raises
-        TxnConflict.
+        """Publish a manifest of the parts of all tasks, in the order of the tasks. `messages`: the reports of the task attempts
+        that Spark accepted. Nothing is registered. Raises TxnConflict if a task did not report.
         """
         staged = reported(messages)
         self._area().leave(
@@ -53,7 +51,7 @@ class StagedWrite:
         )
 
     def abort(self) -> None:
-        """Withdraw the manifest of a write that Spark gave up: its rows do not count. Deletes no part."""
+        """Withdraw a write that Spark gave up, so that its rows do not count. No part is deleted."""
         self._area().withdraw(self.write)
 
     def _area(self) -> StagingArea:

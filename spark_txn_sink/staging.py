@@ -1,5 +1,5 @@
-"""The tasks' side of a write: route rows, stage parts, report them. Nothing is registered; the parts of failed attempts are
-orphans.
+"""The part of a write that its tasks do: route rows, stage parts, and report them. Tasks register nothing. The parts of failed task
+attempts become orphans.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from metadata.topics.routing import Router
 from spark_txn_sink.plan import WritePlan
 
 TRANSACTION = "txnsegment.transaction"
-"""A local property of the driver's thread: the token of the transaction whose `options` the thread asked for."""
+"""The name of a Spark local property. Its value is the token of the transaction whose `options` the driver's thread has read."""
 
 
 @dataclass
 class Staged(WriterCommitMessage):
     """The report of one task.
 
-    `staging_id`: unique to the task attempt, also without rows. `parts`: by segment. `key`: the column that the rows were
-    routed by. (Tasks and driver of a stream plan separately, and the topic may get its key between the two plans.)
+    `staging_id`: an id that is unique to the task attempt, also if it has no rows. `parts`: (segment, part) pairs. `key`: the
+    column by which the rows were routed. (Tasks and driver of a stream plan separately, and the topic may get its key in between.)
     """
 
     staging_id: str
@@ -37,16 +37,17 @@ class Staged(WriterCommitMessage):
     query_id: str | None
     key: str | None
     execution: tuple[str, int] | None = None
-    """In a write of a transaction: the transaction's token in the driver's thread that runs the write, and the number of Spark's
-    SQL execution.
+    """For a write of a transaction over several topics: the value of the property TRANSACTION in the driver's thread that runs the
+    write, and the number of Spark's SQL execution.
     """
 
 
 def stage(plan: WritePlan, batches: Iterable[pa.RecordBatch], *, name_source: Callable[[], str] = part_name) -> Staged:
-    """Write the rows of one task into parts, in order within each segment. Holds at most one entry for each segment in memory.
+    """Write the rows of one task into parts and return the report. Rows of one segment stay in order. At most one entry for each
+    segment is in memory.
 
-    `name_source`: gives unique names (letters and digits) for the attempt and its parts. Raises SchemaError (a batch does not
-    fit the plan), StorageError.
+    `name_source`: returns unique names (letters and digits) for the attempt and its parts. Raises SchemaError (a batch does not fit
+    the plan), StorageError.
     """
     storage = LedgerStorage(plan.storage_uri)
     schema = arrow_schema(plan.types)
@@ -77,7 +78,7 @@ def stage(plan: WritePlan, batches: Iterable[pa.RecordBatch], *, name_source: Ca
 
 
 def _rows(plan: WritePlan, batches: Iterable[pa.RecordBatch], schema: pa.Schema, task: _Task) -> Iterator[pa.RecordBatch]:
-    """The rows with the columns of the part. Raises SchemaError, ValueFormatError."""
+    """Yield the rows of the batches with the columns that the parts have. Raises SchemaError, ValueFormatError."""
     if plan.avro is None:
         for batch in batches:
             yield conform(batch, schema)
@@ -123,8 +124,8 @@ def _writer(
 
 @dataclass(frozen=True)
 class _Task:
-    """A Spark task. `start`: the first segment of this task's round robin. `query_id`: the streaming query that the task runs for;
-    None in batch writes outside `foreachBatch`.
+    """A Spark task. `start`: the task's value for `Router.start`. `query_id`: the streaming query for which the task runs (None: a
+    batch write outside of `foreachBatch`). `partition`: the task's partition. `execution`: as in `Staged`.
     """
 
     start: int
@@ -134,7 +135,7 @@ class _Task:
 
     @classmethod
     def now(cls) -> _Task:
-        """Return the current Spark task. Outside of Spark (in tests) this is the first task of a batch."""
+        """Return the current Spark task. Outside of Spark (in tests) return the first task of a batch."""
         context = TaskContext.get()
         if context is None:
             return cls(0, None)

@@ -1,4 +1,4 @@
-"""The writers that Spark calls: Arrow batches in, one transaction out. `plan`, `staging` and `commit` do the work."""
+"""The writers that Spark calls. They take Arrow batches and commit one transaction. `plan`, `staging` and `commit` do the work."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ Messages = Sequence[WriterCommitMessage | None]
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """The writer of one `df.write.format("txnsegment").mode("append").save()`. The write is a transaction of its own. With
-    txnStaging it is a part of a transaction over several topics. Spark pickles the writer to the tasks and to the committing
-    process.
+    """The writer of one `df.write.format("txnsegment").mode("append").save()`. The write is a transaction of its own, or with
+    `txnStaging` a part of a transaction over several topics. Spark pickles the writer for the tasks and the committing process.
     """
 
     def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:
@@ -56,8 +55,8 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """The writer of one micro-batch of `df.writeStream.format("txnsegment")`. Spark makes one instance in the process of the tasks
-    and one in the committing process.
+    """The writer of one micro-batch of `df.writeStream.format("txnsegment")`. Spark creates one instance for the tasks and one in
+    the process that commits.
     """
 
     def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:

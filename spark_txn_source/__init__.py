@@ -1,1 +1,1 @@
-"""Reading topics in Spark: options, plan, offsets, tasks that yield Arrow batches, native scan. Knows metadata and ledgers."""
+"""The source: options, plans, offsets, tasks that yield Arrow batches, and the native scan. Imports only metadata and ledgers."""

@@ -15,21 +15,21 @@ from metadata.records.row_ranges import NONE, Rows, before, end_of, last_of, min
 
 
 def acknowledged(client: Client, reading: Reading, subscription: str) -> dict[str, Rows]:
-    """Return the rows that a subscription has acknowledged, by segment of a reading. Raises SubscriptionNotFound."""
+    """Return the rows that a subscription has acknowledged, for each segment of a reading. Raises SubscriptionNotFound."""
     names = [segment.name for segment in reading.segments]
     cursors = Providers(client).of(names).acks.read((name, subscription) for name in names)
     return acked({segment: cursor for (segment, _), cursor in cursors.items()})
 
 
 def ledger_at(segment: SegmentView, numbers: Mapping[str, int], log: str = LOG) -> int:
-    """Return the last ledger of a segment that an offset includes. `numbers`: the offset's numbers by log. A persistent topic has a
-    number of its own. All other segments use the number of `log`.
+    """Return the id of the last ledger of a segment that an offset includes. `numbers`: the numbers of the offset, by log. If they
+    have a number for the segment, which is then a persistent topic, it is the id. Otherwise the number of `log` decides.
     """
     return numbers[segment.name] if segment.name in numbers else segment.ledger_id(numbers.get(log, 0))
 
 
 def first_left(segment: SegmentView, done: Rows, among: Rows) -> Ledger | None:
-    """Return the first ledger of a segment with rows in `among` that are not in `done`; None if there is none."""
+    """Return the first ledger of a segment that has rows in `among` that are not in `done`, or None if there is none."""
     if not among:
         return None
     last = last_ledger(among)
@@ -38,7 +38,7 @@ def first_left(segment: SegmentView, done: Rows, among: Rows) -> Ledger | None:
 
 
 def upto(ledger: int) -> Rows:
-    """Return the range of all rows of ledgers at or below this one (0: none)."""
+    """Return all rows of the ledgers with an id at or below `ledger` as one range (0: no rows)."""
     return before(end_of(ledger)) if ledger else NONE
 
 

@@ -1,5 +1,5 @@
-"""The cursors of a stream's subscription: the stream's start, the acknowledgements of its commits, and its lag (protocol.md
-section 6).
+"""The cursors of a stream's subscription. They give the start of the stream and its lag, and the commits of the stream move them
+(protocol.md section 6).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spark_txn_source.options import ReadOptions
 
 
 class StreamCursors:
-    """The cursors of one stream's subscription, in the process that plans the stream. `client` returns the process's client."""
+    """The cursors of the subscription of one stream, in the process that plans the stream. `client`: returns its client."""
 
     def __init__(self, client: Callable[[], Client], options: ReadOptions, subscription: str) -> None:
         self._client, self._options, self._selection, self.subscription = client, options, options.selection, subscription
@@ -34,7 +34,7 @@ class StreamCursors:
         self._acked_to: dict[str, int] = {}
 
     def start(self, readings: Sequence[Reading]) -> StreamOffset:
-        """Return the start offset. In each log it lies before the first unacknowledged row. It also holds the ranges of
+        """Return the start offset. In each log its position is before the first unacknowledged row. Its `acked` has the
         acknowledged rows above that position.
         """
         self.join(readings)
@@ -56,7 +56,7 @@ class StreamCursors:
 
     def join(self, readings: Sequence[Reading]) -> None:
         """Create the subscription, at the first row, on each new topic that the pattern matches. A topic that was deleted and
-        created again counts as new: it has none of its former segments. Does nothing if the read names its topics.
+        created again counts as new, because it has none of its former segments. If the read names its topics, do nothing.
         """
         there = {str(topic.name): topic for reading in readings for topic in reading.topics}
         segments = {name: {info.segment_id for info in topic.layout.kept()} for name, topic in there.items()}
@@ -69,13 +69,13 @@ class StreamCursors:
                     Providers(self._client()).subscribe(there[name].name, self.subscription, at=0)
 
     def check_added(self, readings: Sequence[Reading], offset: StreamOffset) -> bool:
-        """Check that a restarted query will not acknowledge rows that it never reads.
+        """Return whether it is certain that a restarted query will not acknowledge rows that it never reads.
 
-        A restart may add topics (`topicsChanged=continue`) or a subscription. Both start at the stream's offset. Rows of an added
-        topic below the offset are not read. Neither are rows that the stream's former subscription acknowledged beyond its start.
+        A restart may add topics (`topicsChanged=continue`) or use another subscription. The stream then continues at its offset. It
+        does not read rows of an added topic below the offset, and it does not read rows that its former subscription had
+        acknowledged beyond the start.
 
-        Return False if this is not known yet, since some of these rows are undecided. Raises OptionError if the subscription has
-        unacknowledged rows among them.
+        The result is False while some of these rows are undecided. Raises OptionError if some of these rows are not acknowledged.
         """
         before = selection_of(offset.read)
         if before is None:
@@ -88,7 +88,7 @@ class StreamCursors:
             if offset.read == self._selection.key:
                 return True
             begun = {*Logs(self._client(), before).successors()}
-            added = [  # (a log other than the cluster's is in the offset only if its topic was read before)
+            added = [  # (the offset has a log of a persistent topic only if the stream has read that topic before)
                 (one, segment, number)
                 for one, segment, number in added
                 if one.log == LOG and segment.topic.name not in begun and not before.covers(segment.name, segment.topic.name)
@@ -111,8 +111,8 @@ class StreamCursors:
         return all(reading.cut >= number for reading, _, number in added)
 
     def lag(self, readings: Sequence[Reading], reached: StreamOffset) -> Lag:
-        """Return the lag of the query. Rows that the query has read count as acknowledged. (Their cursors move only with the next
-        batch.)
+        """Return the lag of the query. Rows that the query has read count as acknowledged, although the cursors move over them only
+        with the next batch.
         """
         found: dict[str, Lag] = {}
         for reading in readings:
@@ -125,12 +125,12 @@ class StreamCursors:
         return total(found)
 
     def commit(self, to: StreamOffset, readings: Sequence[Reading]) -> None:
-        """Acknowledge the batch that ends at `to`. Idempotent. Raises as `StreamReader.commit` does."""
+        """Acknowledge the rows of the batch that ends at `to`. Idempotent. Raises as `StreamReader.commit` does."""
         self.join(readings)
         ends: dict[str, Row] = {}
         numbers, acked_to = to.numbers(), self._acked_before(to)
-        # Topics without a reading are skipped: they were deleted, or migrated and trimmed, and have no cursor any more.
-        # A persistent topic without a position was not read: `to.log` does not count in its log.
+        # Topics without a reading were deleted, or migrated and trimmed, and have no cursor any more. A persistent topic without a
+        # position was not read, and `to.log` is not a number of its log.
         for reading in readings:
             done = acknowledged(self._client(), reading, self.subscription)
             through = {one.name: ledger_at(one, numbers, reading.log) for one in reading.segments}
@@ -140,18 +140,21 @@ class StreamCursors:
                 self._check_not_moved_back(reading, done, were, through)
             for segment in reading.segments:
                 for ledger, _ in pending(segment, done[segment.name], 0, segment.number(through[segment.name])):
-                    # The ack ends after the last row, not after the empty positions that follow: acks of consumers begin there.
+                    # The ack ends after the last row of the ledger, and not after the positions without rows that follow, because
+                    # acks of consumers begin there.
                     ends[segment.name] = end_of(ledger.id, ledger.last_entry)
         Providers(self._client()).advance(up_to(name, self.subscription, row) for name, row in sorted(ends.items()))
-        # A persistent topic that is not read now still has a position, but was not acknowledged up to it.
+        # A persistent topic that is not read now keeps its position in the offset, but its rows were not acknowledged up to that
+        # position.
         there = {reading.log for reading in readings}
         self._acked_to = {log: numbers[log] if log in there else acked_to.get(log, 0) for log in numbers}
 
     def _check_not_moved_back(
         self, reading: Reading, done: Mapping[str, Rows], were: Mapping[str, Rows], ends: Mapping[str, int]
     ) -> None:
-        """Raise AckConflict if rows that were acknowledged when the batch was planned (`were`) are unacknowledged again. `ends`:
-        the last ledger of the batch. `done`, `were` and `ends` are by segment.
+        """Raise AckConflict if rows that were acknowledged when the batch was planned are unacknowledged again. All parameters are
+        by segment. `done`: the rows that are acknowledged now. `were`: those when it was planned. `ends`: the last ledger of the
+        batch.
         """
         for segment in reading.segments:
             found = first_left(segment, done[segment.name], were[segment.name])
@@ -170,8 +173,8 @@ class StreamCursors:
             )
 
     def _acked_before(self, offset: StreamOffset) -> Mapping[str, int]:
-        """Return, for each log, a number up to which all rows are acknowledged. After a commit by this process it is the end of the
-        last commit. Before that it is the number that was known when the offset was planned.
+        """Return, for each log, a number up to which all rows were acknowledged. After a commit by this process it is the end of
+        the committed batch. Before the first commit it is the number that was known when `offset` was planned.
         """
         if self._acked_to:
             return self._acked_to
@@ -180,8 +183,7 @@ class StreamCursors:
     def acked_now(self, readings: Sequence[Reading], offset: StreamOffset) -> Mapping[str, int]:
         """Return, for each log, the number up to which all rows are acknowledged when a batch is planned after `offset`.
 
-        A process that has not committed yet reads the cursors, because a process that runs a single batch never plans after a
-        commit of its own.
+        A process that has not committed yet reads the cursors for this. (If it runs a single batch, it never plans after a commit.)
         """
         known = self._acked_before(offset)
         if self._acked_to:
@@ -195,7 +197,7 @@ class StreamCursors:
 
 
 def acked_when_planned(client: Client, offset: StreamOffset) -> Mapping[str, int]:
-    """Return, for each log, the number up to which all rows were acknowledged when the offset was planned. The result is empty for
-    an offset from before a restore, because the restored cursors may be older.
+    """Return, for each log, the number up to which all rows were acknowledged when the offset was planned. For an offset from
+    before a restore return nothing, because the restored cursors may be older.
     """
     return offset.acked_to if offset.cluster == client.cluster.id else {}

@@ -1,4 +1,4 @@
-"""Read rows entry by entry with their positions, for programs without Spark. Compaction does not change entries or positions."""
+"""Reading of rows with their positions, entry by entry, for programs without Spark. Compaction does not change positions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from spark_txn_source.tasks import Filled, Piece, entries
 
 
 class EntryRows(NamedTuple):
-    """Consecutive rows of one entry. The first is row `first_row` (from 0) of the entry's `of` rows. `publish_ms` and `txn` are the
-    ledger's.
+    """Consecutive rows of one entry. `first_row`: the index of the first of them in the entry. `of`: the number of rows of the
+    entry. `publish_ms`, `txn`: the publish time and the transaction of the ledger.
     """
 
     segment: str
@@ -37,7 +37,7 @@ def in_order(
     filled: Filled | None = None,
 ) -> Iterator[EntryRows]:
     """Yield the rows of several segments in the order of the log. Rows with the same log number are in the order of the segments.
-    Pieces must have marks.
+    The pieces must have `marks`.
 
     A file is opened when its first row is due. At most one file of each segment is open. `filled`: see `tasks.entries`. Raises
     CorruptPart, StorageError.
@@ -53,8 +53,8 @@ Turn = tuple[int, int, Iterator[EntryRows]]
 def _turns(
     storage: LedgerStorage, place: int, segment: SegmentView, found: Iterator[Piece], wanted: pa.Schema, filled: Filled | None
 ) -> Iterator[Turn]:
-    """Yield one turn for each ledger of a segment: the ledger's log number, the segment's index, and the ledger's rows. The caller
-    must read these rows before it takes the next turn.
+    """Yield a turn for each ledger of a segment: its log number, the index of the segment, and its rows. The caller must read these
+    rows before it takes the next turn.
     """
     for piece in found:
         ledgers = [piece.ledger] if piece.marks is None else np.unique(piece.marks.ledgers).tolist()
@@ -65,7 +65,7 @@ def _turns(
 
 
 def _of(ledger: int, source: Iterator[EntryRows], held: list[EntryRows]) -> Iterator[EntryRows]:
-    """Yield the rows of one ledger from the source. The first rows of the next ledger are put into `held`."""
+    """Yield the rows of one ledger from the source. The first rows of the next ledger are also taken, and put into `held`."""
     while (one := held.pop() if held else next(source, None)) is not None:
         if one.ledger != ledger:
             held.append(one)
@@ -86,7 +86,7 @@ def entry_rows(storage: LedgerStorage, piece: Piece, wanted: pa.Schema, filled: 
 
 
 def _marked(piece: Piece, first: int, batch: pa.RecordBatch) -> Iterator[EntryRows]:
-    """Split rows of a compacted file at the ends of entries. `first`: the number of the batch's first row in the file."""
+    """Yield the rows of a compacted file, divided by entries. `first`: the index of the batch's first row in the file."""
     marks, part = piece.marks, piece.part
     assert marks is not None
     assert isinstance(part, CompactedPart)

@@ -1,8 +1,8 @@
-"""Tailing: a stream keeps its newest reading until something changes, so that an idle query costs the store next to nothing.
+"""Tailing: a stream uses its newest reading until the log changes, so that an idle query needs almost nothing of the store.
 
-Spark asks for the latest offset every ten milliseconds. A reading stays the newest while nothing was appended to the log and it has
-no undecided registration, so each call checks only this. The answer has all that was committed before the call;
-`processAllAvailable` needs this. The events of a commit wake the stream. After `MOST_SECONDS` the log is read again in any case.
+Spark asks for the latest offset every ten milliseconds. A reading stays the newest if it has no undecided registration and nothing
+was appended to the log. So each call checks only that. The result has all transactions that committed before the call, which
+`processAllAvailable` needs. The events of a commit wake the stream. After `MOST_SECONDS` the log is read again in any case.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Source(Protocol[Seen]):
 
 
 class Following(Generic[Seen]):
-    """Keeps the newest reading of a source for one query. `told` is called at each wake-up, from any thread."""
+    """Keeps the newest reading of a source for one query. `told`: a function that is called at each wake-up, from any thread."""
 
     def __init__(self, source: Source[Seen], told: Callable[[], None] = lambda: None) -> None:
         self._source, self._cluster, self._told = source, source.cluster, told
@@ -66,16 +66,16 @@ class Following(Generic[Seen]):
         wanted = self._source.watched(seen)
         for name in wanted.keys() - self._watches.keys():
             self._watches[name] = self._cluster.store.watch(wanted[name], self.wake)
-            self.wake()  # a change between the reading and the first watch caused no wake-up
+            self.wake()  # a change between the reading and this watch caused no wake-up
         for name in self._watches.keys() - wanted.keys():
             self._watches.pop(name).close()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a wake-up, at most `seconds`, since wake-ups may be lost. Return whether one came."""
+        """Wait for a wake-up, at most `seconds`, because wake-ups may be lost. Return whether a wake-up came."""
         return self._woken.wait(seconds)
 
     def forget(self) -> None:
-        """Make the next `read` read the source again. Retention may have removed rows, and the kept reading does not show that."""
+        """Make the next `read` read the source again, because the kept reading does not show rows that retention removed."""
         self._seen = None
 
     def wake(self) -> None:
@@ -90,7 +90,7 @@ class Following(Generic[Seen]):
 
 
 class FollowingLogs:
-    """Keeps the newest readings of all logs of a selection for one query. Successors of migrated topics are tailed, too."""
+    """Keeps the newest readings of all logs of a selection for one query. The successors of migrated topics are tailed, too."""
 
     def __init__(self, client: Client, selection: Selection) -> None:
         self._logs, self._selection = Logs(client, selection), selection
@@ -117,10 +117,10 @@ class FollowingLogs:
         return () if self._shared is None else (self._shared.read(),)
 
     def _migrated_further(self, own: tuple[Reading, ...]) -> bool:
-        """Return whether new successors of migrated topics were found. From this call on they are tailed."""
+        """Return whether there are new successors of migrated topics. If so, they are tailed from now on."""
         named = {topic_name(one.successor) for one in own if one.successor is not None} - {*(self._successors or ())}
         if isinstance(self._selection, Pattern):
-            named = {name for name in named if not self._selection.matches(name)}  # the pattern covers matching names
+            named = {name for name in named if not self._selection.matches(name)}  # the pattern itself covers names that match
         further = self._logs.successors() if named else self._successors
         if further == self._successors:
             return False

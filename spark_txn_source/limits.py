@@ -1,7 +1,7 @@
-"""The end of a micro-batch over several logs within its limits. PURE: no I/O, no clock.
+"""The end of a micro-batch over several logs, by its limits. Pure: no I/O, no clock.
 
-Different logs have no common order, so ledgers are read by publish time. No log then waits for another one that grows without end.
-`transitions.limited` is the rule for a single log.
+Several logs have no common order, so their ledgers are taken in the order of their publish times. So no log has to wait for another
+log that grows without end. `transitions.limited` is the rule for a single log.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from metadata.rules.transitions import Weight
 
 
 class Published(NamedTuple):
-    """The weight and publish time (ms) of a ledger."""
+    """A visible ledger: its publish time in ms, and its weight."""
 
     ms: int
     weight: Weight
 
 
 class Stretch(NamedTuple):
-    """The range of a log after the start of a micro-batch: its visible ledgers, ascending, and its highest possible end."""
+    """The range of a log that a micro-batch may read. `end`: its highest end. `ledgers`: its ledgers, ascending."""
 
     start: int
     end: int
@@ -29,8 +29,8 @@ class Stretch(NamedTuple):
 
 
 def published(weights: Iterable[Weight], times: Iterable[tuple[int, int]]) -> Iterator[Published]:
-    """Join weights and publish times by number. Both are ascending. `times` must have every number of the weights and may have
-    others.
+    """Yield each weight with its publish time. Both inputs are ascending by number. `times` must have every number of the weights
+    and may have others.
     """
     known = iter(times)
     for weight in weights:
@@ -41,7 +41,7 @@ def ends_by_publish_time(logs: Mapping[str, Stretch], *, max_rows: int | None, m
     """Return the end of the micro-batch in each log. A micro-batch has whole ledgers within the limits, but at least one ledger in
     all.
 
-    A log whose ledgers are all taken is read to the end of its range, which may lie beyond its last ledger, e.g. at a seal.
+    If all ledgers of a log are taken, its end is the end of its range. This may lie beyond its last ledger, for example at a seal.
     """
     ends = {name: one.start for name, one in logs.items()}
     heads: list[tuple[int, str, Weight]] = []

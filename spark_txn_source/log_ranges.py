@@ -1,4 +1,4 @@
-"""Ranges of one log, and the resolution of a read's start and end to numbers in each log."""
+"""Ranges of one log, and the numbers in each log for the start and the end of a read."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ NOTHING: Mapping[str, Rows] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class LogRange:
-    """The range of one log that is read. It has the rows of ledgers with start < number <= end, except the rows in `done` (by
-    segment).
+    """The range of one log that a read reads. It has the rows of the ledgers with start < number <= end, without the rows in
+    `done`, which are by segment.
     """
 
     reading: Reading
@@ -49,15 +49,15 @@ class LogRange:
         return [ledger for ledger, _ in pending(segment, self.done_of(segment), self.start, self.end)]
 
     def pieces(self, *, marks: bool) -> list[list[Piece]]:
-        """Return the rows of each segment with rows in the range, in order, part by part. Raises DataLoss, CorruptRecord,
-        StorageError.
+        """Return the pieces of the rows in the range, in order. There is one list for each segment that has rows. Raises DataLoss,
+        CorruptRecord, StorageError.
         """
         found = (list(pieces(s, self.start, self.end, marks=marks, done=self.done_of(s))) for s in self.reading.segments)
         return [some for some in found if some]
 
 
 def start_number(reading: Reading, start: Start) -> int:
-    """Return the number after which a read of a log begins. Raises OffsetOutOfRange."""
+    """Return the number in a log after which a read begins. Raises OffsetOutOfRange."""
     match start:
         case Earliest():
             return 0
@@ -70,8 +70,8 @@ def start_number(reading: Reading, start: Start) -> int:
 
 
 def end_number(reading: Reading, end: End) -> int:
-    """Return the number up to which a batch reads a log, inclusive. For a timestamp the number cannot change
-    any more if `timestamps.final` returned the reading. Raises OffsetOutOfRange.
+    """Return the number up to which a batch reads a log, inclusive. The number for a timestamp is final if `timestamps.final`
+    returned the reading. Raises OffsetOutOfRange.
     """
     match end:
         case Latest():
@@ -83,11 +83,11 @@ def end_number(reading: Reading, end: End) -> int:
 
 
 def deleted_to(reading: Reading, start: Start, end: int | None) -> int:
-    """Return the number up to which deletions of topics are no data loss for a NEW read that ends at `end` (None: at the cut). The
-    deleted rows were gone before the read began.
+    """Return the number up to which deletions of topics are no data loss for a NEW read that ends at `end` (None: at the cut),
+    because the deleted rows were gone before the read began.
 
     A start without a number (e.g. `earliest`) begins after every deletion at or below the end. A start with a number (`AtLog`)
-    continues an earlier read, so every deletion in its range is a loss, and this returns 0.
+    continues an earlier read. Every deletion in its range is then a loss, so the result is 0.
     """
     if isinstance(start, AtLog):
         return 0
@@ -98,7 +98,7 @@ def limited(ranges: Sequence[LogRange], *, max_rows: int | None, max_bytes: int 
     """Return the end of a micro-batch in each log. A micro-batch has whole transactions within the limits, but at least one in all.
     It never crosses a seal.
     """
-    if len(ranges) == 1:  # publish times order several logs; one log needs none, and reading them costs
+    if len(ranges) == 1:  # a single log needs no publish times, and reading them would take time
         (one,) = ranges
         weights = one.reading.weights(one.start, one.end)
         return {one.log: transitions.limited(weights, one.end, max_rows=max_rows, max_bytes=max_bytes, seals=_seals(one))}

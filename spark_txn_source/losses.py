@@ -1,4 +1,4 @@
-"""Detect data loss: rows of a read's range that a deletion or retention has removed (protocol.md section 6)."""
+"""Checks for data loss, i.e. for rows in the range of a read that a deletion or retention has removed (protocol.md section 6)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def check_deletions(
     trims: Mapping[str, int],
     advice: str = "Start after it (earliest does, in a new checkpoint), or set failOnDataLoss=false to go on without these rows.",
 ) -> None:
-    """Raise DataLoss if a deleted topic had rows in a range. The deletion counts if its seal lies above `known`. Rows that
-    retention had removed before the deletion count, too, if they lie above the `trims` known when the read began. Rows in `done`
-    are no loss.
+    """Raise DataLoss if a topic that had rows in a range was deleted. Deletions with a seal at or below `known` are no loss. Rows
+    that retention had removed before the deletion are a loss, too, if they lie above `trims`, the numbers that were known when the
+    read began. Rows in `done` are no loss.
 
-    Within the grace period the lost rows are known exactly. Later it is only known that there may have been rows below the seal.
+    Within the grace period it is known exactly which rows were lost. After it, any rows below the seal may have been lost.
     """
     reading, start, end = found.reading, found.start, found.end
     for segment in reading.gone:
@@ -54,11 +54,12 @@ def check_deletions(
 
 
 def known_trims(reading: Reading, start: Start, *, cursors: bool = False) -> dict[str, int]:
-    """Return the numbers, by segment or topic, up to which trimmed rows are no loss for a NEW read.
+    """Return the numbers, by segment or topic, up to which trimmed rows are no data loss for a NEW read.
 
-    `earliest` begins at the first transaction that is kept whole, over all segments of a topic. `cursors`: the read begins at the
-    cursors of a subscription. Then only segments that have left the layout count here. In other segments the cursor shows which
-    rows are acknowledged. A segment leaves the layout only after every subscription has acknowledged the trimmed rows in it.
+    A read from `earliest` begins at the first transaction of which all rows are kept, in all segments of a topic. `cursors`: the
+    read begins at the cursors of a subscription. Then only trims in segments that have left the layout are no loss, because a
+    segment leaves the layout only after every subscription has acknowledged its trimmed rows. In the other segments the cursor
+    shows which trimmed rows are acknowledged.
     """
     if cursors:
         return reading.guards()
@@ -66,16 +67,16 @@ def known_trims(reading: Reading, start: Start, *, cursors: bool = False) -> dic
 
 
 def _known_of(segment: SegmentView, known: Mapping[str, int]) -> int:
-    """Return the known number of a segment: the higher one of the segment's own number and its topic's."""
+    """Return the number in `known` for a segment: the higher one of its own number and the number of its topic."""
     return max(known.get(segment.name, 0), known.get(str(segment.topic.name), 0))
 
 
 def hidden(reading: Reading, known: Mapping[str, int], *, fail_on_data_loss: bool = True) -> dict[str, Rows]:
-    """Return the rows, by segment, that a read leaves out so that it shows whole transactions only. Retention has removed other
-    rows of the same transactions from some segment of the topic.
+    """Return the rows, by segment, that a read leaves out so that it has only whole transactions. Retention has removed other rows
+    of their transactions from another segment of the topic.
 
-    Trims before the read began (`known`) count; without `failOnDataLoss` later trims count, too. A segment's own trimmed rows are
-    not listed.
+    `known`: the trims when the read began. Without `failOnDataLoss` later trims are taken into account, too. A segment whose own
+    rows were trimmed that far is not listed.
     """
     now = {} if fail_on_data_loss else reading.whole_from()
     numbers = {segment.name: max(_known_of(segment, known), _known_of(segment, now)) for segment in reading.segments}
@@ -83,8 +84,8 @@ def hidden(reading: Reading, known: Mapping[str, int], *, fail_on_data_loss: boo
 
 
 def check_trims(found: LogRange, known: Mapping[str, int]) -> None:
-    """Raise DataLoss if retention has removed rows of a range. Trims that were `known` when the read began are no loss. Rows in
-    `done` are no loss either.
+    """Raise DataLoss if retention has removed rows of a range. Trims in `known`, which were made before the read began, are no
+    loss, and rows in `done` are no loss.
     """
     reading, start, end = found.reading, found.start, found.end
     if start >= end:
@@ -99,18 +100,17 @@ def check_trims(found: LogRange, known: Mapping[str, int]) -> None:
 
 
 def within_trimmed(found: LogRange, given: Start) -> LogRange:
-    """Return the range in which a batch looks for trimmed rows. It is `found` itself unless the batch starts at a timestamp.
+    """Return the range that a batch checks for trimmed rows. It is `found`, except if the batch starts at a timestamp.
 
-    Timestamps are resolved by the kept rows and by the end of each trim. If all rows between two timestamps were trimmed, the range
-    is empty, and its start is the number before the end of the trim. One number is added, so that the trim is found.
+    The number for a timestamp is found by the publish times of the kept rows and of the ends of the trims. If all rows between two
+    timestamps were trimmed, the range is empty, and its start is the number before the end of the trim. So the range is extended by
+    one number, which makes the check find the trim.
     """
     return replace(found, end=max(found.end, found.start + 1)) if isinstance(given, AtTime) else found
 
 
 def check_cursors(reading: Reading, done: Mapping[str, Rows], subscription: str) -> None:
-    """Raise DataLoss if retention has removed rows that the subscription has not acknowledged. Rows below the start of the read
-    count, too.
-    """
+    """Raise DataLoss if retention has removed rows that the subscription has not acknowledged, also below the start of the read."""
     for segment in reading.segments:
         left = minus(segment.trimmed(), done.get(segment.name, NONE))
         if left:

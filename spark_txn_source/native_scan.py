@@ -1,4 +1,4 @@
-"""`scan`: a batch read up to the same cut by Spark's own vectorised Parquet reader, with column pruning and filter pushdown."""
+"""`scan` is a batch read by Spark's own vectorised Parquet reader, with column pruning and filter pushdown."""
 
 from __future__ import annotations
 
@@ -57,12 +57,13 @@ _ENTRY = StructType(
 
 def scan(spark: SparkSession, topic: str | Sequence[str] | None = None, **options: object) -> DataFrame:
     """Return the committed rows of a topic as a DataFrame that Spark's own Parquet reader scans. It has the same rows as
-    `spark.read.format("txnsegment")` at the same cut, with column pruning and filter pushdown. The row order is up to Spark.
+    `spark.read.format("txnsegment")` at the same cut. Spark can leave out columns and push filters down, and decides the order of
+    the rows.
 
-    `topic`: a name or a list of names (or one of the options topics, topicsPattern). `options`: the batch options of the source
-    as keywords, e.g. `serviceUrl=..., startingOffsets={"log": 41}, includeMetadata=True`. Spark's own settings split the tasks.
-    Planning checks every part against its registration (length, rows, footer CRC), and the scan verifies page checksums: a missing
-    or damaged file is an error. Raises the errors of a batch read.
+    `topic`: a name or a list of names. Without it give one of the options `topics` and `topicsPattern`. `options`: the batch
+    options of the source as keywords, e.g. `serviceUrl=..., startingOffsets={"log": 41}, includeMetadata=True`. Spark's own
+    settings divide the files among tasks. The planning checks every part against its registration (length, rows, footer CRC), and
+    the scan verifies page checksums, so a missing or damaged file raises an error. Raises the errors of a batch read.
     """
     given = {name: text for name, value in options.items() if (text := option_text(name, value)) is not None}
     for name in given:
@@ -113,8 +114,8 @@ def _check(storage: LedgerStorage, found: Sequence[Piece]) -> None:
 
 
 def _frame(spark: SparkSession, storage: LedgerStorage, found: Sequence[Piece], columns: Columns) -> DataFrame:
-    """Union the frames of three kinds of files: files of one part, compacted files that are read whole, and compacted files of
-    which some rows are read.
+    """Return the union of the frames of three kinds of files: files of one part, compacted files that are read whole, and compacted
+    files of which some rows are read.
     """
     wanted = METADATA_NAMES.intersection(columns.output.fieldNames())
     own = [p for p in found if not isinstance(p.part, CompactedPart)]
@@ -137,7 +138,7 @@ def _groups(piece: Piece) -> tuple[int, ...]:
 
 
 def _rows(spark: SparkSession, storage: LedgerStorage, found: Sequence[Piece], columns: Columns) -> DataFrame:
-    """Return all rows of the files, by Spark's own reader."""
+    """Return all rows of the files as a DataFrame of Spark's own reader."""
     uris = [storage.spark_uri(path) for path in dict.fromkeys(p.part.path for p in found)]
     with _listing_by_driver(spark, len(uris)):
         return (
@@ -152,8 +153,8 @@ def _rows(spark: SparkSession, storage: LedgerStorage, found: Sequence[Piece], c
 
 
 def _placed(rows: DataFrame, columns: Columns) -> tuple[DataFrame, str, str]:
-    """Add two columns from Spark's reader to the rows: the name of the row's file and the row's number in it. Return the rows and
-    the names of the two columns.
+    """Add two columns to the rows: the name of the row's file, and the row's index in the file. Return the rows and the names of
+    the two columns.
     """
     taken = {name.lower() for name in columns.output.fieldNames()}
     file_name, row_number = _free("__file", taken), _free("__row", taken)
@@ -167,7 +168,7 @@ def _placed(rows: DataFrame, columns: Columns) -> tuple[DataFrame, str, str]:
 
 
 def _some(rows: DataFrame, found: Sequence[Piece], columns: Columns) -> DataFrame:
-    """Keep the rows of compacted files that lie within the range of the read."""
+    """Return the rows of compacted files that lie in the range of the read."""
     placed, file_name, row_number = _placed(rows, columns)
     row = F.col(row_number)
     kept = [(F.col(file_name) == _name(p)) & (row >= begin) & (row < end) for p in found for begin, end in [_range(p)]]
@@ -185,8 +186,9 @@ def _name(piece: Piece) -> str:
 
 
 def _with_marks(spark: SparkSession, rows: DataFrame, found: Sequence[Piece], columns: Columns) -> DataFrame:
-    """Add metadata columns to rows of compacted files, as `_with_metadata` does for other files. A compacted file has many entries,
-    so the entries are joined by blocks of rows. Rows of entries outside the range of the read have no match and are dropped.
+    """Add metadata columns to rows of compacted files, as `_with_metadata` does for rows of other files. A compacted file has many
+    entries, so the rows are joined with the entries block by block (`_blocks`). Rows of entries outside of the range of the read
+    find no entry and are dropped.
     """
     placed, file_name, row_number = _placed(rows, columns)
     step = max(256, sum(p.part.rows for p in found) // 10_000)
@@ -207,7 +209,7 @@ def _with_marks(spark: SparkSession, rows: DataFrame, found: Sequence[Piece], co
 
 
 def _blocks(piece: Piece, step: int) -> Iterator[tuple[object, ...]]:
-    """Yield, for each block of `step` rows of the file, the entries that have rows in it."""
+    """Yield each block of `step` rows of the file, with the entries that have rows in the block."""
     marks, (begin, end) = piece.marks, _range(piece)
     assert marks is not None
     topic = str(topic_of(piece.segment))
@@ -235,7 +237,9 @@ def _blocks(piece: Piece, step: int) -> Iterator[tuple[object, ...]]:
 
 
 def _with_metadata(spark: SparkSession, rows: DataFrame, found: Sequence[Piece], columns: Columns) -> DataFrame:
-    """Join the rows with the metadata of their parts, by file name, and compute their positions from their row numbers."""
+    """Add metadata columns to rows of files of one part. Join the rows with the metadata of their parts by the file name, and
+    compute their positions from their indexes in the file.
+    """
     placed, file_name, row_number = _placed(rows, columns)
     taken = {name.lower() for name in placed.columns}
     known_file, fact = (_free(name, taken) for name in ("__part", "__fact"))
@@ -251,7 +255,9 @@ def _with_metadata(spark: SparkSession, rows: DataFrame, found: Sequence[Piece],
 
 
 def _shown(rows: DataFrame, fact: str, entry: Column, index: Column, columns: Columns) -> DataFrame:
-    """Select the output columns. `fact`: the struct column with the metadata of a row's part; `entry`, `index`: the row's place."""
+    """Select the output columns. `fact`: the struct column with the metadata of a row's part. `entry`, `index`: the row's entry and
+    its index in it.
+    """
     position = (F.col(f"{fact}.ledger"), F.lit(":"), entry, F.lit(":"), index)
     made = {
         "__topic": F.col(f"{fact}.topic"),
@@ -279,10 +285,10 @@ def _fact(piece: Piece) -> tuple[object, ...]:
 
 @contextmanager
 def _listing_by_driver(spark: SparkSession, count: int) -> Iterator[None]:
-    """Make the driver list the paths within the block. For more than 32 paths Spark would otherwise run a job, which takes 15 s for
-    4,000 files instead of 1 s.
+    """Let the driver list the paths of the reads in the block. Otherwise Spark runs a job for more than 32 paths. For 4,000 files
+    the job takes 15 s, and the driver 1 s.
     """
-    with _listing:  # threads share the session: the second must not save the first one's value as the user's
+    with _listing:  # threads share the session, so a second thread could save this thread's value as the user's
         before = spark.conf.get(_THRESHOLD, None)
         spark.conf.set(_THRESHOLD, str(count + 1))
         try:

@@ -1,33 +1,34 @@
-"""The offset of a stream: a number of the log, and the selection: `{"log":N,"read":<topics or pattern>}` (protocol.md section 6).
+"""The offset of a stream: `{"log":N,"read":<topics or pattern>}`, a number of the cluster's log and the selection (protocol.md
+section 6).
 
-It may have these fields, too:
+An offset may have further fields:
 
-`"deletedTo":D`, while N is below D: topics that a seal at or below D deleted were gone before the stream began, so their rows are
-no data loss. Deletions above D are data loss: the stream might have read their rows.
+`"deletedTo":D` is there while N is below D. Topics that a seal at or below D deleted were gone before the stream began, so their
+rows are no data loss. A deletion above D is data loss, because the stream might have read the deleted rows.
 
-`"acked":{"segment://..":["5:2..5:4"]}`, while a batch may begin below them: rows that the subscription had acknowledged above the
-number at which the stream began, one by one or in some segments only.
+`"acked":{"segment://..":["5:2..5:4"]}` gives rows above the start of the stream that the subscription had acknowledged before, one
+by one or in some segments only. The field is there while a batch may begin below these rows.
 
-`"from":{<segment or topic>:N,..}`, in a stream from `earliest`: the number up to which retention had trimmed each before the stream
-began. The end of a batch keeps the field of its start, since Spark asks for a new initial offset when it replays the first batch.
-The field is dropped once a start has passed N.
+`"from":{<segment or topic>:N,..}`, in a stream from `earliest`, gives the number up to which retention had trimmed each segment or
+topic before the stream began. The end of a batch keeps the field of its start, because Spark asks for a new initial offset when it
+replays the first batch. An entry is dropped when the start of a batch has passed its N.
 
-`"initial":true` marks the result of `initialOffset`. Spark calls it for each plan of the first batch, so the results differ.
-`"began":{..}` in the end of the first batch is the initial offset that this batch was planned from. Every later plan of the batch
-starts there. No later end has it.
+`"initial":true` marks a result of `initialOffset`. Spark calls this method for each plan of the first batch, so there may be
+several results. `"began":{..}`, in the end of the first batch only, is the initial offset from which the batch was planned. Every
+later plan of this batch starts there.
 
-`"cluster":"<id>"` names the cluster whose log the numbers belong to. They name other rows in another cluster, also in one that was
-created again at the same place. (Offsets of older versions lack it.)
+`"cluster":"<id>"` names the cluster to whose log the numbers belong. In another cluster, even if it was created at the same place,
+the numbers mean other rows. (Offsets of older versions do not have this field.)
 
 `"subscription":"<name>"` names the subscription whose cursors the stream moves.
 
-`"ackedTo":{"log":N,"persistent://..":L}` gives the numbers up to which all rows were acknowledged when the offset was planned,
-before the stream began or by its commits. If such a row is unacknowledged again, the subscription was moved back, or deleted and
-created again.
+`"ackedTo":{"log":N,"persistent://..":L}` gives the numbers up to which all rows were acknowledged when the offset was planned. They
+were acknowledged before the stream began or by its commits. If such a row is unacknowledged again, the subscription was moved back,
+or deleted and created again.
 
-`"persistent://t/n/x":"ledger:entry"` for each persistent topic, which has its own log: the last entry that was read, or `0:0`
-before the first. A persistent topic that is read but not named was added later (by a pattern, or topicsChanged=continue): it is
-read from its beginning.
+`"persistent://t/n/x":"ledger:entry"`, for each persistent topic, gives the last entry that was read of the topic's own log. It is
+`0:0` before the first entry. A persistent topic that is read and has no such field was added later, by a pattern or by
+`topicsChanged=continue`. It is read from its beginning.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ from spark_txn_source.option_table import TopicsChanged
 
 @dataclass(frozen=True)
 class StreamOffset:
-    """The offset of a stream (see above). Every row of the selection at or below `log` has been read, except rows that a deletion
-    up to `deleted_to` had removed before the stream began.
+    """The offset of a stream. (The module's text explains the fields.) Every row of the selection at or below `log` has been read,
+    except rows of topics that were deleted, with a seal up to `deleted_to`, before the stream began.
     """
 
     log: int
@@ -80,7 +81,7 @@ class StreamOffset:
         return {LOG: self.log, "read": self.read, **{name: str(place) for name, place in sorted(self.positions.items())}, **more}
 
     def number(self, log: str) -> int:
-        """Return the number up to which a log has been read (0: nothing of it)."""
+        """Return the number up to which the log with the name `log` has been read (0: nothing of it)."""
         return self.numbers().get(log, 0)
 
     def numbers(self) -> dict[str, int]:
@@ -97,8 +98,8 @@ class StreamOffset:
         return replace(self, positions={name: place for name, place in self.positions.items() if name not in logs})
 
     def first_end(self) -> StreamOffset:
-        """Return an initial offset as an end of the first batch, with the initial offset recorded as `began`. Return any other
-        offset unchanged.
+        """Return an offset for the end of the first batch that records this initial offset as `began`. Return any other offset as
+        it is.
         """
         if not self.is_initial:
             return self
@@ -107,31 +108,31 @@ class StreamOffset:
 
     def start_of_batch(self, start: StreamOffset) -> StreamOffset:
         """Return the start of the batch that ends at this offset. `start`: the start that Spark gives. For the first batch Spark
-        gives a new initial offset, so the recorded `began` is returned. (Checkpoints of older versions do not record it.) Raises
+        gives a new initial offset, so return the recorded `began` instead. (Checkpoints of older versions do not have it.) Raises
         OffsetOutOfRange.
         """
         return offset_of(self.began) if start.is_initial and self.began is not None else start
 
     def done(self) -> dict[str, Rows]:
-        """Return the rows, by segment, that were acknowledged beyond the start. Raises OffsetOutOfRange."""
+        """Return the rows in `acked`, by segment. Raises OffsetOutOfRange if the field is damaged."""
         try:
             return {segment: parse_all(found) for segment, found in self.acked}
         except ValueError as error:
             raise OffsetOutOfRange(f"The offset's acked is damaged: {error}.", advice="Use a new checkpoint location.") from error
 
     def acked_beyond(self, segment: str) -> Rows:
-        """Return the rows of a segment that were acknowledged one by one beyond the start. A range that begins at the segment's
-        first row is left out: `as_segments` made it from rows that were read, which need not be acknowledged. Raises
+        """Return the rows in `acked` of a segment that were acknowledged one by one. A range that begins at the first row of the
+        segment is left out. `as_segments` made it from rows that were read, and they need not be acknowledged. Raises
         OffsetOutOfRange.
         """
         return tuple(one for one in self.done().get(segment, NONE) if one[0] != FIRST)
 
     def after(self, start: int, migrated: Mapping[str, int]) -> StreamOffset:
-        """Return a copy without `acked` and `from` entries that a batch after `start` does not need. Such entries lie below
-        `start`, or belong to a topic that no longer exists.
+        """Return a copy without the entries of `acked` and `from` that a batch after `start` does not need, because they lie below
+        `start` or belong to a topic that no longer exists.
 
-        `migrated`: for each persistent topic that is read as a segment of its successor, the ledger at `start`. All other numbers
-        of such a topic are numbers of the cluster's log.
+        `migrated`: for each persistent topic that is read as a segment of its successor, the id of its ledger at `start`. All other
+        numbers of such a topic are numbers of the cluster's log.
         """
 
         def own(name: str) -> bool:
@@ -151,8 +152,8 @@ class StreamOffset:
         return replace(self, acked=self.acked if needed else (), trims=trims)
 
     def as_segments(self, migrated: Iterable[str]) -> StreamOffset:
-        """Return a copy for a read that has these persistent topics as segments of their successors and no longer under their own
-        names (`topicsChanged=continue`). The rows up to their positions become `acked` ranges, so they are not read again.
+        """Return a copy for a read in which these persistent topics are segments of their successors and are no longer read by
+        their own names (`topicsChanged=continue`). The rows up to their positions become ranges in `acked`, which are not read.
         """
         mine = [name for name in migrated if name in self.positions]
         if not mine:
@@ -192,7 +193,7 @@ def offset_of(found: Mapping[str, Any]) -> StreamOffset:
 
 
 def same_topics(offset: StreamOffset, selection: Selection, changed: TopicsChanged) -> None:
-    """Raise OptionError if the restarted query reads other topics than its checkpoint names, unless `topicsChanged=continue`."""
+    """Raise OptionError if a restarted query reads other topics than its checkpoint, unless `topicsChanged=continue` is set."""
     if offset.read == selection.key or changed == "continue":
         return
     raise OptionError(

@@ -1,4 +1,4 @@
-"""Parsers of option values that only the source has."""
+"""The parsers of the values of options that only the source has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parse and check the options of the source as a whole (docs/options.md)."""
+"""The options of a read, parsed from the given options and checked together (docs/options.md)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MAX_PARTITION_BYTES: Final = 128 * 1024 * 1024
 
 @dataclass(frozen=True)
 class CommonReadOptions:
-    """The options that are common to batches and streams. They are enough to find the schema."""
+    """The options that are common to batches and streams. The schema of a read depends only on these options."""
 
     service_url: ServiceUrl
     selection: Selection
@@ -61,7 +61,7 @@ class CommonReadOptions:
 
 @dataclass(frozen=True)
 class ReadOptions(CommonReadOptions):
-    """The options of one read. None: no limit (rows, bytes), or not given (partitions)."""
+    """The options of one read. A limit of rows or bytes that is None means no limit. Another option that is None was not given."""
 
     streaming: bool
     start: Start
@@ -80,8 +80,8 @@ class ReadOptions(CommonReadOptions):
 
     @staticmethod
     def parse_common(options: Mapping[str, object]) -> CommonReadOptions:
-        """Parse the options without knowing whether the read is a batch or a stream. Every value is checked by itself; the mode is
-        checked later.
+        """Parse the options before it is known whether the read is a batch or a stream. Every value is checked by itself. Whether
+        the option is allowed for a batch or a stream is checked later.
         """
         given = SOURCE.read(options, streaming=None)
         _start_of(given, streaming=False)
@@ -90,9 +90,9 @@ class ReadOptions(CommonReadOptions):
 
     @classmethod
     def parse(cls, options: Mapping[str, object], *, streaming: bool) -> ReadOptions:
-        """Read and check the options of a batch or streaming read.
+        """Parse and check the options of a batch or streaming read.
 
-        Raises OptionError, or OffsetOutOfRange for a start after the end.
+        Raises OptionError, and OffsetOutOfRange if the start lies after the end.
         """
         given = SOURCE.read(options, streaming=streaming)
         common = _common(given)
@@ -248,8 +248,8 @@ def _check_order(start: AtLog, end: AtLog) -> None:
 
 
 def _check_offset(selection: Selection, offset: Start | End, *, wider: bool = False) -> None:
-    """Raise OptionError unless an offset has a position for every log of the selection and for no other log. `wider`: positions of
-    further topics are allowed by name, because the end of a `cluster.snapshot` has them.
+    """Raise OptionError unless an offset has a position for every log of the selection and for no other log. `wider`: with a
+    selection by names, positions of other topics are allowed, because the end of a `cluster.snapshot` has them.
     """
     if not isinstance(offset, AtLog):
         return

@@ -1,4 +1,4 @@
-"""Split a read into pieces of files, and pack the pieces into tasks."""
+"""Pieces of files: a read is divided into pieces, and the pieces are grouped into tasks."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from spark_txn_source.tasks import Piece, of_stretch
 
 
 def large_pieces(segment: SegmentView, start: int, end: int, *, marks: bool) -> Iterator[Piece]:
-    """Yield the visible rows of a segment with start < number <= end, in order. There is one piece for each part, or for each run
-    of adjacent rows in a compacted file. `marks`: with the marks that give the rows' positions.
+    """Yield pieces with the visible rows of a segment with start < number <= end, in order. There is one piece for each part, or
+    for each run of adjacent rows in a compacted file. `marks`: the pieces have marks, which give the positions of the rows.
     """
     for found in segment.stretches(start, end, marks=marks):
         yield of_stretch(segment.name, found)
 
 
 def pieces(segment: SegmentView, start: int, end: int, *, marks: bool, done: Rows = NONE) -> Iterator[Piece]:
-    """As `large_pieces`, without the rows in `done`."""
+    """Yield pieces as `large_pieces` does, without the rows in `done`."""
     touched = segment.number(done[-1][1].ledger_id) if done else 0
     middle = min(max(start, touched), end)
     for ledger, left in pending(segment, done, start, middle):
@@ -30,7 +30,7 @@ def pieces(segment: SegmentView, start: int, end: int, *, marks: bool, done: Row
 
 
 def _left_pieces(segment: str, ledger: Ledger, left: Sequence[Left] | None) -> Iterator[Piece]:
-    """Yield the unacknowledged rows of one ledger, part by part. `left` None: all rows."""
+    """Yield pieces with the unacknowledged rows of one ledger, part by part. `left`: these rows (None: all rows)."""
     bases = [0, *accumulate(len(part.entries) for part in ledger.parts)]
     if left is None:
         for base, part in zip(bases, ledger.parts, strict=False):
@@ -41,9 +41,7 @@ def _left_pieces(segment: str, ledger: Ledger, left: Sequence[Left] | None) -> I
 
 
 def runs(left: Iterable[Left]) -> Iterator[tuple[int, int, int, int, int | None]]:
-    """Join the unacknowledged rows of a ledger into as few pieces as possible. Each piece is (part, first entry, last entry, row,
-    stop).
-    """
+    """Join the unacknowledged rows of a ledger into as few pieces as possible. Each is (part, first entry, last entry, row, stop)."""
     whole: tuple[int, int, int] | None = None
     for one in left:
         if whole is not None and (one.first, one.stop) == (0, one.of) and (one.part, one.entry) == (whole[0], whole[2] + 1):
@@ -61,7 +59,7 @@ def runs(left: Iterable[Left]) -> Iterator[tuple[int, int, int, int, int | None]
 
 
 def split(found: Iterable[Piece], size: int) -> Iterator[Piece]:
-    """Split pieces above `size` bytes between entries; in a compacted file between row groups."""
+    """Split pieces that are larger than `size` bytes, between entries, or in a compacted file between row groups."""
     for one in found:
         if one.bytes <= size or one.first == one.last:
             yield one
@@ -78,7 +76,7 @@ def split(found: Iterable[Piece], size: int) -> Iterator[Piece]:
 
 
 def packed(found: Iterable[Piece], size: int) -> Iterator[list[Piece]]:
-    """Group consecutive pieces up to `size` bytes."""
+    """Yield groups of consecutive pieces. A group has up to `size` bytes, or a single larger piece."""
     group: list[Piece] = []
     weight = 0
     for piece in found:
@@ -92,7 +90,7 @@ def packed(found: Iterable[Piece], size: int) -> Iterator[list[Piece]]:
 
 
 def merged(groups: Iterable[list[Piece]], size: int) -> list[list[Piece]]:
-    """Merge small groups of several segments, so that many tiny segments need few tasks."""
+    """Merge small groups, also of several segments, so that many small segments need few tasks."""
     found: list[list[Piece]] = []
     weight = 0
     for group in groups:

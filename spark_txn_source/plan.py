@@ -1,4 +1,4 @@
-"""Plan reads: the ranges of the logs from the options of a batch, and the tasks from ranges."""
+"""The planning of reads: the ranges of the logs by the options of a batch, and the tasks by the ranges."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ from spark_txn_source.topics import Columns
 
 
 def read_batch(client: Client, options: ReadOptions) -> tuple[LogRange, ...]:
-    """Return the range of each log that a batch reads. `done` of a range has the rows to leave out. With a subscription these are
-    its acknowledged rows. Without one they are the remaining rows of partly trimmed transactions.
+    """Return the range of each log that a batch reads. The `done` of a range has the rows to leave out. With a subscription these
+    are its acknowledged rows. Without a subscription they are the remaining rows of transactions of which retention has trimmed
+    other rows.
 
     Raises TopicNotFound, SubscriptionNotFound, OffsetOutOfRange, DataLoss.
     """
@@ -70,7 +71,7 @@ def _range(client: Client, reading: Reading, options: ReadOptions) -> LogRange:
     cursors = options.subscription is not None or options.acknowledged is not None
     known = known_trims(reading, options.start, cursors=cursors)
     if options.fail_on_data_loss:
-        begins = Earliest() if options.acknowledged is not None else options.start  # `start` is a cursor's number then
+        begins = Earliest() if options.acknowledged is not None else options.start  # with `acknowledged` the start is a cursor's
         check_deletions(found, deleted_to(reading, begins, None if isinstance(options.end, Latest) else end), known)
         if options.subscription is not None:
             check_cursors(reading, done, options.subscription)
@@ -79,7 +80,7 @@ def _range(client: Client, reading: Reading, options: ReadOptions) -> LogRange:
 
 
 def tasks(ranges: Sequence[LogRange], options: ReadOptions, columns: Columns) -> list[ReadTask]:
-    """Return the tasks of a read. By default a stream has one ordered task per segment, and a batch packs pieces by size."""
+    """Return the tasks of a read. By default a stream has one ordered task for each segment, and a batch packs pieces by size."""
     by_segment = [found for one in ranges for found in one.pieces(marks=columns.with_metadata)]
     if not by_segment:
         return []

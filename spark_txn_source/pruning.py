@@ -6,7 +6,7 @@ import pyarrow as pa
 
 
 def pruned(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """Return the batch without the nested fields that `wanted` lacks. It shares the buffers of the batch; nothing is copied."""
+    """Return the batch without the nested fields that are not in `wanted`. The buffers are shared, not copied."""
     columns = [_pruned(column, wanted.field(name).type) for name, column in zip(batch.schema.names, batch.columns, strict=True)]
     if all(new is old for new, old in zip(columns, batch.columns, strict=True)):
         return batch

@@ -1,4 +1,4 @@
-"""Check that the schema of a planned read still fits the current schemas of its topics."""
+"""Checks that the schema of a planned read still fits the current schemas of its topics."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from spark_txn_source.topics import Columns, full_schema
 
 
 def check_schema(client: Client, topics: Sequence[Topic], columns: Columns, *, streaming: bool, ignore_new: bool) -> None:
-    """Raise an error if the rows do not fit the schema of the read: a column has a wider type now, or a stream of all columns lacks
-    a new column.
+    """Raise an error if the rows no longer fit the schema of the read. That is so if a column has a wider type now, or if a stream
+    that reads all columns lacks a new column.
 
-    Raises SchemaChanged for a stream (a restart picks the change up), SchemaError for a batch (it must be loaded again).
+    Raises SchemaChanged for a stream, which gets the new schema by a restart. Raises SchemaError for a batch, whose DataFrame must
+    be loaded again.
     """
     if streaming and not ignore_new and columns.version is not None:
         _check_version(client, topics, columns.version)
@@ -41,7 +42,7 @@ def check_schema(client: Client, topics: Sequence[Topic], columns: Columns, *, s
 
 
 def _check_version(client: Client, topics: Sequence[Topic], version: int) -> None:
-    """Raise SchemaChanged if the schema version of a topic differs from the version by which a stream encodes values."""
+    """Raise SchemaChanged if the current schema version of a topic is not the version by which a stream encodes values."""
     for topic in topics:
         latest = client.topics.schemas.latest(topic)
         if latest is not None and latest.version != version:
@@ -53,8 +54,8 @@ def _check_version(client: Client, topics: Sequence[Topic], version: int) -> Non
 
 
 def check_replay(client: Client, topics: Sequence[Topic], columns: Columns) -> None:
-    """Raise SchemaChanged if a replayed batch of other topics (topicsChanged=continue) has columns that do not fit the current
-    read. Columns that exist only in the read are filled with null. Columns that exist only in the replayed topics are left out.
+    """Raise SchemaChanged if a replayed batch, which was planned for other topics (`topicsChanged=continue`), has columns that do
+    not fit the current read. A column that only the read has is filled with null. A column that only the batch has is left out.
     """
     then = full_schema(client, topics)
     if then is None:
@@ -64,7 +65,7 @@ def check_replay(client: Client, topics: Sequence[Topic], columns: Columns) -> N
     changed = []
     for field in shared:
         wanted, found = StructType([field]), StructType([then[field.name]])
-        try:  # fields of structs may be missing on either side, too
+        try:  # a field of a struct may also be missing on either side
             schemas.project(schemas.union([schemas.nullable(wanted), found], ["this read", "the batch"]), wanted)
         except SchemaError:
             changed.append(
@@ -79,7 +80,7 @@ def check_replay(client: Client, topics: Sequence[Topic], columns: Columns) -> N
 
 
 def _no_more_fitting(now: StructType, wanted: StructType) -> list[str]:
-    """Describe the columns of the read that no longer exist, or whose type no longer fits."""
+    """Return descriptions of the columns of the read that no longer exist or whose type no longer fits."""
     found = []
     for field in wanted:
         if field.name not in now.fieldNames():
@@ -93,7 +94,7 @@ def _no_more_fitting(now: StructType, wanted: StructType) -> list[str]:
 
 
 def _paths(kind: DataType, above: str = "") -> dict[str, str]:
-    """Return the columns of a schema and the fields of its structs: path -> type."""
+    """Return the type of each column of a schema and of each field of its structs, by path."""
     match kind:
         case StructType():
             found = {}

@@ -1,6 +1,4 @@
-"""The stream reader of Spark's DataSource API. One object in one long-lived process serves a query, so the live log stays in
-memory.
-"""
+"""The stream reader of Spark's DataSource API. A query keeps one object in one process, so the live log stays in memory."""
 
 from __future__ import annotations
 
@@ -41,8 +39,8 @@ from spark_txn_source.topics import columns_wanted, standing
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of one `spark.readStream.format("txnsegment").load(...)`. Offsets are numbers of the log; micro-batches are whole
-    transactions.
+    """The reader of one `spark.readStream.format("txnsegment").load(...)`. Its offsets are numbers of logs. Its micro-batches have
+    whole transactions.
     """
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
@@ -52,18 +50,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._selection = self._options.selection
         self._columns = columns_wanted(client, self._options, schema)
         self._target: Mapping[str, int] | None = None
-        """The number, by log, up to which Trigger.AvailableNow reads; None for other triggers."""
+        """The number, for each log, up to which `Trigger.AvailableNow` reads. None for other triggers."""
         self._reached = StreamOffset(0, self._selection.key)
         self._following: FollowingLogs | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out cursors and tailing: Spark pickles the reader for its tasks, and tasks only read files."""
+        """Leave out the cursors and the tailing. Spark pickles the reader for its tasks, which only read files."""
         kept = {name: value for name, value in self.__dict__.items() if name != "_cursors"}
         return kept | {"_following": None}
 
     @cached_property
     def _cursors(self) -> StreamCursors | None:
-        """The cursors of the stream's subscription; None: the stream has no subscription."""
+        """The cursors of the stream's subscription, or None if the stream has no subscription."""
         subscription = self._options.subscription
         return None if subscription is None else StreamCursors(self._client, self._options, subscription)
 
@@ -79,11 +77,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return shared_client(self._options.service_url.text)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the start of a new checkpoint. Spark calls this for each plan of the first batch, until that batch is done. The
-        end of the first batch records the result that it was planned from.
+        """Return the start of a new checkpoint. Spark calls this method for each plan of the first batch, until the batch is done.
+        The end of the first batch records the result from which the batch was planned.
         """
         start, logs = self._options.start, Logs(self._client(), self._selection)
-        if isinstance(start, AtTime):  # wait until the rows before it are final: a batch that ends at this time has exactly them
+        if isinstance(start, AtTime):
+            # Wait until the rows before the start are final. A batch that ends just before the start then has exactly these rows.
             ms, patience_ms = start.ms - 1, self._options.timestamp_timeout_ms
             readings = logs.read(lambda log: final(log, ms, patience_ms))
         else:
@@ -102,7 +101,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dataclasses.replace(self._signed(offset), is_initial=True).to_json()
 
     def _signed(self, offset: StreamOffset) -> StreamOffset:
-        """Return the offset with the id of its cluster and the stream's subscription."""
+        """Return the offset with two more fields: the id of the cluster, and the subscription of the stream."""
         return dataclasses.replace(offset, cluster=self._client().cluster.id, subscription=self._options.subscription)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -134,7 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reached = offset
         ranges = self._new(offset, readings)
         if not ranges:
-            return offset.to_json()  # equal to the start: Spark would run an empty batch for any other
+            return offset.to_json()  # this equals the start: for another offset Spark would run an empty batch
         topics = [topic for one in readings for topic in one.topics]
         check_schema(self._client(), topics, self._columns, streaming=True, ignore_new=self._ignores_new())
         ends = limited(ranges, **self._limits(limit))
@@ -144,14 +143,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reached.to_json()
 
     def _standing(self, offset: StreamOffset, readings: Sequence[Reading]) -> StreamOffset:
-        """Return an offset with positions only in the logs that are read now. Raises DataLoss if a log with unread rows is gone."""
+        """Return the offset with positions only in logs that are read now. Raises DataLoss if a log with unread rows is gone."""
         offset = offset.as_segments(_migrated(readings, offset))
         fail = self._options.fail_on_data_loss
         gone = Logs(self._client(), self._selection).gone(offset.positions, readings, fail=fail)
         return dataclasses.replace(offset.without(gone), read=self._selection.key)
 
     def _new(self, offset: StreamOffset, readings: Sequence[Reading]) -> list[LogRange]:
-        """Return the ranges of the logs that have changed after an offset."""
+        """Return a range of each log that has changed after the offset."""
         found = []
         for one in readings:
             begin = offset.number(one.log)
@@ -170,7 +169,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"max_rows": self._options.max_rows_per_trigger, "max_bytes": self._options.max_bytes_per_trigger}
 
     def _remembering(self, offset: StreamOffset, readings: Sequence[Reading], ranges: Sequence[LogRange]) -> StreamOffset:
-        """Return the offset with two fields for the batch after it: the numbers up to which rows are acknowledged, and the trims of
+        """Return the offset with two fields for the next batch: the numbers up to which rows are acknowledged, and the trims of
         each log that the stream reads for the first time.
         """
         cursors = self._cursors
@@ -198,17 +197,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return newest.to_json() | ({"lag": dataclasses.asdict(left)} if left.rows else {})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Plan a GIVEN range, for the first time or as a replay. Every plan of a range has the same rows. Raises OffsetOutOfRange
-        or DataLoss if rows are missing.
+        """Return the tasks for a GIVEN range, for the first time or as a replay. Every plan of a range has the same rows. Raises
+        OffsetOutOfRange or DataLoss if rows are missing.
 
-        A replay reads the topics that the batch's end names. Topics added since then start at that end. The first batch starts at
-        the offset that its end records, since the start that Spark gives is a new initial offset.
+        A replay reads the topics that the end of the batch names. Topics that were added since then start at this end. The first
+        batch starts at the offset that its end records, because the start that Spark gives is a new initial offset.
         """
         to = self._start(end)
         offset = to.start_of_batch(self._start(start))
         starts, ends = offset.numbers(), to.numbers()
         if not any(number > starts.get(log, 0) for log, number in ends.items()):
-            return []  # a first batch of an older version, whose end does not record its start
+            return []  # an older version planned this first batch, whose end does not record its start
         client, fail = self._client(), self._options.fail_on_data_loss
         planned = planned_selection(end, self._selection)
         logs = Logs(client, planned)
@@ -217,7 +216,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         done = offset.done()
         ranges = [LogRange(one, starts.get(one.log, 0), ends[one.log], done) for one in readings]
         if fail:
-            # The start of a first batch that an older version planned is a new initial offset: its end alone says what was known.
+            # If an older version planned the first batch, `offset` is a new initial offset. Only the end of the batch shows which
+            # deletions were known when it was planned.
             known = min(offset.deleted_to, max(to.log, to.deleted_to))
             for one in ranges:
                 check_deletions(one, known, to.trims)
@@ -237,17 +237,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Acknowledge the batch that ends at `end`, if the stream has a subscription. Spark's checkpoint keeps the progress; the
-        cursors follow it. Idempotent.
+        """Acknowledge the rows of the batch that ends at `end`, if the stream has a subscription. The progress of the stream is in
+        Spark's checkpoint, and the cursors follow it. Idempotent.
 
-        Raises AckConflict if another transaction claims rows of this batch, or if the subscription was moved back, or deleted and
-        created again; SubscriptionNotFound if it was deleted.
+        Raises AckConflict if a transaction claims rows of this batch, or if the subscription was moved back, or deleted and created
+        again. Raises SubscriptionNotFound if it was deleted.
         """
         if self._cursors is not None:
             self._cursors.commit(offset_of(end), self._newest())
 
     def stop(self) -> None:
-        """Stop tailing. The client stays open: all queries of the process share it."""
+        """Stop tailing. The client stays open, because all queries of the process share it."""
         if self._following is not None:
             self._following.close()
 
@@ -268,5 +268,5 @@ def _measure(readings: Sequence[Reading]) -> None:
 
 
 def _migrated(readings: Sequence[Reading], offset: StreamOffset) -> dict[str, int]:
-    """Return the migrated persistent topics that are read as segments of the cluster's log, each with its ledger at an offset."""
+    """Return the migrated persistent topics that are read as segments of successors, each with its last ledger id at an offset."""
     return {name: ledger for one in readings for name, ledger in one.migrated(offset.number(one.log)).items()}

@@ -1,4 +1,4 @@
-"""Read tasks: they turn part files into Arrow batches. Executors get paths and entry ranges and never open the metadata store."""
+"""The tasks of a read. They get paths and entry ranges, read the files as Arrow batches, and never open the metadata store."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ from metadata.records.names import topic_of
 from spark_txn_source.pruning import pruned
 
 VALUE = "value"
-"""The name of the column with the rows as Avro binary."""
+"""The name of the column that has the rows as Avro binary."""
 
 Filled = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 JOINED_BYTES = 1024 * 1024
-"""Batches are joined up to this size, so that a task's memory does not grow with the width of its rows."""
+"""Maximum size of joined batches in bytes. It keeps a task's memory small even if the rows are wide."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Entries `first` to `last` (inclusive, counted within the part) of one part. `base`: entryId of the part's entry 0.
+    """The entries `first` to `last` of one part. Both are indexes in the part and inclusive. `base`: the entryId of the part's
+    first entry.
 
-    `row`, `stop`: if the piece is a single entry, only its rows `row` <= row < `stop` (None: to its end).
-    A piece of a compacted file may have rows of many ledgers. `ledger`, `base`, `publish_ms` and `txn` are those of its first rows;
-    `marks` has those of all rows.
+    `row`, `stop`: a piece of a single entry has only the entry's rows with `row` <= row < `stop` (None: to the end of the entry). A
+    piece of a compacted file may have rows of many ledgers. Its `ledger`, `base`, `publish_ms` and `txn` are those of its first
+    rows, and `marks` has those of all rows.
     """
 
     segment: str
@@ -79,19 +80,19 @@ class Piece:
 
     @property
     def bytes(self) -> int:
-        """The approximate bytes: the part's bytes times the share of its rows."""
+        """The approximate size: the bytes of the part times the piece's share of its rows."""
         return self.part.bytes * self.rows // max(1, self.part.rows)
 
 
 def of_stretch(segment: str, found: Stretch) -> Piece:
-    """Return a piece with all rows of an extent."""
+    """Return a piece with all rows of the extent `found`."""
     known = (segment, found.ledger, found.base, found.publish_ms, found.txn, found.part, 0, len(found.part.entries) - 1)
     return Piece(*known, last_ledger=found.last, marks=found.marks) if isinstance(found.part, CompactedPart) else Piece(*known)
 
 
 class ReadTask(InputPartition):
-    """Pieces to read one after the other. `wanted`: the topic columns; `output`: all columns, metadata among them, in order.
-    `avro`: the schema by which the topic columns become one binary column.
+    """One task: pieces to read one after the other. `wanted`: the columns to read from the topic. `output`: all columns of the
+    result in order, with the metadata columns. `avro`: the Avro schema by which the topic's columns become one binary column.
     """
 
     def __init__(
@@ -101,18 +102,18 @@ class ReadTask(InputPartition):
 
 
 def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a task in exactly the Arrow schema that Spark derives. For an empty plan Spark passes a partition of a
-    class of its own, which has no rows.
+    """Yield the rows of a task, in exactly the Arrow schema that Spark derives from the read's schema. For an empty plan Spark
+    passes a partition of its own class, which has no rows.
 
-    Raises CorruptPart with file, segment and positions.
+    Raises CorruptPart, which names the file, the segment and the positions.
     """
     if isinstance(task, ReadTask):
         yield from _together(_read(task))
 
 
 def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join small batches. The rows and their order stay. Each batch costs Spark as much as a thousand rows, and many small
-    transactions make many small batches. Holds at most `JOINED_BYTES` besides the current batch.
+    """Yield the rows in the same order, with small batches joined. Many small transactions make many small batches, and each batch
+    costs Spark as much time as a thousand rows. At most `JOINED_BYTES` are in memory, besides the current batch.
     """
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
@@ -144,9 +145,10 @@ def _read(task: ReadTask) -> Iterator[pa.RecordBatch]:
 
 
 def entries(storage: LedgerStorage, piece: Piece, wanted: pa.Schema, filled: Filled | None = None) -> Iterator[EntryBatch]:
-    """Yield the rows of a piece in order, in the columns `wanted`. Batches never cross entries. Raises CorruptPart, StorageError.
+    """Yield the rows of a piece in order, with the columns `wanted`. No batch has rows of two entries. Raises CorruptPart,
+    StorageError.
 
-    `filled`: gives columns that a part does not have; without it they are null.
+    `filled`: a function that adds the columns that a part does not have. Without it these columns are null.
     """
     names = [f.name for f in wanted]
     for whole in read_part(storage, piece.part, columns=names, first_entry=piece.first, last_entry=piece.last, where=piece.where):
@@ -157,7 +159,7 @@ def entries(storage: LedgerStorage, piece: Piece, wanted: pa.Schema, filled: Fil
 
 
 class AvroValues:
-    """Encodes rows as Avro binary. Imports are lazy: only tasks with Avro values load the codec and fastavro."""
+    """Encodes rows as Avro binary. The imports are late, so that only tasks with Avro values load the codec and fastavro."""
 
     def __init__(self, schema: str) -> None:
         from ledgers.avro.parsing import parse
@@ -167,7 +169,7 @@ class AvroValues:
         self.filled = self._codec.filled
 
     def of(self, rows: EntryBatch, piece: Piece) -> pa.RecordBatch:
-        """Return the rows as one binary column. Raises ValueFormatError with the message id of the row."""
+        """Return the rows as one binary column. Raises ValueFormatError, which has the message id of the row."""
 
         def named(index: int) -> str:
             ids = _with_metadata(rows.batch, rows, piece, pa.schema([("__messageId", pa.string())])).column(0)
@@ -177,7 +179,7 @@ class AvroValues:
 
 
 def _wanted(found: EntryBatch, piece: Piece) -> EntryBatch | None:
-    """Return the rows of a batch that belong to the piece; None if there are none."""
+    """Return the rows of a batch that belong to the piece, or None if there are none."""
     if not piece.row and piece.stop is None:
         return found
     end = found.first_row + found.batch.num_rows
@@ -214,7 +216,7 @@ def _with_metadata(batch: pa.RecordBatch, rows: EntryBatch, piece: Piece, output
 
 
 def _with_marks(batch: pa.RecordBatch, segment: str, marks: Marks, first_row: int, output: pa.Schema) -> pa.RecordBatch:
-    """Add metadata columns to rows of many ledgers, as `_with_metadata` does for rows of one ledger. `first_row`: the number of the
+    """Add metadata columns to rows of many ledgers, as `_with_metadata` does for rows of one ledger. `first_row`: the index of the
     first row in the compacted file.
     """
     count = batch.num_rows

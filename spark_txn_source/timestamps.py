@@ -1,4 +1,4 @@
-"""Reads by publish time wait until their range is final, or raise an error (protocol.md section 6, Timestamps)."""
+"""The wait of a read by publish time until its range is final (protocol.md section 6, Timestamps)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ POLL_SECONDS = 0.05
 
 
 def patience_ms(settings: Settings) -> int:
-    """Return how long a read by timestamp waits by default, in ms. After this time every transaction for which it waits is past its
-    deadline and aborted.
+    """Return how long a read by timestamp waits by default, in ms. After this time every transaction for which the read waits has
+    ended, because it is past its deadline.
     """
     return settings.max_txn_timeout_ms + 3 * settings.deadline_allowance_ms
 
 
 def final(log: LogReader, ms: int, timeout_ms: int | None) -> Reading:
-    """Wait until the end for the timestamp `ms` cannot change any more. Return the reading of the log in which this holds.
+    """Wait until the end of a read up to the timestamp `ms` is final. Return a reading of the log in which it is final.
 
-    The open transactions are read BEFORE the log. So the log contains all rows of each earlier transaction that was not open.
-    Raises TopicNotFound, OffsetOutOfRange.
+    The open transactions are read BEFORE the log. So the log has all rows of each transaction that began before and was not open
+    any more. Raises TopicNotFound, and OffsetOutOfRange if the end is not final within `timeout_ms` (None: `patience_ms`).
     """
     reading = log.now()
     if _ends(reading, ms, closed=False):
@@ -45,7 +45,7 @@ def final(log: LogReader, ms: int, timeout_ms: int | None) -> Reading:
 
 
 def _ends(reading: Reading, ms: int, *, closed: bool) -> bool:
-    """Return whether the end for a timestamp cannot change any more."""
+    """Return whether the end for a timestamp is final in a reading."""
     published = reading.published(0, reading.cut)
     return timestamps.end(published, ms, reading.cut, reading.above_cut(), closed=closed)[1]
 
@@ -78,7 +78,7 @@ def _some(found: Sequence[object]) -> str:
 
 
 def moment(ms: int) -> str:
-    """Return a publish time as text in UTC; as a number of ms if it is beyond the range of dates."""
+    """Return a publish time as a text in UTC, or as a number of ms if it is too large for a date."""
     try:
         return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):

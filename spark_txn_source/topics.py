@@ -1,4 +1,4 @@
-"""The columns of a read: the union of its topics' schemas, and the columns that the user wants."""
+"""The topics of a read by their current names, and its columns: the union of the topics' schemas, and the wanted ones."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ METADATA_NAMES = frozenset(f.name for f in METADATA_FIELDS)
 
 
 def standing(client: Client, options: Options) -> Options:
-    """Return the options with the current names of the topics. A persistent name without an existing topic becomes a topic:// name
-    if its namespace creates new topics as topic://. Each persistent name costs one round trip. Raises OptionError.
+    """Return the options with the current names of the topics. A `persistent://` name without a topic becomes a `topic://` name if
+    its namespace creates new topics as `topic://`. Each `persistent://` name costs one round trip. Raises OptionError.
     """
     selection = options.selection
     if isinstance(selection, Pattern) or not selection.persistent:
         return options
-    from metadata.client.providers import Providers  # lazy: most processes read no persistent topic
+    from metadata.client.providers import Providers  # imported late, because most processes read no persistent topic
 
     providers = Providers(client)
     named = {name: providers.named(str(name)) for name in selection.persistent}
@@ -60,10 +60,11 @@ def standing(client: Client, options: Options) -> Options:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a read. `full`: all columns of the topics; `wanted`: the columns of the read without metadata columns;
-    `output`: the columns that Spark gets.
+    """The columns of a read. `full`: all columns of the topics. `wanted`: the columns to read from the topics. `output`: the
+    columns that Spark gets.
 
-    `avro`: the schema, of version `version`, by which rows are encoded as values. `pinned`: the user chose the version.
+    `avro`: the Avro schema by which rows are encoded as values. `version`: the version of this schema. `pinned`: whether the user
+    chose a schema version.
     """
 
     full: StructType
@@ -75,13 +76,13 @@ class Columns:
 
     @property
     def with_metadata(self) -> bool:
-        """Whether the output has metadata columns besides the topics' columns, or is a value column."""
+        """Whether the output has metadata columns, or a value column in place of the topics' columns."""
         return [f.name for f in self.output] != [f.name for f in self.wanted]
 
 
 def full_schema(client: Client, topics: Iterable[Topic]) -> StructType | None:
-    """Return the union of the topics' schemas by column name, with widened types; None if no topic has a schema. Raises SchemaError
-    if they conflict.
+    """Return the union of the topics' schemas, by column name and with widened types, or None if no topic has a schema. Raises
+    SchemaError if two schemas conflict.
     """
     known = [(str(t.name), schema) for t in topics if (schema := client.topics.schema(t)) is not None]
     if not known:
@@ -90,8 +91,9 @@ def full_schema(client: Client, topics: Iterable[Topic]) -> StructType | None:
 
 
 def columns_now(client: Client, options: CommonReadOptions) -> Columns:
-    """Return the columns of a read for which the user gives no schema. They are all columns, or those of the option `columns`, in
-    the latest or the chosen schema version. With valueFormat=avro it is the value column. Raises TopicNotFound, SchemaError.
+    """Return the columns of a read for which the user gives no schema. They are all columns of the latest or of the chosen schema
+    version, or those that the option `columns` names. With `valueFormat=avro` it is the value column. Raises TopicNotFound,
+    SchemaError.
     """
     full, version = _schemas(client, options)
     if full is None:
@@ -108,9 +110,9 @@ def columns_now(client: Client, options: CommonReadOptions) -> Columns:
 
 
 def columns_wanted(client: Client, options: CommonReadOptions, given: StructType) -> Columns:
-    """Return the columns of a read for the schema that Spark passes: the one from `columns_now`, or the user's. The user's schema
-    may leave out, reorder or widen columns. It may declare them NOT NULL; a null is then an error. Raises TopicNotFound,
-    SchemaError, OptionError.
+    """Return the columns of a read for the schema that Spark passes. It is the schema from `columns_now`, or one that the user
+    gave. The user's schema may leave out, reorder or widen columns. It may declare a column NOT NULL, and a null in it is then an
+    error. Raises TopicNotFound, SchemaError, OptionError.
     """
     full, version = _schemas(client, options)
     for field in (f for f in given if f.name in METADATA_NAMES):
@@ -139,8 +141,8 @@ def columns_wanted(client: Client, options: CommonReadOptions, given: StructType
 
 
 def _schemas(client: Client, options: CommonReadOptions) -> tuple[StructType | None, SchemaVersion | None]:
-    """Return all current columns of the topics, and the schema version that the read uses. That is the chosen version. If none was
-    chosen, it is the latest version for Avro values, and None for columns.
+    """Return all current columns of the topics, and the schema version by which the read is made. This is the version that the user
+    chose. If the user chose none, it is the latest version for Avro values, and None for columns.
     """
     topics = Logs(client, options.selection).topics_now()
     full = full_schema(client, topics)
