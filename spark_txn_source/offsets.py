@@ -98,8 +98,8 @@ class StreamOffset:
         return replace(self, positions={name: place for name, place in self.positions.items() if name not in logs})
 
     def first_end(self) -> StreamOffset:
-        """Return an offset for the end of the first batch that records this initial offset as `began`. Return any other offset as
-        it is.
+        """Return an offset for the end of the first batch that records this initial offset as `began`. Return another offset
+        unchanged.
         """
         if not self.is_initial:
             return self
