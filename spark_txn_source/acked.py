@@ -22,8 +22,9 @@ def acknowledged(client: Client, reading: Reading, subscription: str) -> dict[st
 
 
 def ledger_at(segment: SegmentView, numbers: Mapping[str, int], log: str = LOG) -> int:
-    """Return the id of the last ledger of a segment that an offset includes. `numbers`: the numbers of the offset, by log. If they
-    have a number for the segment, which is then a persistent topic, it is the id. Otherwise the number of `log` decides.
+    """Return the id of the last ledger of a segment that an offset includes. `numbers`: the numbers of the offset, by log. A
+    persistent topic that is read from its own log has a number there, which is a ledger id. For any other segment the ledger id is
+    derived from the number of `log`.
     """
     return numbers[segment.name] if segment.name in numbers else segment.ledger_id(numbers.get(log, 0))
 

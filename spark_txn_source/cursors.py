@@ -152,9 +152,8 @@ class StreamCursors:
     def _check_not_moved_back(
         self, reading: Reading, done: Mapping[str, Rows], were: Mapping[str, Rows], ends: Mapping[str, int]
     ) -> None:
-        """Raise AckConflict if rows that were acknowledged when the batch was planned are unacknowledged again. All parameters are
-        by segment. `done`: the rows that are acknowledged now. `were`: those when it was planned. `ends`: the last ledger of the
-        batch.
+        """Raise AckConflict if rows that were acknowledged when the batch was planned (`were`) are not acknowledged any more
+        (`done`). `ends`: the last ledger of the batch. `done`, `were` and `ends` are by segment.
         """
         for segment in reading.segments:
             found = first_left(segment, done[segment.name], were[segment.name])

@@ -21,7 +21,9 @@ class Published(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """The range of a log that a micro-batch may read. `end`: its highest end. `ledgers`: its ledgers, ascending."""
+    """The range of a log that a micro-batch may read, start < number <= end. `ledgers`: the visible ledgers above `start`,
+    ascending.
+    """
 
     start: int
     end: int

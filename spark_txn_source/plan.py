@@ -1,4 +1,4 @@
-"""The planning of reads: the ranges of the logs by the options of a batch, and the tasks by the ranges."""
+"""The planning of reads. The options of a batch give a range of each log, and the ranges give the tasks."""
 
 from __future__ import annotations
 

@@ -75,7 +75,9 @@ class Reading:
     undecided: tuple[tuple[int, str], ...]
     """The undecided registrations with rows of this read: (number, transaction id)."""
     gone: tuple[SegmentView, ...]
-    """The segments of topics that were deleted within the grace period. Their rows are not read but show what is lost."""
+    """The segments of topics that were deleted within the grace period. Their rows are not read. The segments show exactly which
+    rows are lost to a read.
+    """
     forgotten: tuple[tuple[str, int], ...]
     """The topics that were deleted longer ago than the grace period, each with the number of the seal. Which rows they had below
     the seal is no longer known.

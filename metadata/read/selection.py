@@ -1,4 +1,4 @@
-"""The topics of a read, and its start and end (protocol.md section 6). PURE: no I/O, no clock.
+"""The topics of a read, and its start and end (protocol.md section 6). Pure: no I/O, no clock.
 
 A selection is read from one or more logs. The cluster's log orders the rows of all `topic://` topics. Each `persistent://` topic
 has a log of its own. An offset has a position for each log, by the log's name.
@@ -23,7 +23,7 @@ LOG = "log"
 
 @dataclass(frozen=True)
 class Topics:
-    """Topics and single segments by name, in the order given. No name occurs twice. A named topic has no named segments."""
+    """Topics and single segments by name, in the order given. No name occurs twice, and no segment of a named topic is named."""
 
     names: tuple[TopicName | SegmentName, ...]
 

@@ -43,9 +43,10 @@ class Settings(JsonRecord):
 
 
 class Turn(JsonRecord):
-    """The turn of a committer to sweep the cluster. It ends at `until_ms` (store time). Turns only save work.
+    """The turn of a committer to sweep the cluster. It ends at `until_ms` (store time). Turns only save work, because sweeps that
+    run at the same time are safe.
 
-    `began_ms`: the start of the turn. `forgot_ms`, `orphans_ms`: when a committer last expired headers, swept orphans.
+    `began_ms`: the start of the turn. `forgot_ms`: when a committer last expired headers. `orphans_ms`: when it last swept orphans.
     """
 
     until_ms: Whole

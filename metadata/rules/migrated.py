@@ -35,7 +35,9 @@ def holds(layout: Layout, name: PersistentName) -> bool:
 
 
 def let_go(name: PersistentName, successor: Layout | None) -> bool:
-    """Return whether the successor no longer has the segment that is the persistent topic, not even in the grace period."""
+    """Return whether the successor no longer has the segment that is the persistent topic. When the successor is deleted, it keeps
+    the segment until the grace period ends.
+    """
     if successor is None or not is_its_own(successor, name):
         return False
     return all(info.legacy_topic_name != str(name) for info in successor.segments.values())

@@ -16,7 +16,7 @@ from metadata.records.records import Policies, SegmentInfo
 
 COOL_DOWN_MS = 60_000
 MAX_SEGMENTS = 64
-"""The defaults, also of COOL_DOWN_MS, for a policy that sets only a rate."""
+"""COOL_DOWN_MS and MAX_SEGMENTS are the defaults for a policy that sets only a rate."""
 MERGE_SHARE = 0.5
 """Two neighbours merge when their joint load is at most this share of each limit."""
 

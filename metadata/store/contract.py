@@ -66,7 +66,8 @@ class Delete(NamedTuple):
 
 class Append(NamedTuple):
     """Allocate the next number of the sequence `prefix` and create the record of this number, in one atomic step. The numbers rise,
-    may have gaps, and are never allocated twice, even after deletes and restarts. A reader that sees n+1 also sees n.
+    may have gaps, and are never allocated twice, even after deletes and restarts. A reader that sees number n+1 also sees every
+    lower number.
     """
 
     prefix: Prefix
@@ -97,8 +98,8 @@ class View(ABC):
 
     @abstractmethod
     def keys(self, within: KeyRange) -> list[str]:
-        """Return the paths in the range. Of the records of a sequence, if one is in the list, so are all that were appended before
-        it.
+        """Return the paths in the range. For a sequence: if the list has a record, it has all existing records that were appended
+        before it.
         """
 
     def scan(self, within: KeyRange) -> list[Record]:

@@ -41,7 +41,9 @@ class _Open:
 
 
 class Eras:
-    """The open era of each parent folder of sequences, as this process last read it. If it is outdated, a multi fails."""
+    """The open era of each parent folder of sequences, as this process last read it. If an entry is outdated, a multi fails, and
+    the era is read again.
+    """
 
     def __init__(self, session: Session, *, full: int = ERA_FULL) -> None:
         self._session = session

@@ -1,4 +1,4 @@
-"""The errors by which ZooKeeper refuses access. Each becomes a ConfigurationError that tells what is wrong with the credentials."""
+"""The errors by which ZooKeeper refuses access. Each becomes a ConfigurationError with advice on the credentials."""
 
 from __future__ import annotations
 

@@ -71,7 +71,9 @@ class Router:
             self._place = _ring(to)
 
     def route(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield the full name of each segment that gets rows, with these rows in order. No copy is made for one segment."""
+        """Yield the full name of each segment that gets rows, with these rows in order. If all rows of the batch go to one segment,
+        they are not copied.
+        """
         if not batch.num_rows:
             return
         if len(self._segments) == 1:

@@ -145,7 +145,7 @@ class Topics:
         return self.schemas.get(name, schema_id).columns
 
     def evolve(self, name: TopicName, incoming: StructType, key: str | None = None) -> tuple[Topic, int]:
-        """Evolve the topic's schema for a write (see `TopicSchemas.evolve`)."""
+        """Do `TopicSchemas.evolve`: evolve the topic's schema for a write."""
         return self.schemas.evolve(name, incoming, key)
 
     # --- splitting, merging, deleting: a seal, then the layout that shows it (5, Sealing) --------------------------
