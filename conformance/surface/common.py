@@ -78,8 +78,15 @@ class Open:
     """The rows that were committed before its commit was paused."""
     moves: str | None = None
     """The persistent topic that its process migrates. The object then stands for the paused migration, not for a transaction."""
+    staged_ms: int | None = None
+    """The time on the clock at which its first rows were staged."""
     opened_ms: int = 0
     """The time on the clock when the call paused. The deadline of the transaction is half a minute later."""
+
+    def stage(self, world: World, name: str, rows: Sequence[Row]) -> None:
+        """Stage rows by `append`."""
+        self.staged_ms = world.clock.now_ms() if self.staged_ms is None else self.staged_ms
+        self.txn.append(name, table(rows))
 
 
 def claimed(world: World) -> set[tuple[str, str, int]]:

@@ -311,7 +311,7 @@ def fill(bench: Bench, world: World, one: Open, name: str, count: int, seed: int
     rows = new_rows(world, name, count, seed)
     mixed = one.moved or not settled(world.model, [name, *one.topics])
     with attempt(bench, *CHANGED, *((OptionError,) if mixed else ())) as tried:
-        one.txn.append(name, table(rows))
+        one.stage(world, name, rows)
     if not tried.failed:
         one.written.rows += rows
         one.topics.add(name)

@@ -188,7 +188,7 @@ def _fill(world: World, one: Open, names: list[str], a: Args) -> None:
         one.written.rows += rows
     if a["seed"] % 3 == 0:
         rows = world.rows(names[0], 2, a["seed"])
-        one.txn.append(names[0], table(rows))
+        one.stage(world, names[0], rows)
         one.written.rows += rows
     if a["acks"] == 0:
         _acknowledge(world, one, a)

@@ -9,7 +9,7 @@ from conformance.surface.common import DDL, NAMES, Open, attempt, fault_unless, 
 from conformance.surface.gate import AFTER, BEFORE, Held
 from conformance.surface.model import Fault, Written
 from conformance.surface.operations import PICK, Args, one_of, operation
-from conformance.surface.world import Process, World
+from conformance.surface.world import SETTINGS, Process, World
 from metadata.common.errors import (
     AckConflict,
     DataLoss,
@@ -146,7 +146,7 @@ def append(bench: Bench, a: Args) -> object:
         return False
     rows = world.rows(name, 1 + a["rows"], a["seed"])
     with attempt(bench, *CHANGED) as tried:
-        one.txn.append(name, table(rows))
+        one.stage(world, name, rows)
     if not tried.failed:
         one.written.rows += rows
         one.topics.add(name)
@@ -232,9 +232,11 @@ def refused(world: World, one: Open, error: object) -> None:
 
 
 def changed(world: World, one: Open) -> bool:
-    """Return whether a topic of the transaction was deleted, or steps have passed, so that its parts may be too old."""
+    """Return whether a commit may fail: a topic of the transaction was deleted, or its first parts may be too old."""
     there = {inc for topic in world.model.topics.values() for inc in topic.incarnations}
-    return any(row.topic not in there for row in one.written.rows) or bool(world.model.step)
+    gone = any(row.topic not in there for row in one.written.rows)
+    gone = gone or any(name not in world.model.topics for name, _, _ in one.written.acks)
+    return gone or (one.staged_ms is not None and one.staged_ms + SETTINGS.orphan_age_ms // 2 <= world.clock.furthest_ms + 60_000)
 
 
 @operation(2, x=PICK, how=3)
@@ -283,7 +285,7 @@ def hold(bench: Bench, a: Args) -> object:
         one = Open(process, process.cluster.begin(), Written())
         for name in names:
             rows = world.rows(name, 1 + a["rows"], a["seed"])
-            one.txn.append(name, table(rows))
+            one.stage(world, name, rows)
             one.written.rows += rows
     hold_commit(bench, world, one, (BEFORE, AFTER)[a["point"]])
     return None

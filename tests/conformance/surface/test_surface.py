@@ -16,7 +16,8 @@ from conformance.surface.bench import Bench
 from conformance.surface.drive import draw, execute, shrink
 from conformance.surface.model import Fault, Model, Row, Written
 from conformance.surface.operations import CATALOGUE, Op
-from txnsegment import Consumer
+from metadata.common.errors import TxnConflict
+from txnsegment import Consumer, Transaction
 
 SEEDS = range(24)
 
@@ -69,6 +70,26 @@ LOSING: list[Op] = [
     ("consume", {"w": 0, "c": 0, "count": 1, "kind": 0, "leave": 1, "g": 0, "old": 1}),
     ("rewind", {"w": 0, "c": 0}),
 ]
+
+
+REFUSED: list[Op] = [
+    ("create_topic", {"w": 0, "t": 0, "segments": 0, "key": 0, "schema": 1}),
+    ("begin", {"w": 0, "p": 0, "app": 2, "version": 0}),
+    ("append", {"w": 0, "x": 0, "t": 0, "rows": 1, "seed": 5}),
+    ("commit", {"w": 0, "x": 0}),
+]
+
+
+def test_a_commit_that_fails_without_a_reason_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert execute(REFUSED, None, str(tmp_path)).failure is None
+
+    def commit(self: Transaction) -> None:
+        raise TxnConflict("a planted fault")
+
+    monkeypatch.setattr(Transaction, "commit", commit)
+    failure = execute(REFUSED, None, str(tmp_path)).failure
+    assert failure is not None
+    assert failure.text.startswith("a commit failed though nothing had changed: TxnConflict")
 
 
 @pytest.fixture
