@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from conformance.surface.world import Process, World
 
 NAMES = ("t0", "t1", "t2")
-OLDER_NAMES = tuple(f"persistent://public/default/p{i}" for i in range(3))
-OLDER_PATTERN = "persistent://public/default/p.*"
+PERSISTENT_NAMES = tuple(f"persistent://public/default/p{i}" for i in range(3))
+PERSISTENT_PATTERN = "persistent://public/default/p.*"
 SUBSCRIPTIONS = ("s0", "s0", "s0", "s1")
 """Operations choose `s0` in most cases. A second subscription would keep all rows from retention until it acknowledges them too."""
 SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64())])
@@ -70,7 +70,7 @@ class Open:
     identity: tuple[str, int] | None = None
     began_ms: int | None = None
     """The time at which its paused commit began. The publish time of its rows is this time or later."""
-    older: bool = False
+    persistent: bool = False
     """Whether the transaction writes to persistent topics."""
     moved: bool = False
     """Whether one of its topics was migrated after the transaction began."""
@@ -101,7 +101,7 @@ def unfinished(world: World) -> bool:
 
 def known_as(world: World, topic: object) -> str:
     """Return the name that the model has for a topic. `topic`: the full name that the product uses."""
-    return world.model.older.named(str(topic).removeprefix("topic://public/default/"))
+    return world.model.persistent.named(str(topic).removeprefix("topic://public/default/"))
 
 
 def fault_unless(condition: bool, oracle: str, text: str) -> None:

@@ -349,7 +349,7 @@ def fitting(world: World, following: Following) -> list[Open]:
     """Return the open transactions that may acknowledge rows of this consumer. No transaction spans both transaction models."""
     there = world.model.topics
     kinds = {there[name].persistent if name in there else name.startswith("persistent://") for name in following.topics}
-    return [o for o in world.transactions if o.process.held is None and kinds <= {o.older} and not (o.older and o.moved)]
+    return [o for o in world.transactions if o.process.held is None and kinds <= {o.persistent} and not (o.persistent and o.moved)]
 
 
 def judge_ack(world: World, following: Following, rows: dict[str, set[int]], into: Open | None, error: object) -> None:
@@ -397,7 +397,7 @@ def ack_cumulative(bench: Bench, a: Args) -> object:
     rows: dict[str, set[int]] = {}
     for n in upto:
         row = next(row for row in world.model.committed[n].rows if row.n == n)
-        name = world.model.older.named(row.topic.partition("#")[0])
+        name = world.model.persistent.named(row.topic.partition("#")[0])
         if n not in world.model.acked.get((name, following.subscription), set()):
             rows.setdefault(name, set()).add(n)
     into: Open | None = one_of(fitting(world, following), a["x"]) if a["txn"] == 0 else None

@@ -24,7 +24,7 @@ APART = "migrations"
 """The theme whose operations occur only in runs that have this theme."""
 OF_IT = 0.15
 """The share of runs that have the theme APART."""
-ALWAYS = ("create_topic", "produce", "older_produce", "migrate")
+ALWAYS = ("create_topic", "produce", "persistent_produce", "migrate")
 TICK_MS = 7
 """The milliseconds that pass between two operations."""
 
@@ -74,7 +74,7 @@ def draw(seed: str, given: Sequence[str] = ()) -> list[Op]:
     count = random.randrange(*STEPS)
     ops = [CATALOGUE["create_topic"].draw(random), CATALOGUE["create_topic"].draw(random)][: random.choice((1, 1, 2))]
     if APART in chosen:
-        ops.append(CATALOGUE["older_create"].draw(apart))
+        ops.append(CATALOGUE["persistent_create"].draw(apart))
     # retention comes last, after the work whose rows it must not remove
     for theme in sorted(chosen, key=lambda one: (one == "upkeep", one)):
         if random.random() < PREPARED:

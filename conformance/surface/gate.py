@@ -19,7 +19,7 @@ from metadata.store.contract import Append, Record, Write
 BEFORE, AFTER = "before its registration", "registered and not decided"
 WRITE = "before a write"
 PATIENCE = 60.0
-OLDER_LOGS = "/persistent/logs/"
+PERSISTENT_LOGS = "/persistent/logs/"
 Hear = Callable[[Append, int], None]
 """A function that is called with each append and the number of its record."""
 
@@ -93,7 +93,7 @@ class Gate:
 
     def _write(self, writes: Sequence[Write], go: Callable[[], list[Record | None]]) -> list[Record | None]:
         self._stop(WRITE)
-        registers = any(isinstance(one, Append) and (one.prefix == paths.LOG or older_data(one)) for one in writes)
+        registers = any(isinstance(one, Append) and (one.prefix == paths.LOG or persistent_data(one)) for one in writes)
         if registers:
             self._stop(BEFORE)
         done = go()
@@ -117,6 +117,6 @@ class Gate:
             self._alive()
 
 
-def older_data(one: Append) -> bool:
+def persistent_data(one: Append) -> bool:
     """Return whether the append adds rows to the log of a persistent topic."""
-    return one.prefix.path.startswith(OLDER_LOGS) and b'"kind":"DATA"' in one.value
+    return one.prefix.path.startswith(PERSISTENT_LOGS) and b'"kind":"DATA"' in one.value

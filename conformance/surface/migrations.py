@@ -14,12 +14,22 @@ from uuid import uuid4
 from conformance.harness.spark_driver import SparkWrite, numbers, read_batch
 from conformance.surface.batches import Chain, chain, read_range
 from conformance.surface.bench import Bench
-from conformance.surface.common import DDL, OLDER_NAMES, OLDER_PATTERN, SUBSCRIPTIONS, Open, attempt, table, unfinished, values
+from conformance.surface.common import (
+    DDL,
+    PERSISTENT_NAMES,
+    PERSISTENT_PATTERN,
+    SUBSCRIPTIONS,
+    Open,
+    attempt,
+    table,
+    unfinished,
+    values,
+)
 from conformance.surface.consuming import LOST, Following, ack, ack_cumulative, consume, consumer_open, justify_loss
 from conformance.surface.gate import AFTER, BEFORE, WRITE, Held
 from conformance.surface.model import Fault, Model, Row, Written
-from conformance.surface.older_streams import OlderQuery, certain
 from conformance.surface.operations import PICK, Args, one_of, operation
+from conformance.surface.persistent_streams import PersistentQuery, certain
 from conformance.surface.sinks import Sink
 from conformance.surface.streaming import drive, query_of, stream, stream_available_now, stream_kill
 from conformance.surface.upkeep import KEEP, compact, retain, trim
@@ -51,7 +61,7 @@ TENDING = (split, merge, compact, trim, read_range, read_range, delete_topic)
 
 def usable(model: Model) -> list[str]:
     """Return the persistent names that resolve to an existing topic, migrated or not."""
-    return [name for name in OLDER_NAMES if model.older.named(name) in model.topics]
+    return [name for name in PERSISTENT_NAMES if model.persistent.named(name) in model.topics]
 
 
 def old_name(world: World, pick: int) -> str | None:
@@ -64,21 +74,21 @@ def two_names(world: World, a: Args) -> list[str]:
 
 
 def new_rows(world: World, name: str, count: int, seed: int) -> list[Row]:
-    return world.rows(world.model.older.named(name), count, seed)
+    return world.rows(world.model.persistent.named(name), count, seed)
 
 
 def settled(model: Model, names: Iterable[str]) -> bool:
     """Return whether all of the topics are persistent and none of them has begun to migrate."""
-    return all(name in model.topics and name not in model.older.moving for name in names)
+    return all(name in model.topics and name not in model.persistent.moving for name in names)
 
 
 def note_moves(world: World) -> None:
     """Record completed migrations in the model. Everything that used the old name then uses the successor."""
     model = world.model
-    for name, onto in list(model.older.moving.items()):
-        if name not in model.older.shifts:
+    for name, onto in list(model.persistent.moving.items()):
+        if name not in model.persistent.shifts:
             continue
-        del model.older.moving[name]
+        del model.persistent.moving[name]
         model.migrated(name, onto)
         for following in world.consumers:
             if name in following.topics:
@@ -87,7 +97,7 @@ def note_moves(world: World) -> None:
         for one in [*world.transactions, *world.holding]:
             one.written.acks = [(onto if t == name else t, s, rows) for t, s, rows in one.written.acks]
             one.covered = [(onto if t == name else t, s, rows) for t, s, rows in one.covered]
-            one.moved = one.moved or (one.older and name in one.topics)
+            one.moved = one.moved or (one.persistent and name in one.topics)
         world.producers[:] = [(p, made, onto if t == name else t, written) for p, made, t, written in world.producers]
         for used in world.sinks:
             used.name = onto if used.name == name else used.name
@@ -99,8 +109,8 @@ def note_moves(world: World) -> None:
 
 
 @operation(3, t=PICK, p=PICK, schema=2)
-def older_create(bench: Bench, a: Args) -> object:
-    world, name = bench.world(a["w"]), OLDER_NAMES[a["t"] % len(OLDER_NAMES)]
+def persistent_create(bench: Bench, a: Args) -> object:
+    world, name = bench.world(a["w"]), PERSISTENT_NAMES[a["t"] % len(PERSISTENT_NAMES)]
     with attempt(bench, TopicExists) as tried:
         world.process(a["p"]).cluster.topics.create(name, schema=DDL if a["schema"] else None)
     if tried.failed != (name in world.model.made):
@@ -111,16 +121,16 @@ def older_create(bench: Bench, a: Args) -> object:
 
 
 @operation(0.4, t=PICK, p=PICK)
-def older_delete(bench: Bench, a: Args) -> object:
+def persistent_delete(bench: Bench, a: Args) -> object:
     """Delete a persistent topic. Its name cannot be used again. For a migrated topic this must fail with NotAllowed."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
-    if name is None or name in world.model.older.moving:
+    if name is None or name in world.model.persistent.moving:
         return False
     with attempt(bench, NotAllowed) as tried:
         world.process(a["p"]).cluster.topics.delete(name)
-    if tried.failed != (name in world.model.older.onto):
-        raise Fault("topics", f"delete({name}): {tried.error}; it was migrated to {world.model.older.onto.get(name)}")
+    if tried.failed != (name in world.model.persistent.onto):
+        raise Fault("topics", f"delete({name}): {tried.error}; it was migrated to {world.model.persistent.onto.get(name)}")
     if tried.failed:
         return None
     world.model.delete(name, world.clock.now_ms())
@@ -133,7 +143,7 @@ def older_delete(bench: Bench, a: Args) -> object:
 def remake(bench: Bench, a: Args) -> object:
     """Recreate the deleted successor of a persistent topic. The old name then resolves to it, without the earlier rows."""
     world = bench.world(a["w"])
-    found: str | None = one_of([onto for onto in world.model.older.onto.values() if onto not in world.model.topics], a["i"])
+    found: str | None = one_of([onto for onto in world.model.persistent.onto.values() if onto not in world.model.topics], a["i"])
     if found is None:
         return False
     world.process(a["p"]).cluster.topics.create(found, segments=1 + a["segments"], schema=DDL)
@@ -143,7 +153,7 @@ def remake(bench: Bench, a: Args) -> object:
 
 def in_the_way(world: World, name: str) -> list[Open]:
     """Return the transactions whose commit is paused and may have registered the topic."""
-    return [one for one in world.holding if one.older and name in one.topics]
+    return [one for one in world.holding if one.persistent and name in one.topics]
 
 
 def registered(world: World, one: Open, name: str) -> bool:
@@ -165,11 +175,11 @@ def migrate(bench: Bench, a: Args) -> object:
 
 
 def move(bench: Bench, world: World, name: str, pick: int, segments: int, how: int) -> None:
-    older = world.model.older
-    onto, begun = target(world, name), name in older.moving
-    certain = [one for one in in_the_way(world, name) if registered(world, one, name) and name not in older.onto]
-    if name not in older.onto:
-        older.moving[name] = onto
+    persistent = world.model.persistent
+    onto, begun = target(world, name), name in persistent.moving
+    certain = [one for one in in_the_way(world, name) if registered(world, one, name) and name not in persistent.onto]
+    if name not in persistent.onto:
+        persistent.moving[name] = onto
     with attempt(bench, TxnConflict) as tried:
         world.process(pick).cluster.topics.migrate(name, onto, segments=segments, wait=WAITS[how], force=how == FORCE)
     if tried.failed:
@@ -178,20 +188,20 @@ def move(bench: Bench, world: World, name: str, pick: int, segments: int, how: i
         if "1000000_" not in str(tried.error):
             raise Fault("migration", f"the error does not name what is open: {tried.error}")
         if not begun:
-            del older.moving[name]
+            del persistent.moving[name]
         return
     if certain and how == 0 and not begun:
         raise Fault("migration", f"{name} was migrated though a transaction is open there")
     note_moves(world)
-    if older.onto.get(name) != onto:
+    if persistent.onto.get(name) != onto:
         raise Fault("migration", f"migrate({name}, {onto}) returned and nobody has completed it")
 
 
 def target(world: World, name: str) -> str:
     """Return the target of a migration: the target of an earlier migration of this topic, or an unused name."""
-    older = world.model.older
-    said = older.onto.get(name) or older.moving.get(name)
-    return said or next(f"m{i}" for i in range(99) if f"m{i}" not in world.model.made and f"m{i}" not in older.moving.values())
+    persistent = world.model.persistent
+    said = persistent.onto.get(name) or persistent.moving.get(name)
+    return said or next(f"m{i}" for i in range(99) if f"m{i}" not in world.model.made and f"m{i}" not in persistent.moving.values())
 
 
 def held_move(world: World, name: str) -> bool:
@@ -204,12 +214,12 @@ def migrate_hold(bench: Bench, a: Args) -> object:
     """Pause a process between two writes of a migration. Later `resume` continues it, or `die` ends it."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
-    if name is None or name in world.model.older.onto or held_move(world, name) or len(world.holding) >= 2:
+    if name is None or name in world.model.persistent.onto or held_move(world, name) or len(world.holding) >= 2:
         return False
     process = world.open()
     one = Open(process, None, Written(), opened_ms=world.clock.now_ms(), moves=name)
-    begun = name in world.model.older.moving
-    onto = world.model.older.moving[name] = target(world, name)
+    begun = name in world.model.persistent.moving
+    onto = world.model.persistent.moving[name] = target(world, name)
 
     def call() -> None:
         process.cluster.topics.migrate(name, onto, segments=1 + a["segments"], force=a["how"] == 1)
@@ -221,7 +231,7 @@ def migrate_hold(bench: Bench, a: Args) -> object:
         return None
     ended(bench, world, one, held)
     if isinstance(held.error, TxnConflict) and not begun:
-        del world.model.older.moving[name]
+        del world.model.persistent.moving[name]
     return None
 
 
@@ -229,7 +239,7 @@ def migrate_hold(bench: Bench, a: Args) -> object:
 
 
 @operation(10, t=PICK, t2=PICK, p=PICK, rows=5, seed=PICK, how=5)
-def older_produce(bench: Bench, a: Args) -> object:
+def persistent_produce(bench: Bench, a: Args) -> object:
     """Write by the old name, before or after the migration: a whole transaction or plain messages."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
@@ -264,7 +274,7 @@ def both(bench: Bench, world: World, a: Args) -> object:
         return False
     written = Written()
     kinds = {name in world.model.topics for name in names}
-    moving = any(name in world.model.older.moving for name in names)
+    moving = any(name in world.model.persistent.moving for name in names)
     with attempt(bench, *((OptionError,) if len(kinds) > 1 or moving else ())) as tried, process.cluster.begin() as txn:
         for i, name in enumerate(names):
             rows = new_rows(world, name, 1 + a["rows"], a["seed"] + i)
@@ -277,7 +287,7 @@ def both(bench: Bench, world: World, a: Args) -> object:
 
 
 @operation(3, t=PICK, p=PICK, app=3, version=4)
-def older_begin(bench: Bench, a: Args) -> object:
+def persistent_begin(bench: Bench, a: Args) -> object:
     """Begin a transaction. With an application, that application belongs to one topic, and its versions stay with the topic."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
@@ -285,21 +295,23 @@ def older_begin(bench: Bench, a: Args) -> object:
         return False
     process = world.process(a["p"])
     if a["app"]:
-        world.transactions.append(Open(process, process.cluster.begin(), Written(), older=True))
+        world.transactions.append(Open(process, process.cluster.begin(), Written(), persistent=True))
         return None
     app = f"o-{name.rpartition('/')[2]}"
     version = max(0, world.model.versions.get(app, -1) + a["version"] - 1)
     txn = process.cluster.begin(app=app, version=version)
-    one = Open(process, txn, Written(), older=True, identity=(app, version))
+    one = Open(process, txn, Written(), persistent=True, identity=(app, version))
     world.transactions.append(one)
     fill(bench, world, one, name, a["version"], a["app"])
     return None
 
 
 @operation(4, x=PICK, t=PICK, rows=5, seed=PICK)
-def older_append(bench: Bench, a: Args) -> object:
+def persistent_append(bench: Bench, a: Args) -> object:
     world = bench.world(a["w"])
-    one: Open | None = one_of([o for o in world.transactions if o.older and o.identity is None and o.process.held is None], a["x"])
+    one: Open | None = one_of(
+        [o for o in world.transactions if o.persistent and o.identity is None and o.process.held is None], a["x"]
+    )
     name = old_name(world, a["t"])
     if one is None or name is None:
         return False
@@ -315,17 +327,19 @@ def fill(bench: Bench, world: World, one: Open, name: str, count: int, seed: int
     if not tried.failed:
         one.written.rows += rows
         one.topics.add(name)
-        one.moved = one.moved or name in world.model.older.onto
+        one.moved = one.moved or name in world.model.persistent.onto
 
 
 @operation(4, t=PICK, t2=PICK, rows=4, seed=PICK, point=2, x=PICK, fresh=2)
-def older_hold(bench: Bench, a: Args) -> object:
+def persistent_hold(bench: Bench, a: Args) -> object:
     """Pause a process within its commit, before its rows are in the logs of persistent topics, or between that and the decision."""
     world = bench.world(a["w"])
     if len(world.holding) >= 2:
         return False
     free = [
-        o for o in world.transactions if o.older and o.written.rows and not o.moved and not o.identity and o.process.held is None
+        o
+        for o in world.transactions
+        if o.persistent and o.written.rows and not o.moved and not o.identity and o.process.held is None
     ]
     if a["fresh"] and free:
         one = free[a["x"] % len(free)]
@@ -337,32 +351,32 @@ def older_hold(bench: Bench, a: Args) -> object:
         if not names:
             return False
         process = world.open()
-        one = Open(process, process.cluster.begin(), Written(), older=True)
+        one = Open(process, process.cluster.begin(), Written(), persistent=True)
         for name in names:
             fill(bench, world, one, name, 1 + a["rows"], a["seed"])
     one.before = frozenset(world.model.committed)
     one.topics |= {topic for topic, _, _ in one.written.acks}
     hold_commit(bench, world, one, (BEFORE, AFTER)[a["point"]])
     if a["point"] and one in world.holding:
-        there = world.model.older.data
+        there = world.model.persistent.data
         one.written.ledgers = {name: there[name] for name in one.topics if name in there and name in world.model.topics}
     return None
 
 
 @operation(1.5, t=PICK, p=PICK)
-def older_producer(bench: Bench, a: Args) -> object:
+def persistent_producer(bench: Bench, a: Args) -> object:
     """Open a producer by the old name. It may stay open across a migration (`producer_send`, `producer_flush`)."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None or len(world.producers) >= 2:
         return False
     process = world.process(a["p"])
-    world.producers.append((process, process.cluster.producer(name), world.model.older.named(name), Written()))
+    world.producers.append((process, process.cluster.producer(name), world.model.persistent.named(name), Written()))
     return None
 
 
 @operation(4, t=PICK, p=PICK, rows=6, seed=PICK, tasks=3, app=3)
-def older_write(bench: Bench, a: Args) -> object:
+def persistent_write(bench: Bench, a: Args) -> object:
     """Do `df.write...save()` and commit twice, as Spark does after a lost answer. Or repeat a version that was committed."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
@@ -388,7 +402,7 @@ def older_write(bench: Bench, a: Args) -> object:
 
 
 @operation(1, t=PICK, app=2)
-def older_sink(bench: Bench, a: Args) -> object:
+def persistent_sink(bench: Bench, a: Args) -> object:
     """Add a streaming query that writes by the old name (`sink_batch` runs it)."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
@@ -398,7 +412,7 @@ def older_sink(bench: Bench, a: Args) -> object:
     options = {"serviceUrl": world.url, "path": name, "checkpointlocation": f"/c/{query}"}
     if a["app"]:
         options |= {"txnAppId": f"sink-{query}"}
-    world.sinks.append(Sink(world.model.older.named(name), query, options))
+    world.sinks.append(Sink(world.model.persistent.named(name), query, options))
     return None
 
 
@@ -406,12 +420,12 @@ def older_sink(bench: Bench, a: Args) -> object:
 
 
 @operation(3, t=PICK, s=len(SUBSCRIPTIONS), start=2, p=PICK)
-def older_subscribe(bench: Bench, a: Args) -> object:
+def persistent_subscribe(bench: Bench, a: Args) -> object:
     world, sub = bench.world(a["w"]), SUBSCRIPTIONS[a["s"]]
     name = old_name(world, a["t"])
     if name is None or (a["start"] and unfinished(world)):
         return False
-    mine = world.model.older.named(name)
+    mine = world.model.persistent.named(name)
     rows = {row.n for row in world.model.rows_of(world.model.topics[mine])}
     with attempt(bench, SubscriptionExists) as tried:
         world.process(a["p"]).cluster.subscriptions.create(name, sub, start="latest" if a["start"] else "earliest")
@@ -423,7 +437,7 @@ def older_subscribe(bench: Bench, a: Args) -> object:
 
 
 @operation(3, t=PICK, t2=PICK, both=4, s=len(SUBSCRIPTIONS), p=PICK)
-def older_consumer(bench: Bench, a: Args) -> object:
+def persistent_consumer(bench: Bench, a: Args) -> object:
     """Open a consumer of one persistent topic, of two, or of one and a `topic://`."""
     world, sub = bench.world(a["w"]), SUBSCRIPTIONS[a["s"]]
     names = two_names(world, a)[: 2 if a["both"] == 0 else 1]
@@ -431,7 +445,7 @@ def older_consumer(bench: Bench, a: Args) -> object:
         return False
     if a["both"] == 1 and (other := topic_of(world, a["t2"])) is not None:
         names.append(other)
-    mine = tuple(dict.fromkeys(world.model.older.named(name) for name in names))
+    mine = tuple(dict.fromkeys(world.model.persistent.named(name) for name in names))
     process = world.process(a["p"])
     with attempt(bench, DataLoss) as tried:
         consumer = process.cluster.consumer(names, sub, start="earliest")
@@ -448,17 +462,17 @@ def older_consumer(bench: Bench, a: Args) -> object:
 
 
 @operation(9, c=PICK, count=6, kind=3, leave=4, g=PICK, old=3)
-def older_consume(bench: Bench, a: Args) -> object:
+def persistent_consume(bench: Bench, a: Args) -> object:
     return consume(bench, a)
 
 
 @operation(6, c=PICK, what=4, i=PICK, x=PICK, txn=3)
-def older_ack(bench: Bench, a: Args) -> object:
+def persistent_ack(bench: Bench, a: Args) -> object:
     return ack(bench, a)
 
 
 @operation(3, c=PICK, i=PICK, x=PICK, txn=4)
-def older_ack_cumulative(bench: Bench, a: Args) -> object:
+def persistent_ack_cumulative(bench: Bench, a: Args) -> object:
     return ack_cumulative(bench, a)
 
 
@@ -466,29 +480,29 @@ def older_ack_cumulative(bench: Bench, a: Args) -> object:
 
 
 @operation(7, t=PICK, t2=PICK, p=PICK, how=4)
-def older_read(bench: Bench, a: Args) -> object:
+def persistent_read(bench: Bench, a: Args) -> object:
     """Read all rows in a batch: by the old name, by both names, of two topics, or by a pattern."""
     world = bench.world(a["w"])
-    model, older, name = world.model, world.model.older, old_name(world, a["t"])
+    model, persistent, name = world.model, world.model.persistent, old_name(world, a["t"])
     if name is None:
         return False
     names, options = [name], {"serviceUrl": world.url, "path": name}
     if a["how"] == 1:
         options |= {"startingOffsets": "earliest"}
     elif a["how"] == 2:
-        other = older.onto.get(name) or old_name(world, a["t2"])
+        other = persistent.onto.get(name) or old_name(world, a["t2"])
         names = list(dict.fromkeys([name, str(other)]))
         options = {"serviceUrl": world.url, "paths": json.dumps(names)}
     elif a["how"] == 3:
         names = usable(model)
-        options = {"serviceUrl": world.url, "topicsPattern": OLDER_PATTERN}
+        options = {"serviceUrl": world.url, "topicsPattern": PERSISTENT_PATTERN}
     read_whole(bench, world, options, names, a["p"])
     return None
 
 
 def read_whole(bench: Bench, world: World, options: dict[str, str], names: list[str], pick: int) -> None:
     model = world.model
-    topics = [model.topics[one] for one in dict.fromkeys(model.older.named(name) for name in names)]
+    topics = [model.topics[one] for one in dict.fromkeys(model.persistent.named(name) for name in names)]
     rows = {row.n for topic in topics for row in model.rows_of(topic)}
     must = {n for topic in topics for n in certain(world, topic)}
     where = f"a batch of all of {names}"
@@ -503,7 +517,7 @@ def read_whole(bench: Bench, world: World, options: dict[str, str], names: list[
 
 
 @operation(1, t=PICK)
-def older_chain(bench: Bench, a: Args) -> object:
+def persistent_chain(bench: Bench, a: Args) -> object:
     """Begin a chain of reads by timestamps on a topic that has not been migrated yet (`extend` continues it)."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
@@ -517,7 +531,7 @@ def older_chain(bench: Bench, a: Args) -> object:
 
 
 @operation(4, t=PICK, t2=PICK, what=5, start=4, number=PICK, limit=4)
-def older_stream(bench: Bench, a: Args) -> object:
+def persistent_stream(bench: Bench, a: Args) -> object:
     """Add a stream of one persistent topic, of two, of one and a `topic://`, or of all topics of a pattern."""
     world = bench.world(a["w"])
     names = two_names(world, a)[: 2 if a["what"] == 2 else 1]
@@ -528,25 +542,25 @@ def older_stream(bench: Bench, a: Args) -> object:
     options = {"serviceUrl": world.url}
     options |= {"path": names[0]} if len(names) == 1 else {"paths": json.dumps(names)}
     if a["what"] == 4:
-        names, options = [OLDER_PATTERN], {"serviceUrl": world.url, "topicsPattern": OLDER_PATTERN}
+        names, options = [PERSISTENT_PATTERN], {"serviceUrl": world.url, "topicsPattern": PERSISTENT_PATTERN}
     subscription = None
     if a["start"] < 2:
         options |= {"startingOffsets": "earliest"}
-    elif a["start"] == 2 and names != [OLDER_PATTERN]:
+    elif a["start"] == 2 and names != [PERSISTENT_PATTERN]:
         subscription = SUBSCRIPTIONS[a["number"] % len(SUBSCRIPTIONS)]
-        if any((world.model.older.named(name), subscription) not in world.model.acked for name in names):
+        if any((world.model.persistent.named(name), subscription) not in world.model.acked for name in names):
             return False
         options |= {"subscription": subscription}
     if a["limit"] == 1:
         options |= {"maxRowsPerTrigger": str(1 + a["number"] % 5)}
     elif a["limit"] == 2:
         options |= {"maxBytesPerTrigger": str(1 + a["number"] % 4000)}
-    world.queries.append(OlderQuery(world, options, tuple(names), subscription))
+    world.queries.append(PersistentQuery(world, options, tuple(names), subscription))
     return None
 
 
 @operation(10, q=PICK, steps=5, p=PICK)
-def older_stream_run(bench: Bench, a: Args) -> object:
+def persistent_stream_run(bench: Bench, a: Args) -> object:
     world = bench.world(a["w"])
     query = query_of(world, a["q"])
     if query is None:
@@ -556,12 +570,12 @@ def older_stream_run(bench: Bench, a: Args) -> object:
 
 
 @operation(2, q=PICK)
-def older_stream_kill(bench: Bench, a: Args) -> object:
+def persistent_stream_kill(bench: Bench, a: Args) -> object:
     return stream_kill(bench, a)
 
 
 @operation(2, q=PICK, p=PICK, most=6)
-def older_stream_available_now(bench: Bench, a: Args) -> object:
+def persistent_stream_available_now(bench: Bench, a: Args) -> object:
     return stream_available_now(bench, a)
 
 
@@ -569,7 +583,7 @@ def older_stream_available_now(bench: Bench, a: Args) -> object:
 
 
 @operation(8, t=PICK, t2=PICK, p=PICK, s=PICK, size=3, what=len(TENDING) + 4, despite=6, bytes=6, start=PICK, end=PICK)
-def older_tend(bench: Bench, a: Args) -> object:
+def persistent_tend(bench: Bench, a: Args) -> object:
     """Run a maintenance operation or a reader of a `topic://` on a migrated topic."""
     world = bench.world(a["w"])
     there = [topic for topic in world.model.topics.values() if not topic.persistent]
@@ -589,13 +603,13 @@ def older_tend(bench: Bench, a: Args) -> object:
 
 
 @operation(1, t=PICK, p=PICK, what=6, bytes=6)
-def older_retain(bench: Bench, a: Args) -> object:
+def persistent_retain(bench: Bench, a: Args) -> object:
     """Set the retention of a topic by its old name."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None:
         return False
-    topic, retention = world.model.topics[world.model.older.named(name)], world.process(a["p"]).cluster.retention
+    topic, retention = world.model.topics[world.model.persistent.named(name)], world.process(a["p"]).cluster.retention
     if a["what"] < 3:
         retention.set(name, keep=KEEP[a["what"]])
         topic.keep_ms = round(KEEP[a["what"]].total_seconds() * 1000)
@@ -606,7 +620,7 @@ def older_retain(bench: Bench, a: Args) -> object:
 
 
 @operation(1, t=PICK, p=PICK)
-def older_trim(bench: Bench, a: Args) -> object:
+def persistent_trim(bench: Bench, a: Args) -> object:
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None:
@@ -621,10 +635,10 @@ def older_trim(bench: Bench, a: Args) -> object:
 
 def conclude(bench: Bench, world: World) -> None:
     """Complete the unfinished migrations. Then check that every old name shows all rows of its topic."""
-    older = world.model.older
-    for name in [name for name in older.moving if name in world.model.topics]:
+    persistent = world.model.persistent
+    for name in [name for name in persistent.moving if name in world.model.topics]:
         move(bench, world, name, 0, 1, FORCE)
-    for name, onto in older.onto.items():
+    for name, onto in persistent.onto.items():
         if onto in world.model.topics:
             read_whole(bench, world, {"serviceUrl": world.url, "path": name}, [name], 0)
             continue

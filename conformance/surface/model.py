@@ -61,7 +61,7 @@ class Topic:
 
 
 @dataclass
-class Older:
+class Persistent:
     """The persistent topics, by their full names.
 
     `data`: the number of the newest rows in the log of the topic. `seals`: the number of the newest migration seal there. `shifts`:
@@ -102,7 +102,7 @@ class Model:
     deleted_ms: dict[str, int] = field(default_factory=dict)
     """The earliest time on the clock at which a topic of each name was deleted."""
     versions: dict[str, int] = field(default_factory=dict)
-    older: Older = field(default_factory=Older)
+    persistent: Persistent = field(default_factory=Persistent)
     step: int = 0
 
     # --- topics ----------------------------------------------------------------------------------------------------------
@@ -127,8 +127,8 @@ class Model:
         after = self.make(onto, None)
         after.came_from = before.incarnation
         after.keep_ms, after.keep_bytes, after.despite = before.keep_ms, before.keep_bytes, before.despite
-        self.older.onto[name] = onto
-        shift = self.older.shifts[name]
+        self.persistent.onto[name] = onto
+        shift = self.persistent.shifts[name]
         for written in self.transactions():
             mine = [row for row in written.rows if row.topic == before.incarnation]
             if not mine or written.number is not None:
@@ -161,8 +161,8 @@ class Model:
     def commit(self, written: Written, number: int | None, now_ms: int) -> None:
         """Record the commit of a transaction: its rows and acks count from now on."""
         written.state, written.number = "committed", number
-        for name in {row.topic.partition("#")[0] for row in written.rows} & self.older.data.keys():
-            written.ledgers.setdefault(name, self.older.data[name])
+        for name in {row.topic.partition("#")[0] for row in written.rows} & self.persistent.data.keys():
+            written.ledgers.setdefault(name, self.persistent.data[name])
         for row in written.rows:
             if row.n in self.committed:
                 raise AssertionError(f"the driver committed row {row.n} twice")
@@ -172,7 +172,7 @@ class Model:
                 # The topic was deleted before the commit. If it was recreated, the row went to the new topic, unless it had
                 # registered before.
                 self.gone.setdefault(row.n, 0)
-                again = self.topics.get(self.older.named(row.topic.partition("#")[0]))
+                again = self.topics.get(self.persistent.named(row.topic.partition("#")[0]))
                 row.topic = row.topic if again is None else again.incarnation
         for topic, subscription, rows in written.acks:
             if (topic, subscription) in self.acked:
@@ -180,7 +180,7 @@ class Model:
 
     def between(self, topics: Iterable[Topic], start: int, end: int) -> set[int]:
         """Return the rows with start < number <= end of these topics, also those of their deleted incarnations."""
-        names = self.older.all_names(topic.name for topic in topics)
+        names = self.persistent.all_names(topic.name for topic in topics)
         found = set()
         for written in self.transactions():
             if written.number is not None and start < written.number <= end:

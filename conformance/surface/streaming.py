@@ -26,7 +26,7 @@ class Query:
     subscription had acknowledged at that step. `over`: the model no longer predicts its acknowledgements.
     """
 
-    older = False
+    persistent = False
     """Whether the query reads persistent names."""
 
     def __init__(self, world: World, options: dict[str, str], names: tuple[str, ...], subscription: str | None) -> None:
@@ -130,7 +130,7 @@ class Query:
         self.output[engine.batch] = found
 
     def check_ended(self, rows: set[int]) -> None:
-        """Do nothing. Queries of persistent names override this (`older_streams.py`)."""
+        """Do nothing. Queries of persistent names override this (`persistent_streams.py`)."""
 
     def justified(self, error: object) -> bool:
         """Return whether an error of the query has a permitted reason."""
@@ -143,7 +143,7 @@ class Query:
             return True
         if isinstance(error, AckConflict):
             return self.subscription is not None
-        names = model.older.all_names(topic.name for topic in self.topics())
+        names = model.persistent.all_names(topic.name for topic in self.topics())
         if any(self.world.forgotten(name) for name in names):
             return True  # the topic was deleted long ago and may have had rows; the record that would tell has expired
         return any(row.topic.partition("#")[0] in names for n in model.gone for row in model.committed[n].rows if row.n == n)
@@ -272,7 +272,7 @@ def stream_available_now(bench: Bench, a: Args) -> object:
 
 def check_caught_up(query: Query, rows: set[int]) -> None:
     """Check, after a query has read to the end, that its offsets lie beyond all rows that existed at its start."""
-    if query.older:
+    if query.persistent:
         query.check_ended(rows)
         return
     model, engine = query.world.model, query.engine

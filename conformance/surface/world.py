@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.harness.faulty_store import FaultyStore
-from conformance.surface.gate import Gate, Held, older_data
+from conformance.surface.gate import Gate, Held, persistent_data
 from conformance.surface.model import Model, Row, Written
 from metadata.client import client as clients
 from metadata.client.client import client
@@ -114,16 +114,16 @@ class World:
 
     def _hear(self, one: Append, number: int) -> None:
         """Record the numbers of rows in the logs of persistent topics, and the numbers of the seals that migrations append."""
-        older = self.model.older
-        if older_data(one):
-            older.data[decode(one.prefix.partition)] = number
+        persistent = self.model.persistent
+        if persistent_data(one):
+            persistent.data[decode(one.prefix.partition)] = number
         elif b'"why":"migrate"' in one.value:
             said = json.loads(one.value)
             if one.prefix == paths.LOG:
                 name = said["seal"][0]
-                older.shifts.setdefault(name, number - 1 - older.seals[name])
+                persistent.shifts.setdefault(name, number - 1 - persistent.seals[name])
             else:
-                older.seals[decode(one.prefix.partition)] = number
+                persistent.seals[decode(one.prefix.partition)] = number
 
     def process(self, pick: int) -> Process:
         """Return a process that is not paused. Open a new one if there is none."""

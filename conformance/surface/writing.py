@@ -142,7 +142,7 @@ def append(bench: Bench, a: Args) -> object:
     name = topic_of(world, a["t"])
     if one is None or name is None or one.process.held is not None:
         return False
-    if one.older:
+    if one.persistent:
         return False
     rows = world.rows(name, 1 + a["rows"], a["seed"])
     with attempt(bench, *CHANGED) as tried:
@@ -271,7 +271,7 @@ def hold(bench: Bench, a: Args) -> object:
     if len(world.holding) >= 2:
         return False
     one: Open | None = None
-    free = [o for o in world.transactions if o.process.held is None and o.written.rows and o.identity is None and not o.older]
+    free = [o for o in world.transactions if o.process.held is None and o.written.rows and o.identity is None and not o.persistent]
     if a["fresh"] and free:
         one = free[a["x"] % len(free)]
         world.transactions.remove(one)
@@ -310,8 +310,8 @@ def ended(bench: Bench, world: World, one: Open, held: Held) -> None:
     if held.error is not None:
         # OutcomeUnknown: the transaction was aborted at its deadline, and its header has expired. TransactionUnfinished: it
         # committed, and one of its persistent topics was deleted. OptionError: one of its topics was migrated.
-        moved = one.moved or one.topics & world.model.older.moving.keys()
-        migrated = (OptionError,) if one.older and moved and len(one.topics) > 1 else ()
+        moved = one.moved or one.topics & world.model.persistent.moving.keys()
+        migrated = (OptionError,) if one.persistent and moved and len(one.topics) > 1 else ()
         with attempt(bench, *CHANGED, *migrated, AckConflict, SubscriptionNotFound, OutcomeUnknown, TransactionUnfinished) as tried:
             raise held.error
         if isinstance(tried.error, TransactionUnfinished):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.surface.batches import undecided_from
-from conformance.surface.common import OLDER_NAMES, OLDER_PATTERN
+from conformance.surface.common import PERSISTENT_NAMES, PERSISTENT_PATTERN
 from conformance.surface.model import Fault, Topic
 from conformance.surface.streaming import Query
 from conformance.surface.world import World
@@ -23,14 +23,14 @@ def certain(world: World, topic: Topic) -> set[int]:
     return rows
 
 
-class OlderQuery(Query):
+class PersistentQuery(Query):
     """A stream of persistent names, which continues in the successors after a migration.
 
     Its offsets are positions and numbers. So the model does not predict single batches, but all of them together. `shown`: the rows
     that a reader certainly saw at the start of the stream. `perhaps`: all rows that were committed then.
     """
 
-    older = True
+    persistent = True
 
     def __init__(self, world: World, options: dict[str, str], names: tuple[str, ...], subscription: str | None) -> None:
         super().__init__(world, options, names, subscription)
@@ -40,12 +40,14 @@ class OlderQuery(Query):
 
     def given(self) -> tuple[str, ...]:
         return (
-            tuple(name for name in OLDER_NAMES if name in self.world.model.made) if self.names == (OLDER_PATTERN,) else self.names
+            tuple(name for name in PERSISTENT_NAMES if name in self.world.model.made)
+            if self.names == (PERSISTENT_PATTERN,)
+            else self.names
         )
 
     def topics(self) -> list[Topic]:
         model = self.world.model
-        found = dict.fromkeys(model.older.named(name) for name in self.given())
+        found = dict.fromkeys(model.persistent.named(name) for name in self.given())
         return [model.topics[name] for name in found if name in model.topics]
 
     def stage(self) -> str | None:
@@ -59,14 +61,14 @@ class OlderQuery(Query):
 
     def sought(self, found: tuple[str, str]) -> None:
         """Stop the prediction after a seek, because later acknowledgements then depend on the place of the cursor."""
-        if found[1] == self.subscription and found[0] in {self.world.model.older.named(name) for name in self.names}:
+        if found[1] == self.subscription and found[0] in {self.world.model.persistent.named(name) for name in self.names}:
             self.over = True
 
     def _acked(self) -> set[int]:
         model = self.world.model
         if self.subscription is None:
             return set()
-        return {n for name in self.names for n in model.acked.get((model.older.named(name), self.subscription), ())}
+        return {n for name in self.names for n in model.acked.get((model.persistent.named(name), self.subscription), ())}
 
     def _acknowledge(self, text: str) -> None:
         model = self.world.model
@@ -79,7 +81,7 @@ class OlderQuery(Query):
         model, batch = self.world.model, self.engine.batch
         model.check_real(found, self.where)
         model.check_once(found, self.where)
-        names = model.older.all_names(name for one in self.given() for name in (one, model.older.named(one)))
+        names = model.persistent.all_names(name for one in self.given() for name in (one, model.persistent.named(one)))
         rows = [row for n in found for row in model.committed[n].rows if row.n == n]
         more = {row.n for row in rows if row.topic.partition("#")[0] not in names} | set(found) & (self.begun | self.shown)
         if more:
@@ -105,7 +107,7 @@ class OlderQuery(Query):
 
     def justified(self, error: object) -> bool:
         model = self.world.model
-        given = [model.older.named(name) for name in self.given()]
+        given = [model.persistent.named(name) for name in self.given()]
         if isinstance(error, OffsetOutOfRange):
             return False
         if isinstance(error, SchemaError):
@@ -114,7 +116,7 @@ class OlderQuery(Query):
             return self.subscription is not None
         if isinstance(error, TopicNotFound | SubscriptionNotFound):
             return any(name not in model.topics or (name, self.subscription) not in model.acked for name in given)
-        names = model.older.all_names([*given, *self.given()])
+        names = model.persistent.all_names([*given, *self.given()])
         if any(self.world.forgotten(name) for name in names) or any(self._let_go(name) for name in self.given()):
             return True
         return any(row.topic.partition("#")[0] in names for n in model.gone for row in model.committed[n].rows if row.n == n)
@@ -122,6 +124,6 @@ class OlderQuery(Query):
     def _let_go(self, name: str) -> bool:
         """Return whether a migrated topic has no rows left. After the grace period nobody can tell whether it ever had rows."""
         model = self.world.model
-        return name in model.older.onto and all(
+        return name in model.persistent.onto and all(
             row.n in model.gone for written in model.transactions() for row in written.rows if row.topic.partition("#")[0] == name
         )
