@@ -19,8 +19,8 @@ from txnsegment import Cluster, connect
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Property tests draw the same examples in every run, also on a slow machine, so that only the code decides. `make properties` draws
-# new examples.
+# Property tests draw the same examples in every run and have no deadline, so their result does not depend on chance or on the speed
+# of the machine. `make properties` draws new examples.
 settings.register_profile(
     "same-draws", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -31,7 +31,7 @@ settings.load_profile("same-draws")
 
 
 LONG = ("conformance/scenarios", "packaging", "spark", "metadata/store", "conformance")
-"""Folders whose tests take long, because they start servers or drivers or have much to do. They run in this order."""
+"""Folders whose tests take long, because they start servers or drivers or have many cases. They run in this order."""
 
 HERE = Path(__file__).parent
 
@@ -86,9 +86,10 @@ def zk_url(zookeeper: ZooKeeperServer) -> str:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A real `local[2]` session on 127.0.0.1, without a UI. Its files are in pytest's temporary folder.
 
-    All tests of a process share it. So a test restores each configuration that it sets, and stops the queries that it starts. Each
-    test has its own service URL, so that it does not see the rows of other tests. The JVM compiles little, because no test is long
-    enough to gain by that. Daemons that have imported the needed modules fork the Python workers (`tests/workers`).
+    All tests of a process share the session. So a test restores each configuration that it sets, and stops the queries that it
+    starts. Each test has its own service URL, so that it does not see the rows of other tests. The JVM compiles little, because no
+    test is long enough to gain by that. The daemons that fork the Python workers have already imported the modules that workers
+    need (`tests/workers`).
     """
     from pyspark.sql import SparkSession
 
@@ -97,7 +98,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     folder = tmp_path_factory.mktemp("spark")
     monkeypatch = pytest.MonkeyPatch()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # With this variable all tests would use one cluster. The JVM keeps the environment of its start, so it is removed here.
+    # With TXNSEGMENT_SERVICE_URL all tests would use one cluster. The JVM keeps the environment of its start, so the variable is
+    # removed here.
     os.environ.pop("TXNSEGMENT_SERVICE_URL", None)
     for name, value in spark_environment().items():
         monkeypatch.setenv(name, value)

@@ -1,4 +1,6 @@
-"""Mutants: each can still be planted, every rule has one, and the hardest are caught within seconds. `make mutants` hunts all."""
+"""Tests of the mutants. Each mutant can still be planted, every rule has a mutant, and the hardest mutants are caught within
+seconds. `make mutants` hunts all mutants.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,7 @@ SHARPEST: dict[str, Callable[[Mutant], Catch | None]] = {
     "backup-ends-a-log-with-its-last-data": partial(by_simulator, count=40),
     "buffer-without-its-lock": partial(by_simulator, count=600, seed=100),  # one schedule in a hundred catches it
 }
-"""Hard mutants, each with the suite that catches it most quickly, and with more tries than the suite needs."""
+"""Mutants that are hard to catch. Each has the suite that catches it most quickly, with more tries than the suite needs."""
 
 
 @pytest.mark.parametrize("fault", MUTANTS, ids=lambda fault: fault.name)
@@ -331,7 +333,7 @@ def test_a_schedule_of_a_kind_that_fails_anyway_catches_nothing(kind: str) -> No
 
 
 def test_a_schedule_that_fails_anyway_catches_nothing() -> None:
-    """A schedule that fails without a mutant raises AlreadyBroken, also if it is not among the first schedules."""
+    """A schedule that fails without a mutant raises AlreadyBroken, even if it is not among the first schedules."""
     with planted(by_name("settle-all-committed")), pytest.raises(AlreadyBroken, match="simulator, --seed"):
         by_simulator(NOTHING, 150)
 
@@ -354,7 +356,7 @@ def test_a_test_that_fails_anyway_catches_nothing(tmp_path: Path) -> None:
 
 
 def test_the_first_example_that_fails_is_enough(tmp_path: Path) -> None:
-    """Tests of mutants do not shrink a failing example. That would take some minutes where each try compacts files."""
+    """Hypothesis does not shrink a failing example in a test of a mutant, because that can take minutes."""
     test = tmp_path / "test_shrinks.py"
     test.write_text(
         "from hypothesis import Phase, settings\n\n\ndef test_it() -> None:\n    assert Phase.shrink in settings().phases\n"

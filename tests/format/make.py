@@ -1,11 +1,11 @@
 """Make a fixture of `tests/format`: a small cluster as the checked-out version writes it, and the rows of its topics.
 
-    .venv/bin/python tests/format/make.py tests/format/v<format version>/<commit>
+.venv/bin/python tests/format/make.py tests/format/v<format version>/<commit>
 
 The program uses only functions that all versions have, so it can be run in a checkout of an earlier version. It makes
 `cluster.tar.gz` (the folder of an embedded cluster, with metadata.db and the ledgers), `backup.gz`, `records.json.gz` (the records
-with their index entries, as any store has them) and `expected.json`. `make_zookeeper.py` adds the data of a ZooKeeper server. A
-fixture is made once, when the format changes, and is never made again.
+with their index entries, as any store has them) and `expected.json` (the rows of the topics). `make_zookeeper.py` adds the data of
+a ZooKeeper server. A fixture is made once, when the format changes, and is never made again.
 """
 
 from __future__ import annotations
@@ -86,17 +86,19 @@ def fill(cluster: Cluster) -> None:
     aborted.append("plain", table("plain", 900, 2))
     aborted.abort()
     cluster.topics.delete("gone")
-    # no sweep follows, so it stays in the log
+    # No sweep follows these two writes, so they are not folded, and their registrations stay in the logs.
     write(cluster, "both", 6, {"numbers": table("numbers", 60, 10), "words": table("words", 18, 3)})
     write(cluster, "older", 6, {older: table(older, 24, 4)})
 
 
 class Died(BaseException):
-    """The process ends here: no code catches this error and continues the commit."""
+    """An error that stands for the end of the process. No code catches it and continues the commit."""
 
 
 def leave_open(cluster: Cluster) -> list[str]:
-    """Leave an OPEN transaction of each model. That of `topic://` registers its rows and dies before it decides. Return its id."""
+    """Leave an OPEN transaction of each model. The `topic://` transaction registers its rows, and the process dies before the
+    decision. Return the id of this transaction.
+    """
     cluster.client.instream.coordinator.begin(topics=[persistent_name(TOPICS[3])])
     txn = cluster.begin(timeout=300)
     txn.append("plain", table("plain", 700, 2))

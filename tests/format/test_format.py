@@ -31,7 +31,7 @@ OLDER = TOPICS[3]
 
 
 def test_every_earlier_format_has_a_fixture() -> None:
-    """There is a fixture for each format version. A change of the format raises the version and adds a fixture (`make.py`)."""
+    """There is a fixture for each format version. A change of the format raises the version and needs a new fixture (`make.py`)."""
     assert {path.parent.name for path in MADE} == {f"v{number}" for number in range(1, FORMAT_VERSION + 1)}
 
 
@@ -47,8 +47,8 @@ def expected(made: Path) -> dict[str, Any]:
 
 
 def unpacked(made: Path, tmp_path: Path) -> Path:
-    """Unpack a cluster and return its folder. The cluster record of some versions has the absolute ledger root at which the fixture
-    was made. `moved` replaces it.
+    """Unpack a cluster and return its folder. Some versions wrote the absolute ledger root into the cluster record. `moved`
+    replaces this root by the root in the new folder.
     """
     with tarfile.open(made / "cluster.tar.gz") as packed:
         packed.extractall(tmp_path, filter="data")
@@ -56,7 +56,7 @@ def unpacked(made: Path, tmp_path: Path) -> Path:
 
 
 def moved(url: str, was: str, now: str) -> None:
-    """Replace the ledger root in the cluster record, which is an absolute URI in earlier versions."""
+    """Replace the ledger root in the cluster record. In records of earlier versions it is an absolute URI."""
     with open_store(url, create=False) as store:
         record = store.view().get(Key("/cluster", ""))
         assert record is not None
@@ -104,7 +104,7 @@ def test_a_backup_of_an_earlier_version_is_restored(made: Path, tmp_path: Path) 
 
 
 def test_records_of_an_earlier_version_are_of_known_kinds(made: Path) -> None:
-    """Each record of an earlier version, parsed and written again, has the same content."""
+    """This version can parse each record of an earlier version. The record has the same content after it is written again."""
     for one in dumped(made):
         found = kind_of(one["path"])
         assert found is not None
@@ -122,7 +122,7 @@ def dumped(made: Path) -> list[dict[str, Any]]:
 
 
 def test_a_cluster_of_an_earlier_version_is_read_on_zookeeper(made: Path, tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
-    """The records of the earlier version are put into a chroot, with a copy of the ledger root. All rows can be read there."""
+    """The test copies the records of the earlier version into a chroot, and the ledger root. All rows can then be read."""
     folder = unpacked(made, tmp_path)
     url = f"zk://{zookeeper.hosts}/{made.parent.name}-{made.name}"
     root = f"file://{(folder / 'ledgers').rename(tmp_path / 'root')}"

@@ -1,3 +1,3 @@
-"""Hostile input. `make fuzz` searches for inputs that raise an error of another kind than TxnSegmentError, or take too long. `make
-test` replays the inputs that were found.
+"""Tests with hostile input. `make fuzz` searches for inputs that take too long, or that raise another error than a TxnSegmentError.
+`make test` replays the inputs that were found.
 """

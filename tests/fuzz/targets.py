@@ -1,8 +1,8 @@
-"""The targets. Each takes any bytes and reads them as one of the readers of the project does.
+"""The targets of the fuzzer. Each target takes any bytes, and parses them with one of the parsers of the project.
 
-A target may raise TxnSegmentError or return, in bounded time and memory. Some readers raise ValueError, which their callers turn
-into a TxnSegmentError. These readers are called as their callers do. If a checksum guards the bytes, the target computes the right
-one, so that the code behind the check must be safe by itself.
+A target may raise TxnSegmentError or return, in bounded time and memory. Some parsers raise ValueError, which their callers turn
+into a TxnSegmentError. A target of such a parser ignores this ValueError. If a checksum guards the bytes, the target computes the
+right checksum, so that the code behind the check must be safe by itself.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def znodes(data: bytes) -> None:
 
 def backups(data: bytes) -> None:
     choice, rest = _split(data, 2)
-    if choice:  # the bytes are lines, and get the right checksum
+    if choice:  # the bytes are the lines of a backup, and the target adds the right checksum
         rest = rest.rstrip(b"\n") + b"\n"
         rest = gzip.compress(rest + json.dumps({"sha256": hashlib.sha256(rest).hexdigest()}).encode() + b"\n", 1)
     path = _folder() / "backup"
@@ -210,7 +210,7 @@ def _read_snapshot(data: bytes) -> None:
 
 def heads(data: bytes) -> None:
     choice, rest = _split(data, 2)
-    if choice:  # the bytes are a record, and get the right container
+    if choice:  # the bytes are a record of a head, and the target makes the container around it
         rest = b"".join((snapshots._HEAD._begin, bytes(16), put_long(1), put_long(len(rest)), rest, bytes(16)))
     _read_snapshot(rest)
 

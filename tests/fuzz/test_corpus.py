@@ -1,4 +1,4 @@
-"""Inputs that once failed, and valid inputs, raise a TxnSegmentError or nothing, in bounded time. `make fuzz` finds more."""
+"""Inputs that once failed, and valid inputs, return or raise a TxnSegmentError, in bounded time. `make fuzz` finds more inputs."""
 
 from __future__ import annotations
 

@@ -184,7 +184,8 @@ def test_avro_to_rows_to_avro_is_the_identity(data: st.DataObject) -> None:
     schema = data.draw(records())
     given = written(schema, data.draw(st.lists(values(schema), min_size=1, max_size=5)))
     codec = Codec(parse(schema))
-    padded = pa.array([b"before", *given, b"after"], pa.binary()).slice(1, len(given))  # a batch of Spark may be a slice
+    # an array that Spark passes may be a slice of a longer array
+    padded = pa.array([b"before", *given, b"after"], pa.binary()).slice(1, len(given))
     rows = codec.decode(padded, row_named)
     assert rows.schema == codec.arrow == arrow_schema(columns_of(codec.record))
     assert codec.encode(rows, row_named).to_pylist() == given
@@ -209,7 +210,8 @@ def test_bytes_of_another_schema_are_refused_or_read_whole(data: st.DataObject) 
     assert (first, third) == (good, good)
     again = codec.decode(pa.array([second], pa.binary()), row_named)
     assert codec.encode(again, row_named).to_pylist() == [second]
-    if rows == codec.decode(pa.array([good, spoiled, good], pa.binary()), row_named):  # not equal if the value has a NaN
+    # a value with a NaN is not equal to itself, so its test is left out
+    if rows == codec.decode(pa.array([good, spoiled, good], pa.binary()), row_named):
         assert again == rows.slice(1, 1)
 
 

@@ -104,7 +104,7 @@ class Chain:
         return found
 
     def planned(self, after: int = -1, through: int = 10**9) -> list[tuple[int, int, Part]]:
-        """Return the stretches of a read without marks. Check that the runs of the head give the same stretches as the ledgers."""
+        """Return the stretches of a read without marks. Check that the ledgers give the same stretches if the head has no runs."""
         head = self.head()
         found, slow = (
             [(s.ledger, s.last, s.part) for s in stretches.of_snapshot(self.storage, one, after, through, marks=False)]

@@ -19,7 +19,7 @@ ELSEWHERE = {
     ("metadata/common/metrics.py", "mkdir"): "the folder of prometheus_client, which nothing durable lies in",
     ("txnsegment/cli/topics.py", "write_text"): "a picture for people",
 }
-"""The calls that change files without `ledgers.disk`, and the reason why they may."""
+"""The calls that change local files without `ledgers.disk`, each with the reason why this is allowed."""
 
 
 def test_every_change_of_local_files_goes_through_the_disk() -> None:
@@ -34,7 +34,9 @@ def test_every_change_of_local_files_goes_through_the_disk() -> None:
 
 
 def _is_other(called: ast.Attribute) -> bool:
-    """Return whether the call is a method of a disk or a storage, or a method of a list or a text that `os` has, too."""
+    """Return whether the call does not change a local file directly. It may be a method of a disk or a storage. `replace` and
+    `remove` are also methods of texts and lists.
+    """
     of = ast.unparse(called.value).split("(")[0]
     names = ("disk", "self._disk", "storage", "self.storage", "self._storage", "self._files", "on")
     return of in names or (called.attr in ("replace", "remove") and of != "os")

@@ -106,7 +106,7 @@ def test_damaged_values_are_read_or_refused(schema: dict[str, Any], data: st.Dat
     junk = data.draw(st.binary(max_size=30))
     with contextlib.suppress(ValueFormatError):
         codec.decode(pa.array([junk]), lambda row: f"Row {row}")
-        strict.check(codec.record, junk)  # a value that can be read is valid Avro to its last bit
+        strict.check(codec.record, junk)  # if the codec can decode the value, all of its bytes are valid Avro
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,6 @@
-"""Hostile index snapshots with right checksums raise CorruptSnapshot, hostile Parquet parts CorruptPart (issue 13, item 22)."""
+"""Hostile files with right checksums raise the error of their kind: CorruptSnapshot for an index snapshot, CorruptPart for a
+Parquet part (issue 13, item 22).
+"""
 
 from __future__ import annotations
 
@@ -174,7 +176,8 @@ def test_a_head_with_other_bytes_and_a_right_checksum_is_read_or_corrupt(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     whole = bytearray(snapshots._HEAD.write(head_record(), bytes(16)))
-    begin = data.draw(st.sampled_from([0, len(snapshots._HEAD._begin)]))  # in the whole head, or only in its record
+    # the changed bytes are anywhere in the head, or only in its record
+    begin = data.draw(st.sampled_from([0, len(snapshots._HEAD._begin)]))
     for _ in range(data.draw(st.integers(1, 3))):
         whole[data.draw(st.integers(begin, len(whole) - 1))] = data.draw(st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF]))
     storage = LedgerStorage(str(tmp_path_factory.mktemp("ledgers")))

@@ -223,7 +223,7 @@ def test_no_changed_byte_ever_gives_other_rows(storage: LedgerStorage, tmp_path:
 
 
 def test_a_level_encoding_that_changed_is_noticed(storage: LedgerStorage, tmp_path: Path) -> None:
-    """A page header gets the level encoding BIT_PACKED (8) instead of RLE (6). Without a check, a read returned other nulls."""
+    """A page header gets the level encoding BIT_PACKED (8) instead of RLE (6). Without the check, nulls would move."""
     whole = table(60).select(["a.b"])
     part = write(storage, whole)
     file = tmp_path / part.path

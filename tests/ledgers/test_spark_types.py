@@ -1,5 +1,5 @@
-"""A value of every type that a topic keeps goes from Spark through Arrow into a part. It comes back the same through Arrow and
-through Spark's own scan.
+"""A value of every type that a topic supports goes from Spark through Arrow into a part. The source, through Arrow, and Spark's own
+scan return the same value.
 """
 
 from __future__ import annotations

@@ -184,7 +184,9 @@ def test_plain_names_keep_their_folder() -> None:
 def test_a_folder_that_another_process_made_is_synced_into_its_parent_before_a_file_in_it_is_published(
     storage: LedgerStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process made the folder and may not have synced it. Without this sync a power failure could remove it again."""
+    """Another process made the folder and may not have synced it. If the publishing process did not sync the folder into its
+    parent, a power failure could remove it.
+    """
     root = tmp_path / "ledgers of mine"
     (root / "a" / "b" / "c").mkdir(parents=True)
     synced: list[Path] = []

@@ -1,4 +1,4 @@
-"""Tests of the history checker. Each anomaly has a small history with it, and a similar history that is correct."""
+"""Tests of the history checker. For each anomaly there is a small history that contains it, and a similar correct history."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def rows(number: int) -> tuple[tuple[str, str], tuple[str, str]]:
 
 
 def at(number: int, name: str = "s", entry: int = 0, *, key: str | None = None, segment: str | None = None) -> Row:
-    """Return the row of registration `number` in segment S (if `name` is `s`) or V (`v`)."""
+    """Return a row of the ledger `number`. Its segment is S if `name` is `s`, V if `name` is `v`, or `segment` if that is given."""
     return Row(f"{number}-{name}", segment or {"s": S, "v": V}[name], (number, entry, 0), key)
 
 
@@ -151,8 +151,8 @@ def acks(state: str, txn: str | None, first: int, last: int, **more: Any) -> dic
 
 
 def moved(*names: str) -> H:
-    """Return a history in which the subscription `x` moves the delivered rows `p` and `q` to another topic. `names`: the rows that
-    were registered in that topic.
+    """Return a history in which a program moves the rows `p` and `q`, which the subscription `x` delivered, to topic U. `names`:
+    the rows that were registered in topic U.
     """
     seen = row("p", 1), row("q", 1, 1)
     h = H().register(1, None, ("p", S), ("q", S)).register(2, None, *((name, SU) for name in names))
@@ -225,7 +225,8 @@ CASES: list[tuple[str, int, H, H]] = [
         H().open("0_1").register(1, "0_1", *rows(1)).drop("0_1").reads(start=0, end=1),
     ),
     (
-        "aborted read",  # the header names only the second registration of the transaction (A26)
+        # the header names only the second registration of the transaction, so rows of the first are not visible (A26)
+        "aborted read",
         4,
         H()
         .open("0_1")
@@ -266,19 +267,19 @@ CASES: list[tuple[str, int, H, H]] = [
         H().commits(1, 0).reads(*of("0_1", *both(1)), start=0, end=1),
     ),
     (
-        "wrong transaction",  # the first read is right
+        "wrong transaction",  # in the wrong history only the poll is wrong, not the read before it
         4,
         H().commits(1, 0).reads(*of("0_1", *both(1)), start=0, end=1).polls(0, 0, 1, *of("0_2", *both(1))),
         H().commits(1, 0).reads(*of("0_1", *both(1)), start=0, end=1).polls(0, 0, 1, *of("0_1", *both(1))),
     ),
     (
-        "wrong transaction",  # the rows were written without a transaction
+        "wrong transaction",  # the rows were written without a transaction, so their transaction id must be empty
         4,
         H().register(1, None, *rows(1)).reads(*of("0_1", *both(1)), start=0, end=1),
         H().register(1, None, *rows(1)).reads(*both(1), start=0, end=1),
     ),
     (
-        "wrong transaction",  # the history has no records of the store
+        "wrong transaction",  # the reply shows the right transaction id, because the history has no records of the store
         4,
         H().writes("c", 0, 1, "x").reads(*of("0_2", row("x", 1))),
         H().writes("c", 0, 1, "x").reads(*of("0_1", row("x", 1))),
@@ -439,7 +440,7 @@ CASES: list[tuple[str, int, H, H]] = [
         H().add(ReadFailed, "r", "MissingFile", False),
         H().add(ReadFailed, "r", "Unavailable", True),
     ),
-    # --- 6: horizons
+    # --- invariant 6: the cut and the maxReadPosition
     (
         "beyond an open transaction",
         6,
@@ -619,7 +620,7 @@ CASES: list[tuple[str, int, H, H]] = [
         H().commits(1, 0).commits(2, 1).trims(S, 2).trims(V, 2).add(Plan, 8, "s", (T,), 0, 0, 1),
         H().commits(1, 0).commits(2, 1).trims(S, 2).trims(V, 2).add(Plan, 3, "s", (T,), 0, 0, 1),
     ),
-    # --- 10: deadlines
+    # --- invariant 10: deadlines
     (
         "open past its deadline",
         10,
@@ -632,7 +633,7 @@ CASES: list[tuple[str, int, H, H]] = [
         H().open("0_1", deadline=50).add(Sweep, 1, "w", 60).drop("0_1"),
         H().open("0_1", deadline=50).drop("0_1").add(Sweep, 1, "w", 60),
     ),
-    # --- 11: acks
+    # --- invariant 11: acks
     (
         "acked twice",
         11,
@@ -758,7 +759,7 @@ CASES: list[tuple[str, int, H, H]] = [
         .told("c", "failed", number=2, error="SegmentSealed"),
     ),
     (
-        "stalled by a seal",  # the seal belongs to a split, so the writer had to continue in the children
+        "stalled by a seal",  # the seal belongs to a split, so the writer had to continue in the children of the segment
         12,
         H()
         .add(Commit, "c", "w", "a", T, 0, (Written("x", None, S),), attempt="try-0_1")
@@ -786,7 +787,7 @@ CASES: list[tuple[str, int, H, H]] = [
         .decide("0_1", 1),
     ),
     (
-        "layout does not tile",  # the second seal of one epoch is void
+        "layout does not tile",  # two seals have the same epoch, so the second seal is void
         13,
         H().add(Seal, 2, T, (S,), "split", 0).add(Seal, 3, T, (S,), "split", 0).add(Layout, **layout(1, sealed(3), *SPLIT[1:])),
         H().add(Seal, 2, T, (S,), "split", 0).add(Seal, 3, T, (S,), "split", 0).add(Layout, **layout(1, sealed(2), *SPLIT[1:])),
@@ -864,8 +865,8 @@ CASES: list[tuple[str, int, H, H]] = [
 ]
 
 
-# Histories in which a subscription delivers single rows. `subscribed` records an ack. The checker then lets consumers decide how
-# many rows they take.
+# The histories below have acks, because `subscribed` records an ack of another subscription. So the checker knows that each
+# consumer decides how many rows it acknowledges.
 FOREIGN = {"segment": V, "subscription": "y", "state": "acked", "ranges": (((1, 0), (1, 0)),)}
 
 
@@ -960,7 +961,8 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         .reads(row("p", 1), row("q", 1, 1)),
     ),
     (
-        "poll skip",  # the subscription and its pending ack were deleted; only a poll that began before may skip the row
+        # the subscription and its pending ack were deleted; only a poll that began before the deletion may skip the row
+        "poll skip",
         11,
         entry(1, "p", "q")
         .open("0_9", 5)
@@ -996,7 +998,7 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         .polls(0, 0, 1, row("p", 1), subscription="x", began=5),
     ),
     (
-        "poll skip",  # a seek back makes the row due again, also for the consumer that got it before
+        "poll skip",  # after a seek back the row must come again, also to the consumer that received it before the seek
         11,
         entry(1, "p", "q")
         .polls(0, 0, 1, row("p", 1), subscription="x")
@@ -1022,7 +1024,8 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         .polls(0, 0, 1, row("p", 1), subscription="x"),
     ),
     (
-        "acked twice",  # the pending ack came after a seek past the row; an earlier pending ack is kept
+        # a seek moved the cursor past the row; a pending ack of the row is correct only if it is older than the seek
+        "acked twice",
         11,
         entry(1, "p", "q")
         .open("0_9", 5)
@@ -1187,7 +1190,7 @@ def test_a_recorder_that_was_killed_leaves_half_a_line(tmp_path: Path) -> None:
     path.write_bytes(whole + b'{"event":"to')
     assert repair(path)
     assert read(path) == [Start(0, "tests"), Told(1, "c", "committed")]
-    with Writer(path, Start(5, "tests")) as writer:  # the second writer appends to the same file
+    with Writer(path, Start(5, "tests")) as writer:  # this second writer appends to the same file
         writer.add(Told(6, "d", "committed"))
     assert len(read(path)) == 3
 

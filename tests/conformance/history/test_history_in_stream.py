@@ -52,8 +52,8 @@ def committed() -> H:
 
 
 def forgotten(*, trimmed: bool) -> H:
-    """Return a history in which a committed transaction appends again, and this late entry gets an ABORT marker. `trimmed`:
-    retention has removed the COMMIT marker of the transaction before.
+    """Return a history in which a committed transaction appends again, and this late entry gets an ABORT marker. `trimmed`: whether
+    retention removed the transaction's COMMIT marker before the late append.
     """
     history = H().whole(1)
     if trimmed:
@@ -137,7 +137,8 @@ CASES: list[tuple[str, int, H, H]] = [
     ("marker without a decision", 4, H().begins(1, P).data(P, "a", 1).marks(P, "COMMIT", 1), committed()),
     ("marker without a decision", 4, H().begins(1, P).status(1, "COMMITTING").marks(P, "ABORT", 1), committed()),
     (
-        # the COMMITTING of transaction 2 does not count, since transaction 1 has committed this version
+        # Both transactions have the same version. Transaction 1 is COMMITTING first, so the COMMITTING of transaction 2 does not
+        # count.
         "marker without a decision",
         4,
         H().begins(1, P, app="q", version=1).begins(2, P, app="q", version=1).status(1, "COMMITTING").status(2, "COMMITTING")

@@ -1,4 +1,4 @@
-"""Tests of the history checker with migrations. It judges reads of the successor by the rows of the persistent topic."""
+"""Tests of the history checker with migrations. The checker judges reads of the successor by the rows of the persistent topic."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ OLD, OTHER, NEW = "persistent://p/d/p", "persistent://p/d/q", "topic://p/d/y"
 CHILD = "segment://p/d/y/0000-ffff-1"
 COORDINATOR = "persistent://pulsar/system/__transaction_log_0"
 SEALED_AT = 10
-"""The number of the seal in the cluster's log. The SEAL of OLD is entry 4 of its own log, so ledger 2 of OLD gets the number 7."""
+"""The number of the seal in the cluster's log. The SEAL of OLD is entry 4 of OLD's log. A migrated ledger n has the number
+SEALED_AT - 1 - 4 + n in the cluster's log, so ledger 2 has the number 7.
+"""
 
 
 class H(Telling):
@@ -153,7 +155,7 @@ def test_the_process_that_meets_a_seal_may_abort_blocking_transactions(what: str
 
 
 def test_many_migrated_topics_may_share_numbers_with_others() -> None:
-    """The second of the two rows of each migrated topic has the same number as a row of another topic. The checker accepts this."""
+    """Each migrated topic has two rows. The second row has the same number as a row of another topic. The checker accepts this."""
     history, other = H(), "segment://p/d/other/0000-ffff-0"
     others = tuple(Row(f"x{i}", other, (20 + 2 * i, 0, 0)) for i in range(20))
     for i, row in enumerate(others):

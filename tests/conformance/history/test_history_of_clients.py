@@ -1,4 +1,6 @@
-"""Histories that clients recorded, without the store's records. Each kind of damage to a read or a stream is found."""
+"""Tests of the history checker with histories that clients recorded, without the store's records. The checker finds each kind of
+damage to a read or a stream.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,7 @@ DAMAGE: dict[str, tuple[list[Row], str]] = {
 
 @pytest.mark.parametrize("what", DAMAGE)
 def test_damage_of_a_read_is_found(what: str) -> None:
-    """Damage is found in the last read, and in an earlier read that is followed by a correct read."""
+    """The checker finds damage in the last read, and in an earlier read that is followed by a correct read."""
     found, anomaly = DAMAGE[what]
     assert anomaly in anomalies(read(found, final=True))
     assert anomalies(read(found), read(rows(0, 1, 2), 2000, final=True)) != set()
@@ -131,7 +133,7 @@ GONE: dict[str, Callable[[list[Row]], list[Row]]] = {
 
 @pytest.mark.parametrize("what", GONE)
 def test_a_vanished_visible_row_is_found(what: str) -> None:
-    """A read saw rows that are missing or elsewhere in a later read. This is found, though no commit was answered."""
+    """A later read lacks rows of a read, or has them at other positions. The checker finds this, though no commit was answered."""
     begun = [event for event in job(2) if not isinstance(event, Told)]
     right = rows(0, 1)
     assert check([*begun, read(right), read(right, 2000)]) == []

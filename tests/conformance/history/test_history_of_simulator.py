@@ -1,4 +1,6 @@
-"""The checker reads the history of a schedule from a file. It finds nothing wrong, and finds a row that is removed from a read."""
+"""Histories of the simulator pass through a file. The checker accepts the history of a correct schedule. It finds the damage after
+a row is removed from a read.
+"""
 
 from __future__ import annotations
 

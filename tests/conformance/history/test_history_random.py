@@ -1,4 +1,4 @@
-"""Random correct histories pass the checker. One change to a read, such as a bug could make, is found."""
+"""The checker accepts random correct histories. It finds a single change to a read, such as a bug could make."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEGMENTS = ("segment://p/d/t/0000-7fff-0", "segment://p/d/t/8000-ffff-1")
 
 
 class World:
-    """A random correct history: transactions one after the other, of which some abort, batch reads, and a stream."""
+    """A random correct history. Its transactions run one after the other, and some abort. It has batch reads and a stream."""
 
     def __init__(self, seed: int, *, store: bool) -> None:
         self.rng, self.store = random.Random(seed), store

@@ -1,4 +1,6 @@
-"""Histories of a migration that clients recorded. Each lost, repeated, torn or disordered row is found, under both names."""
+"""Tests of the history checker with histories of a migration that clients recorded. The checker finds each lost, repeated or
+reordered row and each torn transaction, under the old name and under the successor's name.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ THERE = [
     row(CHILD, 3, 1, "w.3"),
     row(CHILD, 4, 0, "p.2"),
 ]
-"""The rows of the topic: two transactions of two rows, each followed by a plain message. The second transaction and the last
-message are in the successor. A mover copies all rows to another topic, which is migrated meanwhile.
+"""The rows of the topic: two transactions of two rows, and a plain message after each of them. The second transaction and the
+second message are in the successor. A mover copies all rows to another topic, which is migrated meanwhile.
 """
 MOVED = [row(OTHER if i < 3 else OTHER_CHILD, 20, i, one.id)._replace(key=one.key) for i, one in enumerate(THERE)]
 W, P, M, D, S, L = "writer", "sender", "mover", "delivered", "stream", "looker"
@@ -40,7 +42,7 @@ def call(at: float, name: str, app: str, version: int, topic: str, *ids: str, sa
 
 
 class History:
-    """A correct history, in parts by recorder. Tests damage single parts."""
+    """A correct history, with one part for each recorder. Tests damage single parts."""
 
     def __init__(self) -> None:
         self.there, self.moved = list(THERE), list(MOVED)
@@ -97,7 +99,9 @@ def test_a_correct_history_passes() -> None:
 
 
 def moved_alone(history: History) -> None:
-    """The mover acknowledged its second batch, but no topic has the rows. The mover was killed before its commit was answered."""
+    """Remove the rows of the mover's second batch from the topic to which it copies. The mover has acknowledged this batch, and was
+    killed before its commit was answered.
+    """
     history.moved = history.moved[:3]
     history.calls = [event for event in history.calls if not (isinstance(event, Told) and event.call == "m1")]
 
@@ -150,7 +154,7 @@ def test_each_damage_is_found(name: str) -> None:
 
 
 def test_rows_of_a_key_may_move_to_any_segment_of_a_successor_in_order() -> None:
-    """The successor has no key column, as the old topic had none. So rows of a key may be in any segment, but must be in order."""
+    """The successor has no key column, like the old topic. So the rows of a key may be in any segment, but must be in order."""
     beside = "segment://t/n/a/8000-ffff-2"
     history = History()
     history.there[-3:-1] = [one._replace(segment=beside, position=(3, 0, i)) for i, one in enumerate(THERE[3:5])]
@@ -163,8 +167,8 @@ def test_rows_of_a_key_may_move_to_any_segment_of_a_successor_in_order() -> None
 
 
 def spanning(*, told: bool, everywhere: bool) -> set[str]:
-    """Return the anomalies in the history of a transaction over two topics, one of which was migrated. `told`: the commit was
-    answered. `everywhere`: the rows are in both topics.
+    """Return the anomalies in the history of a transaction over two topics, one of which was migrated. `told`: whether the commit
+    was answered. `everywhere`: whether the rows are in both topics.
     """
     ids = (Written("w.0", "k", OLD), Written("w.1", "k", OTHER))
     history: list[Event] = [Start(0, "test"), Successor(1, OLD, NEW), Commit(1, "c", W, W, "", 0, ids)]

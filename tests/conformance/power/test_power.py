@@ -1,4 +1,6 @@
-"""After a power cut, every promised row is there, and no other row. `python -m conformance.power` cuts at all crash points."""
+"""After a power cut, the rows of every commit that returned are there. These tests use some of the crash points; the command
+`python -m conformance.power` uses all.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters and child processes for the chaos tests; the children may be killed."""
+"""Fixtures of the chaos tests: clusters, and child processes that may be killed."""
 
 from __future__ import annotations
 

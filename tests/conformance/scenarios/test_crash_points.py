@@ -19,9 +19,13 @@ from conformance.scenarios.forks import Forks
 from conformance.scenarios.scenario import run
 
 PERSISTENT = 14
-"""The number of store calls of a commit to a persistent topic. Later calls (snapshot, sweeping share) depend on the time."""
+"""The number of store calls of a commit to a persistent topic. The calls after them, for a snapshot and for the share of the
+sweeping, depend on the time.
+"""
 SECTION_5 = 11
-"""The number of store calls of the commit itself, with those of the closing group. The share of sweeping follows."""
+"""The number of store calls of a commit, up to the last call of the closing group (protocol.md section 5). The calls of the
+commit's share of the sweeping follow.
+"""
 
 
 @pytest.mark.slow
@@ -29,8 +33,8 @@ SECTION_5 = 11
 def test_a_kill_at_every_store_call_of_a_persistent_commit_is_safe(
     fault: Fault, last: int | None, cluster_at: Callable[[str], Place], forks: Forks
 ) -> None:
-    """The entry COMMITTING in the coordinator's log decides the transaction. At each store call around it the process is killed or
-    suspended, and each version still counts once.
+    """The entry COMMITTING in the coordinator's log decides the transaction. The process is killed or suspended at each store call
+    of the commit, and each version still counts once.
     """
     place = dataclasses.replace(cluster_at("sqlite"), topic="persistent://public/default/chaos")
     points = CommitPoints(forks, place, fault, (When.AFTER,), last=last)
@@ -59,5 +63,5 @@ def test_a_kill_at_every_store_call_of_a_commit_is_safe(
     assert run(points).wrong == []
     cases = points.all
     assert len(cases) >= SECTION_5
-    if fault is not Fault.TWIN:  # a faster twin may do all of the work, so that its sibling does not reach the call
+    if fault is not Fault.TWIN:  # one twin may do all of the work, so that the other twin does not reach the call
         assert all(c.hit for c in cases)

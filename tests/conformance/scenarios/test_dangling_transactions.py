@@ -1,4 +1,6 @@
-"""Transactions that are OPEN at the end of a run. That of a killed party ends at its deadline. Every other is reported."""
+"""Transactions that are OPEN at the end of a run. The transaction of a killed party ends at its deadline, which is no fault. The
+check reports every other OPEN transaction.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker of the migration workload passes damaged records to the history checker, and names missing work.
+"""The checker of the migration workload gives damaged records to the history checker, and reports work that is missing.
 
 tests/conformance/history/test_history_successors.py tests each kind of damage that the history checker finds.
 """
@@ -94,12 +94,12 @@ def test_missing_work_is_named(name: str) -> None:
     assert says in check()
 
 
-# --- the rows of a Spark job that a Spark query has read -----------------------------------------------------------------
+# --- a Spark query that reads the rows of a Spark job --------------------------------------------------------------------
 
 
 def seen(*micro_batches: list[int]) -> str:
-    """Return the notes of a query. Each argument is a micro-batch, with the batches of the job that it has. The batches below 20
-    were written before the migration.
+    """Return the notes of a query. Each argument is a micro-batch: the numbers of the job's batches whose rows the micro-batch has.
+    The job wrote the batches below 20 before the migration.
     """
     lines = []
     for batches in micro_batches:

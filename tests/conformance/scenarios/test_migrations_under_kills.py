@@ -49,7 +49,7 @@ def test_migration_failing_before_kill_reports_its_error(cluster_at: Callable[[s
 
 @pytest.mark.slow
 def test_a_migration_survives_kills_of_every_process(cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path) -> None:
-    """Processes are killed, among them the migrating process between its first and its last topic. Nothing is wrong afterwards."""
+    """Processes are killed, also the migrating process between its first and its last topic. Nothing is wrong afterwards."""
     storm = migration_storm.MigrationStorm(forks, cluster_at("sqlite"), tmp_path / "notes", kills=2, rng=random.Random(2))
     assert run(storm).wrong == []
     assert all(storm.count[what] > 0 for what in ("transactions", "rows", "micro-batches", "looks", "migrators"))

@@ -22,8 +22,8 @@ BATCHES = 3
 
 
 class Noted(NamedTuple):
-    """The records of one topic. `writer` and `readers`: the recorded events of each. `numbers`: the log number that the stream had
-    reached after each micro-batch.
+    """The records of one run on one topic. `writer`, `readers`: the events that the writer and the readers recorded. `numbers`: the
+    log number that the stream had reached after each micro-batch.
     """
 
     writer: list[Event]
@@ -50,7 +50,7 @@ def _observed(place: Place) -> Noted:
 
 @pytest.mark.slow
 def test_a_persistent_topic_is_judged_by_its_own_log(cluster_at: Callable[[str], Place], forks: Forks) -> None:
-    """Nothing is wrong in the records of a good run. A row that is missing from a micro-batch, or is there twice, is found."""
+    """The records of a good run pass the checker. It finds a row that is missing from a micro-batch, or is in it twice."""
     found: Noted = forks.call(_observed, dataclasses.replace(cluster_at("sqlite"), topic=TOPIC))
     assert judged([found.writer, found.readers]) == []
     assert found.numbers == sorted(set(found.numbers))

@@ -63,8 +63,8 @@ def test_a_lost_last_entry_of_the_commit_log_replays_its_batch_without_a_write(s
 
 
 def test_a_driver_killed_between_two_checkpoint_notes_keeps_batches_of_one_file(stream: Stream) -> None:
-    """A driver is killed before a batch is in the offset log. The next driver plans the batch again, and would take a further file
-    into it. `Singly` lays one file at a time, so each batch keeps one file.
+    """A driver is killed before it records a batch in the offset log. The next driver plans the batch again, with all files that
+    exist then. `Singly` adds a file only after the previous batch is committed, so each batch still has one file.
     """
     singly = Singly(stream.folder / "checkpoint", lambda batch: add_batches(stream.folder / "input", batch, 1))
     singly.laid = 3

@@ -43,7 +43,7 @@ PLANNED = {
     "fill": "disk-full",
     "shift": "clock",
 }
-"""The kinds of faults in the cluster suite, by what they do. Kills and stops are named by what they strike."""
+"""The faults of the cluster suite, for each kind of fault. The names of kills and stops are the parties that they strike."""
 
 
 def test_every_fault_is_met() -> None:
@@ -109,7 +109,7 @@ def test_a_scenario_that_fails_is_reported_and_closed(phase: str) -> None:
 
 
 class Half(CrashPoints):
-    """Crash points with two cases, of which only the first was reached."""
+    """Crash points with two cases. The run reached only the first case."""
 
     name = "half"
 

@@ -1,4 +1,4 @@
-"""Faults on child processes, and waits for their work. A child that ended by itself or never worked is reported."""
+"""Tests of faults on child processes, and of waits for their work. A child that ended by itself or never worked is reported."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class LookedAt(Scene):
 
 
 def test_a_wait_counts_work_noted_after_the_call(tmp_path: Path) -> None:
-    """A wait counts only work that is recorded after the call began, and returns with the last piece that it waits for. Other
-    events do not count.
+    """A wait counts only commits that are recorded after the call began. It returns when the last commit that it waits for is
+    recorded. Other events do not count.
     """
     scene = LookedAt("memory://nobody", tmp_path / "scene")
     scene.begin()
@@ -86,7 +86,7 @@ def test_a_wait_counts_work_noted_after_the_call(tmp_path: Path) -> None:
     history.add(Told(now(), "writer-0", "committed"))
 
     def work() -> None:
-        """Add an event after each count of the work. The first count is that at the beginning of the call."""
+        """Add an event each time that the wait has counted the commits. The wait counts them for the first time when it begins."""
         for said in ("unknown", "committed", "unknown", "committed"):
             assert scene.looks.acquire(timeout=60)
             history.add(Told(now(), "writer-1", said))

@@ -1,4 +1,4 @@
-"""The threads of a simulated process are greenlets of one thread. The locks of `Cluster.lock` still keep them apart."""
+"""The threads of a simulated process are greenlets of one thread. A lock of `Cluster.lock` lets only one of them run at a time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(seed: int, *, locked: bool = True, crashes: int = 0) -> tuple[list[tuple
         if not locked:
             reads(name)
             return
-        with lock, lock:  # a thread that has the lock may take it again
+        with lock, lock:  # a thread that holds the lock may take it again
             reads(name)
 
     for name in ("a", "b", "c"):

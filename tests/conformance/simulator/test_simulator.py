@@ -51,7 +51,7 @@ def test_the_same_seed_is_the_same_run(only: str) -> None:
 
 
 def test_the_same_seed_is_the_same_run_in_another_process() -> None:
-    """A seed gives the same schedule in another process: with other set orders, without cached decoding, after other schedules."""
+    """A seed gives the same schedule in another process, which has another hash seed and has run other schedules before."""
     with quiet():
         here = [schedule(seed, only=only, digest=True).digest for seed in range(24) for only in ("", "wide")]
     assert [_elsewhere(hash_seed) for hash_seed in ("1", "2")] == [here, here]
@@ -76,7 +76,7 @@ def _elsewhere(hash_seed: str) -> list[str]:
 
 
 def test_streams_read_every_row_despite_late_and_lost_watches() -> None:
-    """Streams read all rows in 200 worlds. In some of them a watch wakes a stream, a wake-up is lost, or replicas lag."""
+    """Streams read all rows in 200 worlds. In some of these worlds a watch wakes a stream, a wake-up is lost, or replicas lag."""
     worlds = [cast_of(seed, "wide").world for seed in range(200)]
     with quiet():
         for world in worlds:
@@ -113,12 +113,12 @@ def test_movers_that_write_and_acknowledge_break_no_rule() -> None:
             found = play(seed, moving.drawn(random.Random(seed), False), digest=False, trace=False)
             assert not found.violations
             commits += found.commits
-    assert commits > 150  # 120 of these commits are those of the writer
+    assert commits > 150  # the writer of the 40 worlds makes 120 of these commits, the movers make the others
 
 
 def test_compaction_and_trimming_beside_all_actors_break_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compaction and trimming run beside all actors, and the same rules hold. No actor sees that rows are in other files, and
-    trimmed rows do not come back.
+    """Compaction and trimming run beside all actors, and no rule breaks. No actor sees that compaction has moved rows to other
+    files, and trimmed rows do not come back.
     """
     moved: list[int] = []
 
@@ -151,7 +151,7 @@ def test_segments_split_and_merge_and_no_rule_breaks() -> None:
 
 
 def test_short_schedules_split_merge_acknowledge_and_move() -> None:
-    """Short schedules of three casts break no rule. In each cast the events occur for which the cast is made."""
+    """Short schedules of three casts break no rule. The events for which a cast is made occur in its schedules."""
     seen = Counter[str]()
     with quiet():
         for cast_of_kind in (splitting.short, acking.short, moving.short):

@@ -76,6 +76,6 @@ def test_a_sweep_that_finds_a_damaged_file_reports_it(monkeypatch: pytest.Monkey
     with quiet():
         for seed in range(30):
             broken.add(seed)
-            with suppress(SweepIncomplete):  # the last sweep of a world raises it if no earlier sweep met the damage
+            with suppress(SweepIncomplete):  # the last sweep of a world raises SweepIncomplete if no earlier sweep met the damage
                 said += schedule(seed, only="instream").violations
     assert any("k0: 1 persistent topics could not be swept" in text for text in said)

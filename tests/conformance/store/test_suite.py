@@ -23,12 +23,14 @@ SIZES = {
     "sqlite": Sizes(records=30_000, rounds=4),
     "zookeeper": Sizes(records=2_000, rounds=4, operations=60),
 }
-"""Smaller than the default sizes, whose 100,000 records take one or two minutes on ZooKeeper."""
+"""The sizes of the cases. They are smaller than the default sizes, whose 100,000 records take one or two minutes on ZooKeeper."""
 WAITING = {
     "sessions/ephemeral-records-of-a-killed-process-go": ("elsewhere", open_mortal),
     "connections/a-store-that-cannot-be-reached": ("opener", open_impatiently),
 }
-"""Cases that wait for a lease or a server. Each has an opener with shorter waits, and the attribute of the site for it."""
+"""Cases that wait until a lease ends or a server answers. For each case: an attribute of the site, and an opener with shorter
+waits, to which the test sets this attribute.
+"""
 
 ONE_PROCESS = {
     "sequences/processes-share-a-sequence",
@@ -40,7 +42,7 @@ ONE_PROCESS = {
 }
 NO_CONNECTION = {"histories/lost-replies", *(case.name for case in CASES if case.name.startswith("connections/"))}
 NOT_APPLICABLE = {"memory": ONE_PROCESS | NO_CONNECTION, "sqlite": NO_CONNECTION, "zookeeper": set()}
-"""The cases that each backend cannot run. It runs all others."""
+"""For each backend, the cases that it cannot run. A backend runs all other cases."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,6 @@
-"""Short runs of the public surface find no fault on either store. A planted fault is found, shrunk, and found again."""
+"""Short random runs of the public API find no fault on either store. A run finds a planted fault, shrinks the calls that show it,
+and finds it again.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,7 @@ def test_a_fault_is_found_shrunk_and_run_again_exactly(skipping: None, tmp_path:
         "produce",
         "consumer_open",
         "consume",
-    ]  # a rewind is not needed here, because every run ends with one
+    ]  # these calls need no rewind, because every run ends with one
     assert main(["--folder", str(tmp_path), "--ops", json.dumps(small.ops)]) == 1
     said = capsys.readouterr().out
     assert "FAULT consumer: lost" in said
@@ -151,7 +153,7 @@ def test_the_model_finds_a_torn_transaction_and_an_uncommitted_row() -> None:
 
 
 def test_the_engine_plans_as_spark_does_after_each_kind_of_death() -> None:
-    """The two logs of a checkpoint decide what the engine plans after a restart, as in Spark (populateStartOffsets)."""
+    """A checkpoint's offset log and commit log decide what the engine plans after a restart, as in Spark (populateStartOffsets)."""
 
     class Reader:
         def getDefaultReadLimit(self) -> object:

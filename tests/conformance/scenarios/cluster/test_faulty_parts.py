@@ -31,7 +31,8 @@ def ends() -> Iterator[tuple[TcpProxy, socket.socket, socket.socket]]:
         server, _ = listener.accept()
         with client, server:
             client.sendall(b"x")
-            assert server.recv(1) == b"x"  # the proxy is now connected to both
+            # the server has received the byte, so the proxy is connected to the client and to the server
+            assert server.recv(1) == b"x"
             yield proxy, client, server
 
 

@@ -1,4 +1,4 @@
-"""The input of the history checker from the cluster suite: names of rows, histories of killed recorders, ends of streams."""
+"""Tests of the cluster suite's input for the history checker: row names, histories of killed recorders, ends of streams."""
 
 from __future__ import annotations
 
