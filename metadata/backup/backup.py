@@ -1,4 +1,5 @@
-"""Reading a consistent backup of a cluster's metadata while writers run (operations.md, Backup). Takes no lock, writes nothing.
+"""Read a consistent backup of a cluster's metadata while writers run (operations.md, Backup). The reader takes no lock and writes
+nothing.
 
 A backup has a log number N, at or below which everything is decided, as for a reader (protocol.md section 6). It holds the log up
 to N, and the content of every other record as of N. The order of reading makes the backup consistent:
@@ -15,7 +16,7 @@ The marker-based model has its own order (`metadata.backup.in_stream`). Its pend
 is read in step 4: after the layouts, which show migrations, and before the schemas.
 
 Transactions that are undecided at N are not in the backup. Everything in it is settled, so it needs no headers, op records, pending
-acks or events; they count as expired. Random applications expire with their headers.
+acks or events; they count as expired. The record of an application with a random id expires with its header.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from metadata.rules.transitions import Verdict
 from metadata.store.contract import Record, View
 
 WAIT_SECONDS = 1.0
-"""How long one reading waits for undecided transactions before it starts over."""
+"""Time in seconds that one attempt waits for undecided transactions. After that time the backup starts over."""
 PAUSE_SECONDS = 0.01
 
 
@@ -198,7 +199,9 @@ class BackupReader:
         return found
 
     def _registrations(self, view: View, log: _Log, watermarks: Mapping[Key, Watermark]) -> Iterable[Kept]:
-        """Yield the log up to N with all registrations settled, and aborted records for void registrations not yet folded."""
+        """Yield the log up to N, with all registrations settled. Yield also the aborted records of those void registrations that
+        are not folded yet.
+        """
         newest = 0
         for entry in log.entries:
             if entry.number > log.number:

@@ -45,8 +45,8 @@ FORMAT_IN_STREAM = 2
 these records without advancing their logs, so it must refuse the file.
 """
 ERA = 10**10
-"""Size of an era. The logs of a restored cluster begin at the next multiple of this number. A restore so skips at most this many
-numbers of a log, and no log allocates as many numbers after its backup.
+"""Size of an era. The logs of a restored cluster begin at the next multiple of this number. So a restore skips at most this many
+numbers of a log. No log allocates as many numbers after its backup.
 """
 MAX_NUMBER = 10**17
 """Upper limit of all numbers of logs and sequences. It leaves ten million eras."""

@@ -1,4 +1,4 @@
-"""Reading the marker-based model's part of a backup while writers run (docs/in_stream.md, Backups).
+"""Read the marker-based model's part of a backup while writers run (docs/in_stream.md, Backups).
 
 The order of reading makes the backup consistent. The reader locks no log and writes nothing.
 
@@ -9,9 +9,9 @@ The order of reading makes the backup consistent. The reader locks no log and wr
 3. Read the topics' logs, and the pending-ack logs again. A transaction writes its data and pending acks before it logs COMMITTING,
    so this step finds all of them. Data of a transaction that had not committed at step 2 is left out, whatever its later outcome.
 
-Everything in the backup is settled. It has no pending ack and no open transaction. Its only marker is one at the end of a log, for
-a transaction that never existed, if readers had read beyond the last data. Snapshots of topics and pending-ack logs state that all
-earlier transactions have ended, so late entries of these transactions do not count.
+Everything in the backup is settled. It has no pending ack and no open transaction. It has a marker in one case only: if readers had
+read beyond the last data of a log, that log ends with a marker of a transaction that never existed. Snapshots of topics and
+pending-ack logs state that all earlier transactions have ended, so late entries of these transactions do not count.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class InStreamBackup:
 
     @property
     def any(self) -> bool:
-        """Return whether the cluster has anything of the marker-based model."""
+        """Return whether the cluster has any record of the marker-based model."""
         return bool(self.transactions or self.topics or self.subscriptions or self.namespaces)
 
     @property

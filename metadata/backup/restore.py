@@ -127,7 +127,7 @@ class Restoration:
         return done
 
     def check(self) -> None:
-        """Raise the errors that `run` would raise before its first write."""
+        """Raise the error that `run` would raise before its first write, if any."""
         self._check(self._records())
 
     def _check(self, records: Sequence[Kept]) -> None:

@@ -44,7 +44,7 @@ class Client:
     def autoscaler(self) -> Autoscaler:
         """The part that splits and merges segments by policy if this process is the leading sweeper."""
         from metadata.maintenance.autoscaling import (
-            Autoscaler,  # imported late: every Spark process that plans a read would import it
+            Autoscaler,  # imported late, because otherwise every Spark process that plans a read would import it
         )
 
         return Autoscaler(self.cluster, self.buffer)
@@ -91,7 +91,7 @@ def client(cluster: Cluster, aftermath: Callable[[Job], None] | None = None) -> 
 
 @dataclass
 class _Place:
-    """The client of one key. Each key has a lock of its own, so a cluster that does not answer blocks no client of another key."""
+    """The client of one key of `_shared`, with its own lock. So a cluster that does not answer blocks no other key."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     client: Client | None = None

@@ -23,7 +23,7 @@ from metadata.rules.migrated import to_cluster
 from metadata.topics.subscriptions import legacy_shift
 from metadata.topics.topic import Topic
 
-if TYPE_CHECKING:  # at run time every Spark process that plans a read would import it, too
+if TYPE_CHECKING:  # otherwise every Spark process that plans a read would import this module, too
     from metadata.instream.topic_logs import TopicLogs
 
 
@@ -110,7 +110,8 @@ class Logs:
         return self._topic_logs() if isinstance(self.selection, Pattern) or self.selection.persistent else None
 
     def _topic_logs(self) -> TopicLogs:
-        from metadata.instream.topic_logs import TopicLogs  # lazy: it would slow the start of every Spark process that plans a read
+        # imported late, because the import would slow the start of every Spark process that plans a read
+        from metadata.instream.topic_logs import TopicLogs
 
         return TopicLogs(self.client.instream, self.selection)
 

@@ -1,8 +1,8 @@
 """Select the transaction model that serves a topic: by the topic's domain or its namespace's policy (docs/in_stream.md, Providers).
 
-`topic://` topics keep transactions in the metadata store. `persistent://` topics are marker-based: they keep transactions in the
-stream. A namespace's policy may serve new persistent names by the metadata store: each becomes a topic:// of the same name.
-Existing persistent topics stay marker-based until they are migrated.
+The transactions of `topic://` topics are decided in the metadata store. `persistent://` topics are marker-based: markers in their
+own logs decide. The policy of a namespace may say that each new persistent name becomes a topic:// of the same name. Existing
+persistent topics stay marker-based until they are migrated.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class Selected(JsonRecord):
 
 
 class SubscriptionsProvider(Protocol):
-    """The subscriptions of a model's topics. Numbers are those of the log that orders the topic's rows."""
+    """The subscriptions of the topics of one transaction model. `at` and `to` are numbers of the log that orders the topic's rows:
+    rows at or below the number count as acknowledged.
+    """
 
     def create(self, topic: TopicName, name: str, *, at: int) -> None: ...
 
@@ -184,7 +186,7 @@ class Providers:
         if model is Model.METADATA:
             return Provider(model, client.coordinator.acks, client.subscriptions, client.coordinator)
         from metadata.instream.acknowledging import RedirectedAcks
-        from metadata.instream.subscriptions import InStreamSubscriptions  # imported late: few processes need it
+        from metadata.instream.subscriptions import InStreamSubscriptions  # imported late, because few processes need it
 
         mine = client.instream
         subscriptions = InStreamSubscriptions(mine.topics, mine.acks, lambda: mine.migrator, client.subscriptions)
@@ -198,7 +200,8 @@ class Providers:
         touched = {*work.parts, *(ack.segment for ack in work.acks)}
         model = self.model(sorted(touched) if touched or work.app_topic is None else [work.app_topic])
         if any(is_persistent(name) for name in work.parts):
-            return self.client.instream.coordinator  # it also redirects rows of a topic that was migrated since
+            # this coordinator also redirects the rows of a topic that was migrated meanwhile
+            return self.client.instream.coordinator
         return self.client.instream.coordinator if model is Model.IN_STREAM else self.client.coordinator
 
     def acknowledge(self, wanted: Iterable[Ack]) -> None:

@@ -50,7 +50,7 @@ class TransactionDescription:
 
     @property
     def has_participants(self) -> bool:
-        """Return whether `segments` are the topics of a marker-based transaction. Otherwise they come from op records."""
+        """Return whether `segments` has the topics of a marker-based transaction. Otherwise op records named the segments."""
         return isinstance(self.state, TxnState)
 
 

@@ -1,1 +1,1 @@
-"""One cluster: its record, its ledger root, its clock readings."""
+"""One cluster: its record, its ledger root, and the observations of its clocks."""

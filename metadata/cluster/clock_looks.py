@@ -1,4 +1,4 @@
-"""Reading all clocks and recording the result in `/sweep/time` (the rules are in `metadata.rules.elapsed`)."""
+"""Observe all clocks and record the observation in `/sweep/time`. The rules are in `metadata.rules.elapsed`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from metadata.store.contract import ABSENT, MetadataStore, View, decide, time_ms
 from metadata.store.contract import look as record_at
 
 OFTEN_MS = 60_000
-"""Minimum time (ms) between two readings. One reading a minute suffices for limits of hours."""
+"""Maximum age (ms) of an observation that is used again. One observation a minute suffices for age limits of hours."""
 
 
 def look(store: MetadataStore, clock: Clock) -> SeenTime:
-    """Read all clocks now and record the reading."""
+    """Observe all clocks now and record the observation. Return the new state."""
 
     def body(view: View) -> SeenTime | None:
         record = view.get(paths.SWEEP_TIME)
@@ -34,7 +34,9 @@ def look(store: MetadataStore, clock: Clock) -> SeenTime:
 
 
 def seen_time(store: MetadataStore, clock: Clock, *, within_ms: int = OFTEN_MS) -> SeenTime:
-    """Return the last recorded state if it is at most `within_ms` old by the store's time. Otherwise read all clocks now."""
+    """Return the recorded state if its last observation is less than `within_ms` old by the store's time. Otherwise observe all
+    clocks now and return the new state.
+    """
     record = record_at(store, paths.SWEEP_TIME)
     if record is not None:
         seen = SeenTime.of(record)

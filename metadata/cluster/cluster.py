@@ -139,7 +139,7 @@ def open_cluster(
             _found(store, service, ledgers, settings or Settings())
             record = _record(store, service.text)  # read again: a restore may have begun meanwhile
             assert record is not None
-            clock_looks.look(store, clock)  # the first reading: elapsed time is measured from here
+            clock_looks.look(store, clock)  # the first observation of the clock: elapsed time is measured from here
         known = read_cluster_record(record, service.text)
         storage = ledger_root.located(known, service)
         if ledgers is not None and LedgerStorage(ledgers).uri != storage.uri:
@@ -239,7 +239,7 @@ def _found(store: MetadataStore, service: ServiceUrl, ledgers: str, settings: Se
         made = look(store, paths.CLUSTER)
         if made is None:
             raise in_use
-        return made  # a concurrent bootstrap finished, and the root was written to
+        return made  # a concurrent bootstrap has finished, and files were written to the root since
     if found in (None, identity):
         _mark(storage, Mark(cluster=identity, place=place_of(service, storage).in_mark()))
     if marked(storage) != identity:  # a concurrent bootstrap may have overwritten the mark on an object store
@@ -268,8 +268,8 @@ def _identity(store: MetadataStore) -> str:
 
 
 def _mark(storage: LedgerStorage, mark: Mark) -> None:
-    """Publish the mark, unless a concurrent or crashed bootstrap has published it. Afterwards the mark is durable: the cluster
-    record is written only after that.
+    """Publish the mark, unless a concurrent or crashed bootstrap has published it. The mark is durable when this function returns,
+    and only then does the caller write the cluster record.
     """
     try:
         storage.publish(MARK, mark.to_bytes())

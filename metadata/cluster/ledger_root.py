@@ -5,9 +5,9 @@ The mark names the owner by a nonce, which is also in the cluster record of that
 store has the nonce and another place. Only the owner can be opened, and only the owner deletes: it reads the mark again right
 before each batch of deletes.
 
-A take-over has three steps: (1) the mark gets a new nonce and the new place, which refuses the previous owner from then on; (2)
-wait until no sweep is deleting; (3) if the mark is unchanged, write the nonce into the cluster record. Until (3) no store owns the
-root. After a crash between two steps the same command completes the take-over.
+A take-over has three steps: (1) the mark gets a new nonce and the new place, so that the previous owner is refused from then on;
+(2) wait until no sweep is deleting; (3) if the mark is unchanged, write the nonce into the cluster record. Until (3) no store owns
+the root. After a crash between two steps the same command completes the take-over.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DELETING: Final = "sweep/deleting"
 """Files with this prefix exist while a sweep deletes."""
 OWNS: Final = "owns it"
 HANDOVER_SECONDS: Final = 30.0
-"""How long a take-over waits for a deleting sweep. After that the sweep counts as crashed; a live one ends sooner."""
+"""Time in seconds that a take-over waits for a sweep that deletes files. A sweep that takes longer counts as crashed."""
 
 
 class Mark(JsonRecord):
@@ -89,8 +89,8 @@ def heirs(storage: LedgerStorage) -> list[str]:
 
 
 def recorded(storage: LedgerStorage, service: ServiceUrl) -> str:
-    """Return the text by which the record of a new cluster names its ledger root. If the root lies in the store's folder, this is a
-    path relative to that folder, so that a copy of the folder uses its own ledgers. Otherwise it is the URI.
+    """Return the text by which the record of a new cluster names its ledger root. If the root lies in the store's folder, the text
+    is a path relative to that folder, so that a copy of the folder uses its own ledgers. Otherwise the text is the root's URI.
     """
     if service.scheme == "file" and storage.uri.startswith(f"{service.text}/"):
         return storage.uri.removeprefix(f"{service.text}/")
@@ -234,8 +234,8 @@ def command(service: ServiceUrl) -> str:
 
 
 def _check_not_next_to_its_store(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, ours: Place) -> None:
-    """Refuse a mark without a place if the root lies in the folder of another store of the cluster, which has the stronger claim.
-    Raises ConfigurationError.
+    """Raise ConfigurationError if the root lies in the folder of another store of the cluster. A mark without a place does not say
+    which store owns the root, and the store beside the root has the stronger claim.
     """
     root = real_root(storage)
     if root is None or ours.within is not None:
@@ -298,8 +298,8 @@ def take_over(store: MetadataStore, record: Record, storage: LedgerStorage, serv
 
 
 def wait_for_deletes(storage: LedgerStorage, clock: Clock) -> None:
-    """Wait until no earlier sweep is deleting. Call it after the mark was changed. A sweep publishes its file `sweep/deleting-..`
-    before it reads the mark. So a sweep whose file is not listed here reads the new mark.
+    """Wait until no earlier sweep deletes files. The caller has changed the mark before. A sweep publishes its file
+    `sweep/deleting-..` before it reads the mark. So a sweep whose file is not listed here reads the new mark.
     """
     deadline = clock.monotonic() + HANDOVER_SECONDS
     while notes := [file.path for file in storage.list("sweep") if file.path.startswith(f"{DELETING}-")]:

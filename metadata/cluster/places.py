@@ -1,4 +1,4 @@
-"""The place of a metadata store, which distinguishes the store from its copies. The mark of a ledger root holds one."""
+"""The place of a metadata store, which tells the store from its copies. The mark of a ledger root has the place of the owner."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Place(JsonRecord):
     machine: str | None = None
 
     def shown(self, root: str) -> str:
-        """Return the place as text for an error message. `root`: the URI of the ledger root with the mark."""
+        """Return the place as text for an error message. `root`: the URI of the ledger root; `within` is relative to it."""
         if self.path is not None:
             return self.path + (f" (machine {self.machine[:8]})" if self.machine else "")
         if self.hosts is not None:
@@ -47,8 +47,8 @@ class Place(JsonRecord):
         return f"the folder {self.within} of {root}" if self.within is not None else str(self.url)
 
     def in_mark(self) -> Place:
-        """Return the place as stored in the mark. If the root lies in the store's folder, only the relative path is stored, which a
-        copy of the folder shares.
+        """Return the place as the mark stores it. If the root lies in the store's folder, the mark has only the relative path,
+        because it must also fit a copy of the folder.
         """
         return Place(within=self.within) if self.within is not None else self
 
@@ -88,7 +88,7 @@ def place_of(service: ServiceUrl, storage: LedgerStorage) -> Place:
 
 
 def same_place(marked: Place, ours: Place) -> bool:
-    """Return whether the store that the mark names is the one at our place.
+    """Return whether the mark names this process's store. `marked`: the place in the mark. `ours`: the place of the store.
 
     A SQLite store is at the place of the mark if its file has the same path and inode. It is also the same store if it was moved:
     its device and inode are the same, and nothing is at the old path. (The device is not compared if the path is the same, because
@@ -123,7 +123,7 @@ def _addresses(hosts: tuple[str, ...]) -> set[tuple[str, int]]:
         try:
             resolved = socket.getaddrinfo(name.strip("[]"), int(port), type=socket.SOCK_STREAM)
         except OSError:
-            continue  # a name that is unknown here cannot prove a common server
+            continue  # the name is unknown on this machine, so it cannot prove a common server
         found |= {(str(address[0]), int(address[1])) for *_, address in resolved}
     return found
 

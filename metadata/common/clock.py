@@ -50,7 +50,7 @@ def boot_id() -> str:
 
 def running_ms(clock: Clock) -> int:
     """Return the time since boot in ms. For the system clock on Linux the kernel's uptime file is read, because libraries that
-    shift a process's clock do not reach it. Otherwise the clock's monotonic time is returned.
+    change the clocks of a process do not change this file. Otherwise the clock's monotonic time is returned.
     """
     if type(clock) is SystemClock:
         with suppress(OSError):

@@ -53,8 +53,8 @@ def contained(
 ) -> Iterator[None]:
     """Contain an error of the block. The error is logged, counted, and stored in `failed` under `what`.
 
-    `passing`: errors that are raised to the caller. `races`: errors of a lost race; another process did the work, so nothing has
-    failed. `level`: log level of a TxnSegmentError.
+    `passing`: errors that are raised to the caller. `races`: errors of a lost race. They do not count as failures, because another
+    process did the work. `level`: log level of a TxnSegmentError.
     """
     try:
         yield

@@ -81,8 +81,7 @@ SINK_NAMES: Final = [
     "valueFormat",
     "schemaVersion",
 ]
-"""Names of all options. Source and sink do not import each other; with this list each can say that an option belongs to the other.
-"""
+"""Names of all options. Source and sink do not import each other. By this list each recognises an option of the other."""
 
 _NAMES: Final[Mapping[Side, Sequence[str]]] = {"source": SOURCE_NAMES, "sink": SINK_NAMES}
 _OTHER: Final[Mapping[Side, Side]] = {"source": "sink", "sink": "source"}

@@ -125,7 +125,7 @@ class PendingAcks:
         a lost reply, whether a cursor shows the effect of a change that is not idempotent.
         """
         left = list(dict.fromkeys(where))
-        sent: dict[Where, bytes] = {}  # values whose write had no reply, so it may be done
+        sent: dict[Where, bytes] = {}  # values whose write got no reply, so the write may have been done
 
         def is_ours(place: Where, record: Record, cursor: Cursor) -> bool:
             before = sent.get(place)

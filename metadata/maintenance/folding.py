@@ -59,7 +59,7 @@ class Folding:
             layouts = _layouts(view, segments, [topic_name(s.topic) for s in seals.values() if s.topic is not None])
             records = view.get_many([paths.watermark(s) for s in segments]) if segments else []
             marks = dict(zip(segments, records, strict=True))
-            folded_to: dict[str, int | None] = {s: None for s in named if is_persistent(s)}  # migrated segments never fold
+            folded_to: dict[str, int | None] = {s: None for s in named if is_persistent(s)}  # migrated segments are never folded
             for segment in segments:
                 name = segment_name(segment)
                 layout = layouts[name.topic]

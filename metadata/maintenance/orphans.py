@@ -159,7 +159,7 @@ def sweep_staging(cluster: Cluster, token: str) -> None:
     """
     paths = StagingArea(cluster.storage, token).files()
     over = staging_manifests.ended(paths)
-    # the file `.ended` is deleted last, so that an interrupted call can be repeated
+    # the file `.ended` is deleted last, so that a later call can complete an interrupted one
     for path in sorted(paths, key=lambda path: path.endswith(staging_manifests.ENDED)):
         if staging_manifests.token_of(path) in over:
             cluster.storage.delete(path)

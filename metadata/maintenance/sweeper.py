@@ -37,7 +37,7 @@ log = logging.getLogger("txnsegment.sweeper")
 T = TypeVar("T")
 
 FORGET_EVERY_MS = 10_000
-"""Minimum time (ms) between two shares of committers that expire headers. The search takes longer the more headers there are."""
+"""A committer's share expires headers at most once in this time (ms). The search takes longer the more headers there are."""
 FORGET_LIMIT = 10_000
 
 
@@ -138,15 +138,17 @@ class Sweeper:
         """Take the turn to sweep. Return None if another process has the turn. Turns only save work: concurrent sweeps are safe. A
         turn that is not given back expires.
 
-        A rarer step is noted as done when the turn is taken. So a step in which the process crashes is not repeated in every turn.
-        The first orphan sweep of a cluster waits until there can be orphans.
+        Two steps are not done in every turn: the expiry of headers, and the orphan sweep. They are recorded as done when the turn
+        is taken. So a step in which the process crashes is not repeated in the next turn. The first orphan sweep of a cluster waits
+        until there can be orphans.
         """
 
         def body(view: View) -> Record | None:
             record, now = view.get(paths.SWEEP_TURN), view.now_ms()
             last = Turn(until_ms=0, orphans_ms=now - 1) if record is None else Turn.of(record)
             settings = self.cluster.settings
-            if now < last.until_ms <= now + settings.fold_after_ms:  # a later `until_ms` comes from a clock that was set back since
+            # a later `until_ms` was written by the store's clock before it was set back
+            if now < last.until_ms <= now + settings.fold_after_ms:
                 return None
             mine = last.model_copy(update={"until_ms": now + settings.fold_after_ms, "began_ms": now, "by": self.cluster.owner})
             if _due(last.forgot_ms, now, max(FORGET_EVERY_MS, settings.fold_after_ms)):
@@ -308,8 +310,8 @@ class Sweeper:
         decide(self.cluster.store, body)
 
     def _release_application(self, view: View, txn: str, header: Header) -> bool:
-        """Prepare the deletion of a header. If the transaction committed, raise `lastCommitted` of its application to its version;
-        a random application is deleted instead. Return False after a lost race: the header then stays until the next sweep.
+        """Prepare the deletion of a header. If the transaction committed, raise `last_committed` of its application to its version.
+        An application with a random id is deleted instead. Return False after a lost race: the header then stays.
         """
         if header.app is None:
             return True

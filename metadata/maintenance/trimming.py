@@ -82,8 +82,8 @@ class Trimmer:
         return done
 
     def _time(self, reading: Reading, keep_ms: int | None) -> tuple[int, int | None]:
-        """Return the time (ms) against which ages are judged, and the number above which no row is old enough to trim. The number
-        is None if `keep_ms` is None.
+        """Return the time (ms) against which ages are judged, and the number above which no row is old enough to be trimmed. The
+        number is None if `keep_ms` is None.
         """
         if keep_ms is None:
             return reading.now_ms, None

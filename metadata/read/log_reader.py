@@ -56,7 +56,9 @@ class LogReader(ABC):
 
     @abstractmethod
     def watched(self, reading: Reading) -> Mapping[str, Prefix]:
-        """Return the sequences of records whose changes wake a stream that has this reading, each with a name for it."""
+        """Return the sequences of records whose changes wake a stream that waits with this reading. The keys of the mapping are
+        names of the sequences.
+        """
 
 
 How = Callable[[LogReader], Reading]
@@ -117,7 +119,8 @@ class ClusterLog(LogReader):
 
     def watched(self, reading: Reading) -> Mapping[str, Prefix]:
         """Return the sequence of the log and the sequences of the events of the segments that are read. The decision of a
-        transaction writes an event. Sealed segments are left out if the reading has no undecided registration, as they get no more.
+        transaction writes an event. Sealed segments are left out if the reading has no undecided registration, because they then
+        get no further events.
         """
         deciding = [s.name for s in reading.segments if s.sealed_at is None or reading.undecided]
         return {paths.LOG.path: paths.LOG} | {name: paths.segment_events(name) for name in deciding}

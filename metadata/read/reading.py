@@ -205,7 +205,7 @@ class Reading:
         return found
 
     def _whole(self) -> Iterator[Topic]:
-        """Yield the topics of which the read takes all segments."""
+        """Yield the topics that are read with all their segments."""
         return (t for t in self.topics if self.selection.pattern is not None or str(t.name) in self.selection.names)
 
     def last_change(self, start: int) -> int:

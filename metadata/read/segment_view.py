@@ -1,5 +1,5 @@
-"""One segment in a reading, with its visible ledgers. Their numbers are those of the log that orders the rows (protocol.md section
-6).
+"""One segment in a reading, with its visible ledgers (protocol.md section 6). The number of a ledger is its number in the log that
+orders the rows of the segment.
 
 A segment of a topic:// is a `StoredSegment`. A persistent topic is the one segment of its own log (`metadata.instream.view`). A
 migrated persistent topic is a segment of the cluster's log (`metadata.instream.legacy`). Users of readings handle all alike.
@@ -27,8 +27,9 @@ from metadata.topics.topic import Topic
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentView(ABC):
-    """One segment at one cut. A range is given by numbers of the log: after < number <= through. Generator methods read lazily.
-    Only `weights` and `kept` of a migrated topic list the whole range, to find whole transactions.
+    """One segment at one cut. `after` and `through` are numbers of the log that orders the rows. They give the range after < number
+    <= through. Generator methods read lazily. Only `weights` and `kept` of a migrated topic list the whole range, to find whole
+    transactions.
 
     `live`: the visible registrations above the `watermark`, ascending. `head`: the head of the index snapshot, which lists the
     ledgers at or below the watermark. A persistent topic has neither.

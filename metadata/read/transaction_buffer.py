@@ -218,7 +218,8 @@ class TransactionBuffer:
             topics = every(view, compiled(selection.pattern))
             names = [n for n in map(topic_name, selection.further) if n not in {t.name for t in topics}]
             records = view.get_many([paths.topic(n) for n in names]) if names else []
-            topics += [Topic(n, Layout.of(r), r) for n, r in zip(names, records, strict=True) if r is not None]  # with tombstones
+            # tombstones included
+            topics += [Topic(n, Layout.of(r), r) for n, r in zip(names, records, strict=True) if r is not None]
             wanted = None
         else:
             names = list(dict.fromkeys(self._topic_of(view, n) for n in selection.names))

@@ -18,7 +18,7 @@ from metadata.common.errors import OptionError
 MAX_LENGTH: Final = 1000
 MAX_REPEATS: Final = 6
 """Maximum number of repetitions (`*`, `+`, `{m,n}`) in a pattern. k repetitions can divide a name of n characters in about n^k/k!
-ways, and the matcher may try all of them.
+ways. The matcher may try all of these ways.
 """
 MAX_CHOICES: Final = 100_000
 """Maximum number of choices in a pattern: the product of the numbers of alternatives of all groups, times two for each `?`."""

@@ -51,9 +51,9 @@ class LogEntry(Identified):
 
     The other fields depend on the kind. DATA has `txn` (None: rows without a transaction) and `write`. As in a registration,
     `write` has the parts, or only the totals, and then the file `manifest` lists the parts. COMMIT and ABORT are markers. They have
-    `txn` and `low_water`: every transaction of the same coordinator up to this sequence number has ended in all topics. SEAL has
-    `why` (`migrate|terminate|delete`). The SEAL of a migration also has `to`, the successor, and `segments`, the successor's number
-    of segments.
+    `txn`, and the low-water mark `low_water`: every transaction of the same coordinator up to this sequence number has ended at
+    every participant. SEAL has `why` (`migrate|terminate|delete`). The SEAL of a migration also has `to`, the successor, and
+    `segments`, the successor's number of segments.
     """
 
     kind: EntryKind

@@ -281,7 +281,7 @@ class Layout(JsonRecord):
     Pulsar's record. `deleted`: the record is a tombstone. `key`: the key column. `schema_id`: the current schema version.
     `compatibility`: the compatibility mode of the schemas (None: not set).
 
-    Some segments have left the layout. By three fields a read that starts lower notices that it misses rows of such segments.
+    Some segments have left the layout. Three fields show a read that starts at a lower number that it misses rows of such segments.
     `deleted_to_log`: the highest seal of a deletion whose segments have left. `trimmed_to`, `trimmed_ms`: the highest values of the
     watermarks of segments that left because retention had trimmed all their rows.
 
@@ -383,8 +383,7 @@ class Application(JsonRecord):
     """The record of an application in a topic. It makes writes exactly-once. A missing record means that no version is committed
     (`last_committed` -1).
 
-    `restored`: a restore wrote the record, and no write has changed it since. So later versions may have been committed that the
-    restore lost.
+    `restored`: a restore wrote the record, and no write has changed it since. The restore may have lost later versions.
     """
 
     last_committed: Whole = -1

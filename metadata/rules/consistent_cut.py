@@ -27,7 +27,7 @@ class Moving(TxnSegmentError):
 @dataclass(frozen=True, slots=True)
 class Told:
     """The known state of one transaction. `header` None: the header is gone. `settled_early`: the transaction had committed before
-    the first read of a record began, so all reads show its changes.
+    the first read of a record began, so all reads of the backup show its changes.
     """
 
     header: Header | None
@@ -101,7 +101,7 @@ def application_at(number: int, before: Application, after: Application, written
     if current is not None and current.version > version:
         said = told(current.txn_id)
         counts = said.counts(number)
-        # if it did not commit, another attempt may have, and `written` must have the registration of that attempt
+        # if this transaction did not commit, another attempt may have, and `written` must have the registration of that attempt
         known |= {current.version} if said.has_committed else set()
         if counts is None or (said.header is None and after != before):
             raise Moving(f"the transaction {current.txn_id} was decided meanwhile")
@@ -117,8 +117,8 @@ def application_at(number: int, before: Application, after: Application, written
 
 
 def _by(one: Written, after: Application, by: str | None) -> str | None:
-    """Return the query that wrote a version which `before` does not show. Raises Moving if it may have been written by either of
-    two queries.
+    """Return the id of the query that wrote a version which `before` does not show. Raises Moving if either of two queries may have
+    written the version.
     """
     if after.current is not None and after.current.txn_id == one.txn:
         return after.current.by

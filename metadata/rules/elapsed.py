@@ -1,9 +1,10 @@
 """Elapsed time, measured by several clocks (protocol.md section 7, Time). Pure: no I/O, no clock.
 
-Each sweep or trim reads and records three clocks: the store's clock, the machine's clock, and the machine's monotonic clock, which
-counts from boot and is never set. Time counts as elapsed only if the clocks agree that it has passed. So a clock that leaps ahead
-or back never makes new rows old. The lead of a reading is the earlier of the store's time and the machine's time, minus the elapsed
-time. The time for an age limit `keep` is the elapsed time plus the smallest lead of the readings within `keep`.
+A sweep or trim observes three clocks and records the observation: the store's clock, the machine's clock, and the machine's
+monotonic clock, which counts from boot and is never set. Time counts as elapsed only if the clocks agree that it has passed. So a
+clock that leaps ahead or back never makes new rows old. The lead of an observation is the earlier of the store's time and the
+machine's time, minus the elapsed time. The time for an age limit `keep` is the elapsed time plus the smallest lead of the
+observations within `keep`.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from typing import NamedTuple
 from metadata.records.json_records import JsonRecord
 
 WITNESSES = 16
-"""Maximum number of machines whose last reading is kept."""
+"""Maximum number of machines whose last observation is kept."""
 SPACING = 16
-"""A reading is dropped only if the time between its neighbours is at most 1/SPACING of the later one's age."""
+"""An observation is dropped only if the time between its two neighbours is at most 1/SPACING of the age of the later neighbour."""
 
 
 class Clocks(NamedTuple):
-    """One simultaneous reading of all clocks, in ms. `boot` identifies the monotonic clock (one boot of one machine)."""
+    """One observation of all clocks at the same time, in ms. `boot` identifies the monotonic clock (one boot of one machine)."""
 
     store_ms: int
     wall_ms: int
@@ -29,8 +30,8 @@ class Clocks(NamedTuple):
 
 
 class ClockLook(JsonRecord):
-    """One recorded reading of the clocks. `number`: the newest number of the log at that time. `elapsed_ms`: the time since the
-    first reading. `lead_ms`: the earlier of the store's time and the machine's time, minus `elapsed_ms`.
+    """One recorded observation of the clocks. `number`: the newest number of the log at that time. `elapsed_ms`: the time since the
+    first observation. `lead_ms`: the earlier of the store's time and the machine's time, minus `elapsed_ms`.
     """
 
     number: int
@@ -39,7 +40,7 @@ class ClockLook(JsonRecord):
 
 
 class Witness(JsonRecord):
-    """The last reading of one machine."""
+    """The last observation by one machine."""
 
     elapsed_ms: int
     store_ms: int
@@ -47,8 +48,8 @@ class Witness(JsonRecord):
 
 
 class SeenTime(JsonRecord):
-    """The elapsed time so far. `store_ms`, `wall_ms`: the store's time and the machine's time at the last reading. `looks`: the
-    kept readings, oldest first. `witnesses`: the last reading of each machine, by boot.
+    """The elapsed time so far. `store_ms`, `wall_ms`: the store's time and the machine's time at the last observation. `looks`: the
+    kept observations, oldest first. `witnesses`: the last observation by each machine; the key is the `boot` of its clocks.
     """
 
     elapsed_ms: int
@@ -59,7 +60,7 @@ class SeenTime(JsonRecord):
 
 
 def looked(before: SeenTime | None, now: Clocks, number: int) -> SeenTime:
-    """Return the state with a further reading. `number`: the newest number of the log, listed before the clocks were read."""
+    """Return the state with a further observation. `number`: the newest number of the log, listed before the clocks were read."""
     elapsed = 0 if before is None else before.elapsed_ms + max(0, _passed(before, now))
     known = {} if before is None else before.witnesses
     mine = known.get(now.boot)
@@ -78,8 +79,8 @@ def looked(before: SeenTime | None, now: Clocks, number: int) -> SeenTime:
 
 
 def _passed(before: SeenTime, now: Clocks) -> int:
-    """Return the time in ms since the last reading of any machine, by the two clocks that can be set. Return 0 on a machine with an
-    earlier reading, where `_since` measures.
+    """Return the time in ms since the last observation by any machine. The two clocks that can be set measure it. Return 0 if this
+    machine has an earlier observation, because `_since` then measures.
     """
     if now.boot in before.witnesses:
         return 0
@@ -87,12 +88,12 @@ def _passed(before: SeenTime, now: Clocks) -> int:
 
 
 def _since(mine: Witness, now: Clocks) -> int:
-    """Return the time in ms since this machine's own last reading, by its monotonic clock and the store's clock."""
+    """Return the time in ms since this machine's own last observation, by its monotonic clock and the store's clock."""
     return max(0, min(now.store_ms - mine.store_ms, now.monotonic_ms - mine.monotonic_ms))
 
 
 def thinned(looks: Sequence[ClockLook]) -> tuple[ClockLook, ...]:
-    """Return the readings to keep, oldest first. The reading after a dropped reading gets the smaller one of their leads."""
+    """Return the observations to keep, oldest first. The observation after a dropped one gets the smaller lead of the two."""
     kept: list[ClockLook] = []
     newest = looks[-1].elapsed_ms
     for look in looks:
@@ -106,23 +107,24 @@ def thinned(looks: Sequence[ClockLook]) -> tuple[ClockLook, ...]:
 
 
 def now_for(seen: SeenTime, keep_ms: int) -> int:
-    """Return the time in ms by which the age limit `keep_ms` is judged: the elapsed time plus the smallest lead of the readings
-    within the last `keep_ms` and the last reading before them. It is never above the store's time or the machine's time.
+    """Return the time in ms by which the age limit `keep_ms` is judged: the elapsed time plus a lead. The lead is the smallest one
+    of the observations within the last `keep_ms` and of the last observation before them. The result is never above the store's
+    time or the machine's time at the last observation.
     """
     within, before = _within(seen, keep_ms)
     return seen.elapsed_ms + min(look.lead_ms for look in [*before[-1:], *within])
 
 
 def known_to(seen: SeenTime, keep_ms: int) -> int:
-    """Return a log number. Every entry above it is younger than `keep_ms`, whatever its publish time, because the log did not have
-    it yet at a reading within the last `keep_ms`.
+    """Return a log number. Every entry above it is younger than `keep_ms`, whatever its publish time, because an observation within
+    the last `keep_ms` found a log without that entry.
     """
     within, _ = _within(seen, keep_ms)
     return within[0].number
 
 
 def _within(seen: SeenTime, keep_ms: int) -> tuple[list[ClockLook], list[ClockLook]]:
-    """Return the readings of the last `keep_ms` (at least the newest one), and the readings before them."""
+    """Return the observations of the last `keep_ms` (at least the newest one), and the observations before them."""
     first = seen.elapsed_ms - keep_ms
     within = [look for look in seen.looks if look.elapsed_ms >= first]
     return within, [look for look in seen.looks if look.elapsed_ms < first]

@@ -23,7 +23,7 @@ def is_its_own(layout: Layout, name: PersistentName) -> bool:
 
 
 def went_with(name: PersistentName, successor: Layout | None) -> bool:
-    """Return whether the successor was deleted, with all rows of the persistent topic, and was not created again."""
+    """Return whether the successor was deleted, together with the rows of the persistent topic, and was not created again."""
     return successor is not None and bool(successor.deleted) and is_its_own(successor, name)
 
 

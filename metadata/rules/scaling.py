@@ -29,7 +29,7 @@ class Measured(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One change of a layout. One segment id in `segments` means a split, two mean a merge. `why` is shown to people."""
+    """One change of a layout. One segment id in `segments` means a split, two mean a merge. `why`: the reason, for messages."""
 
     segments: tuple[int, ...]
     why: str

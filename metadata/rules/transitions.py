@@ -68,7 +68,7 @@ def expired(header: Header, now_ms: int, allowance_ms: int) -> bool:
 class Claim:
     """One attempt to write the version `version`. `by`: the id of the query that writes (None: a batch write outside of streams).
 
-    `attempt`: the id of the attempt. `replays`: the writer is a stream, which replays only its last batch. `accepts_loss`: the
+    `attempt`: the id of the attempt. `replays`: the writer is a stream. A stream replays only its last batch. `accepts_loss`: the
     write continues even if a restore lost versions.
     """
 
@@ -80,7 +80,9 @@ class Claim:
 
 
 class Opening(Enum):
-    """The next step of the owner of a claim, by the application record."""
+    """The next step of an attempt to write a version. The function `opening` returns it, from the application record and the header
+    of the record's current attempt.
+    """
 
     SKIP = auto()
     """Write nothing and report success, because the version is already committed."""
@@ -100,13 +102,14 @@ class Gone(Enum):
 
 
 def raised(app: Application) -> Application:
-    """Return the application record with `last_committed` and `by` from `current`, whose header is COMMITTED."""
+    """Return the application record after `current` has committed: `last_committed` and `by` are those of `current`."""
     assert app.current is not None
     return app.model_copy(update={"last_committed": app.current.version, "by": app.current.by, "restored": None})
 
 
 def opening(app: Application, claim: Claim, predecessor: Header | Gone) -> tuple[Opening, Application]:
-    """Return the next step of the owner of `claim`, and the application record. If `current` has committed, the record is `raised`.
+    """Return the next step of the attempt `claim`, and the application record. If `current` has committed, the record is the result
+    of `raised`.
 
     `predecessor`: the header of `app.current`. Raises VersionConflict, RestoredBehind or Fenced if a write of this version could
     lose or duplicate rows.
@@ -147,8 +150,8 @@ def opening(app: Application, claim: Claim, predecessor: Header | Gone) -> tuple
 
 def _same(claim: Claim, by: str | None) -> bool:
     """Return whether a claim for the last committed version is a repetition of that commit. `by`: the query that committed the
-    version. The claim is a repetition if it has the same query. If a batch write or the record has no query, the equal version is
-    enough. (A batch write outside of `foreachBatch` has none, and older versions of txnsegment did not record it.)
+    version. The claim is a repetition if it comes from the same query. If a batch write or the record has no query, the equal
+    version is enough. (A batch write outside of `foreachBatch` has none, and older versions of txnsegment did not record it.)
     """
     return claim.by == by or (not claim.replays and (claim.by is None or by is None))
 
@@ -207,8 +210,8 @@ def settled(verdict: Verdict) -> Settled:
 
 
 def seal_counts(number: int, seal: Registration, layout: Layout | None, log_seals: Mapping[int, Registration]) -> bool:
-    """Return whether a seal counts. It counts if the layout shows it, i.e. a segment has its number as `sealed_at_log`. It also
-    counts if the layout still has the seal's epoch and the log has no lower seal of the topic with this epoch. Others are void.
+    """Return whether a seal counts. It counts if the layout shows it: a segment has its number as `sealed_at_log`. It also counts
+    if the layout still has the seal's epoch and the log has no lower seal of the topic with this epoch. Any other seal is void.
     """
     if layout is None:
         return False

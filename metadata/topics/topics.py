@@ -38,7 +38,7 @@ class Topics:
     """The topics of a cluster."""
 
     def __init__(self, cluster: Cluster, log: LiveLog | None = None) -> None:
-        """`log`: the part of the log that this process has already read. None: nothing of it."""
+        """`log`: this process's cache of the log. None: the object makes an empty cache of its own."""
         self._cluster = cluster
         self._log = LiveLog() if log is None else log
         self.schemas = TopicSchemas(cluster)
@@ -165,13 +165,14 @@ class Topics:
         return until(lambda: self._seal(name, (first, second), "merge", epoch))
 
     def delete(self, name: TopicName) -> None:
-        """Seal all segments of the topic, then leave a tombstone. Raises TopicNotFound."""
+        """Delete a topic: seal all its segments, then leave a tombstone. Raises TopicNotFound."""
         topic = self.get(name)
 
         def step() -> bool | None:
             now = self.get(name)
             self._append_seal(now, now.active(), "delete", ())
-            return None if self._still(topic) else True  # the layout had changed before: this seal was void
+            # If the topic still exists, its layout had changed before this seal was appended, so the seal was void.
+            return None if self._still(topic) else True
 
         until(step)
 
@@ -201,7 +202,7 @@ class Topics:
         self._append_seal(topic, parents, why, tuple(range(first, first + children)))
         now = self.get(name)
         if all(now.layout.segments[str(i)].state is SegmentState.ACTIVE for i in segment_ids if str(i) in now.layout.segments):
-            return None  # the layout had changed before: this seal was void
+            return None  # the layout had changed before this seal was appended, so this seal is void
         if not all(_ended_by(now, i, why, topic.layout.epoch + 1) for i in segment_ids):
             raise self._sealed(now, segment_ids)
         return now

@@ -1,7 +1,7 @@
 """The work after commits, on one background thread: the events of the commits, and a bounded share of the sweeping. No commit waits
 for it.
 
-If the process dies, the work is only delayed. The next committer or sweeper finds the rest of the work in the store.
+If the process dies, the work is only delayed. The next committer or sweeper sees in the store what is left to do, and does it.
 """
 
 from __future__ import annotations

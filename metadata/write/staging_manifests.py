@@ -1,5 +1,5 @@
-"""Staging manifests. Each lists the files that one Spark write staged for a transaction of several writes. The transaction is named
-by its token (protocol.md sections 1, 2, 7).
+"""Staging manifests. Each lists the files that one Spark write staged for a transaction of several writes. A token identifies the
+transaction (protocol.md sections 1, 2, 7).
 
 A transaction of several writes stores no record until its end. Until then its state is a few small files in the folder `staging` of
 the ledger root, where the processes of Spark can reach them. Each file is published once and never changed:

@@ -36,7 +36,9 @@ class WriteSet:
     txn_id: str | None = None
     """The id of a transaction that shows its id before it opens. It was allocated beforehand (`TxnIds.next`)."""
     keys: Mapping[str, str | None] = field(default_factory=dict)
-    """The column by which the rows of each topic were routed, by the topic's full name. None or missing: without a key."""
+    """The key column by which the rows of each topic were routed. The keys of this mapping are the full names of the topics. None
+    or missing: the rows were routed without a key.
+    """
     retried: bool = False
     """Whether an earlier commit of this write set may have succeeded, because the caller does not know its outcome."""
     acks: Sequence[Ack] = ()
