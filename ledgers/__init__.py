@@ -1,1 +1,1 @@
-"""Files: Parquet parts, ledgers, index snapshots. This package knows no transaction rule."""
+"""The files of a cluster: Parquet parts and index snapshots. This package knows no transaction rule."""

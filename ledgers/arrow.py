@@ -93,7 +93,7 @@ def _conform(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
 
 
 def _fits(source: pa.DataType, kind: pa.DataType) -> bool:
-    """Return whether values of `source` can be cast to `kind` without loss: the same widening as in ledgers.schema.evolve."""
+    """Return whether values of `source` can be cast to `kind` without loss. `ledgers.schema.evolve` allows the same casts."""
     types = pa.types
     fits = source == kind
     if types.is_null(source):

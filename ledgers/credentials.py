@@ -56,8 +56,8 @@ def _has_unnamed(uri: str) -> bool:
 
 
 def _readings(uri: str) -> list[str]:
-    """Return the URI unchanged, and percent-decoded once, twice and three times. (In `file:` encoded characters are part of a
-    name.)
+    """Return the URI unchanged, and percent-decoded once, twice and three times. A `file:` URI is returned unchanged only, because
+    a `%` is part of a name there.
     """
     found = [uri]
     while len(found) < 4 and not uri.lower().startswith("file:"):

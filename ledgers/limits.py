@@ -9,14 +9,14 @@ MAX_LEVELS: Final = 40
 `ledgers.json_text` accepts 200 levels of JSON.
 """
 MAX_FIELDS: Final = 10_000
-"""Maximum number of columns and nested fields. A named record counts at each of its uses: if each record uses the next one twice,
-the fields double with every level.
+"""Maximum number of columns and nested fields. A named record counts at each of its uses, because in a chain of records that each
+use the next record twice the fields double with every level.
 """
 MAX_SCHEMA_BYTES: Final = 768 * 1024
 """Maximum length of an Avro schema's text. It is that of a record, because each version of a topic's schema is one record."""
 MAX_FIXED_BYTES: Final = 2**20
 """Maximum size of a fixed. The minimum is one byte, because an array could have any number of zero-byte values."""
 MAX_DECIMAL_BYTES: Final = 64
-"""Maximum number of bytes of a decimal. 38 digits take 16; more bytes only repeat the sign."""
+"""Maximum number of bytes of a decimal. A decimal of 38 digits takes 16 bytes. Further bytes only repeat the sign."""
 MAX_NAME: Final = 1024
 """Maximum number of characters of a name."""

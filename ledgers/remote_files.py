@@ -95,7 +95,7 @@ class RemoteFiles:
 
 
 class RemoteOutput:
-    """A stream to a file. To close an upload is to complete it, so `discard` closes the stream and then deletes the file."""
+    """A stream to a file. Closing the stream completes the upload, so `discard` closes it and then deletes the file."""
 
     def __init__(self, fs: pafs.FileSystem, writing: str, path: str) -> None:
         self._fs = fs

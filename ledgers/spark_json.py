@@ -1,4 +1,4 @@
-"""Parsing of Spark's schema JSON in records and manifests: of types that a topic can store, and of no type that imports code."""
+"""Parses Spark's schema JSON in records and manifests. Types that a topic cannot store, or that import code, are refused."""
 
 from __future__ import annotations
 

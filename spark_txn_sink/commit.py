@@ -24,10 +24,10 @@ log = logging.getLogger("txnsegment.sink")
 
 @dataclass(frozen=True)
 class Identity:
-    """The application and the version of a write, by its options and batch id.
+    """The application and the version of a write. They follow from the write's options and, for a stream, its batch id.
 
-    `app`: the application id. It is None for a stream without `txnAppId`, which uses the query's id. `random`: `app` is a random
-    id, because a batch write has no `txnAppId`. `accepts_loss`: as in `Claim`.
+    `app`: the application id. It is None for a stream without `txnAppId`, which uses the query's id. `random`: whether `app` is a
+    random id, because a batch write has no `txnAppId`. `accepts_loss`: see `Claim`.
     """
 
     app: str | None
@@ -69,7 +69,7 @@ def commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int,
 
 def abort(client: Client, plan: WritePlan, identity: Identity, messages: Sequence[Staged | None]) -> None:
     """Abort the transaction of a write that Spark gave up. Spark calls this after a failed task, or after a commit that raised an
-    error. The call may come in another process, and when a later attempt has long taken over.
+    error. The call may come in another process, and long after a later attempt took over.
 
     Only an OPEN header of this attempt is aborted, and no file is deleted. If a task did not report, no commit was tried, so there
     is no transaction.
@@ -113,8 +113,8 @@ def reported(messages: Sequence[Staged | None]) -> list[Staged]:
 
 
 def agreed_key(plan: WritePlan, staged: Sequence[Staged]) -> str | None:
-    """Return the column by which the tasks routed their rows. Raises TxnConflict if the tasks used different columns. That the
-    topic still has this key is checked when the transaction is opened.
+    """Return the column by which the tasks routed their rows. Raises TxnConflict if the tasks used different columns. The opening
+    of the transaction checks that the topic still has this key.
     """
     keys = {m.key for m in staged if m.parts}
     if len(keys) > 1:

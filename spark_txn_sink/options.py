@@ -197,8 +197,9 @@ class TaskOptions:
 class WriteOptions:
     """The options of one write.
 
-    None means for `key_column`: the topic's key, if it has one. For `txn_app_id`: the query's id, or a random id for a batch. For
-    `txn_version`: the batch id of a stream, or 1. For `txn_staging`: the write is a transaction of its own.
+    `key_column`: None means the topic's key, if it has one. `txn_app_id`: None means the query's id for a stream, and a random id
+    for a batch. `txn_version`: None means the batch id for a stream, and 1 for a batch. `txn_staging`: None means that the write is
+    a transaction of its own.
 
     `routing`: the names of the given options that need a topic with segments. They are checked later, because only the cluster
     knows whether a `persistent://` name stands for such a topic.

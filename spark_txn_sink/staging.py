@@ -1,4 +1,4 @@
-"""The part of a write that its tasks do: route rows, stage parts, and report them. Tasks register nothing. The parts of failed task
+"""The work of a write's tasks. They route rows, stage parts and report the parts. They register nothing. The parts of failed task
 attempts become orphans.
 """
 
@@ -37,8 +37,8 @@ class Staged(WriterCommitMessage):
     query_id: str | None
     key: str | None
     execution: tuple[str, int] | None = None
-    """For a write of a transaction over several topics: the value of the property TRANSACTION in the driver's thread that runs the
-    write, and the number of Spark's SQL execution.
+    """A pair for a write in a transaction over several topics. It has the value of the property TRANSACTION in the driver's thread
+    that runs the write, and the number of Spark's SQL execution.
     """
 
 
@@ -125,7 +125,7 @@ def _writer(
 @dataclass(frozen=True)
 class _Task:
     """A Spark task. `start`: the task's value for `Router.start`. `query_id`: the streaming query for which the task runs (None: a
-    batch write outside of `foreachBatch`). `partition`: the task's partition. `execution`: as in `Staged`.
+    batch write outside of `foreachBatch`). `partition`: the task's partition. `execution`: see `Staged`.
     """
 
     start: int

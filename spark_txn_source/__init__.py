@@ -1,1 +1,1 @@
-"""The source: options, plans, offsets, tasks that yield Arrow batches, and the native scan. Imports only metadata and ledgers."""
+"""The source: options, plans, offsets, tasks that yield Arrow batches, the native scan. It imports only metadata and ledgers."""

@@ -22,15 +22,15 @@ def acknowledged(client: Client, reading: Reading, subscription: str) -> dict[st
 
 
 def ledger_at(segment: SegmentView, numbers: Mapping[str, int], log: str = LOG) -> int:
-    """Return the id of the last ledger of a segment that an offset includes. `numbers`: the numbers of the offset, by log. A
-    persistent topic that is read from its own log has a number there, which is a ledger id. For any other segment the ledger id is
-    derived from the number of `log`.
+    """Return the id of the last ledger of a segment that an offset includes. `numbers`: the offset's number for each log. A
+    persistent topic that is read from its own log is its own segment, and its number is the ledger id. For any other segment the
+    ledger id is derived from the number of `log`.
     """
     return numbers[segment.name] if segment.name in numbers else segment.ledger_id(numbers.get(log, 0))
 
 
 def first_left(segment: SegmentView, done: Rows, among: Rows) -> Ledger | None:
-    """Return the first ledger of a segment that has rows in `among` that are not in `done`, or None if there is none."""
+    """Return the first ledger of a segment that has a row in `among` and not in `done`, or None if no ledger has such a row."""
     if not among:
         return None
     last = last_ledger(among)
@@ -39,10 +39,10 @@ def first_left(segment: SegmentView, done: Rows, among: Rows) -> Ledger | None:
 
 
 def upto(ledger: int) -> Rows:
-    """Return all rows of the ledgers with an id at or below `ledger` as one range (0: no rows)."""
+    """Return all rows of the ledgers with an id at or below `ledger` as one range. The result has no rows if `ledger` is 0."""
     return before(end_of(ledger)) if ledger else NONE
 
 
 def last_ledger(rows: Rows) -> int:
-    """Return the id of the last ledger in a set of rows (0: none)."""
+    """Return the id of the last ledger in a set of rows, or 0 if the set is empty."""
     return last_of(rows[-1][1])[0] if rows else 0

@@ -26,7 +26,7 @@ from spark_txn_source.options import ReadOptions
 
 
 class StreamCursors:
-    """The cursors of the subscription of one stream, in the process that plans the stream. `client`: returns its client."""
+    """The cursors of one stream's subscription, in the process that plans the stream. `client`: returns the process's client."""
 
     def __init__(self, client: Callable[[], Client], options: ReadOptions, subscription: str) -> None:
         self._client, self._options, self._selection, self.subscription = client, options, options.selection, subscription
@@ -65,7 +65,7 @@ class StreamCursors:
             for name in sorted(segments):
                 if name in met and (segments[name] == met[name] or segments[name] & met[name]):
                     continue
-                with suppress(SubscriptionExists):  # another query has just created it
+                with suppress(SubscriptionExists):  # another query has just created the subscription
                     Providers(self._client()).subscribe(there[name].name, self.subscription, at=0)
 
     def check_added(self, readings: Sequence[Reading], offset: StreamOffset) -> bool:
@@ -88,7 +88,7 @@ class StreamCursors:
             if offset.read == self._selection.key:
                 return True
             begun = {*Logs(self._client(), before).successors()}
-            added = [  # (the offset has a log of a persistent topic only if the stream has read that topic before)
+            added = [  # the offset has a number of a persistent topic's log only if the stream has read that topic
                 (one, segment, number)
                 for one, segment, number in added
                 if one.log == LOG and segment.topic.name not in begun and not before.covers(segment.name, segment.topic.name)
@@ -125,12 +125,12 @@ class StreamCursors:
         return total(found)
 
     def commit(self, to: StreamOffset, readings: Sequence[Reading]) -> None:
-        """Acknowledge the rows of the batch that ends at `to`. Idempotent. Raises as `StreamReader.commit` does."""
+        """Acknowledge the rows of the batch that ends at `to`. Idempotent. Raises the errors of `StreamReader.commit`."""
         self.join(readings)
         ends: dict[str, Row] = {}
         numbers, acked_to = to.numbers(), self._acked_before(to)
         # Topics without a reading were deleted, or migrated and trimmed, and have no cursor any more. A persistent topic without a
-        # position was not read, and `to.log` is not a number of its log.
+        # position in `to` was not read by the batch, so none of its rows are acknowledged.
         for reading in readings:
             done = acknowledged(self._client(), reading, self.subscription)
             through = {one.name: ledger_at(one, numbers, reading.log) for one in reading.segments}

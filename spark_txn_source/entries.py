@@ -16,8 +16,8 @@ from spark_txn_source.tasks import Filled, Piece, entries
 
 
 class EntryRows(NamedTuple):
-    """Consecutive rows of one entry. `first_row`: the index of the first of them in the entry. `of`: the number of rows of the
-    entry. `publish_ms`, `txn`: the publish time and the transaction of the ledger.
+    """Consecutive rows of one entry. `first_row`: the index, in the entry, of the first of these rows. `of`: the number of all rows
+    of the entry. `publish_ms`, `txn`: the publish time and the transaction of the ledger.
     """
 
     segment: str

@@ -1,8 +1,8 @@
-"""Tailing: a stream uses its newest reading until the log changes, so that an idle query needs almost nothing of the store.
+"""Tailing: a stream uses its newest reading until the log changes, so that an idle query costs the store almost nothing.
 
 Spark asks for the latest offset every ten milliseconds. A reading stays the newest if it has no undecided registration and nothing
-was appended to the log. So each call checks only that. The result has all transactions that committed before the call, which
-`processAllAvailable` needs. The events of a commit wake the stream. After `MOST_SECONDS` the log is read again in any case.
+was appended to the log. So each call checks only these two conditions. Its result has all transactions that committed before the
+call, which `processAllAvailable` needs. The events of a commit wake the stream. After `MOST_SECONDS` the log is read in any case.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Following(Generic[Seen]):
         return self._woken.wait(seconds)
 
     def forget(self) -> None:
-        """Make the next `read` read the source again, because the kept reading does not show rows that retention removed."""
+        """Make the next `read` read the source again, because the kept reading does not show that retention has removed rows."""
         self._seen = None
 
     def wake(self) -> None:

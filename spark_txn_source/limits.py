@@ -40,8 +40,8 @@ def published(weights: Iterable[Weight], times: Iterable[tuple[int, int]]) -> It
 
 
 def ends_by_publish_time(logs: Mapping[str, Stretch], *, max_rows: int | None, max_bytes: int | None) -> dict[str, int]:
-    """Return the end of the micro-batch in each log. A micro-batch has whole ledgers within the limits, but at least one ledger in
-    all.
+    """Return the end of the micro-batch in each log. A micro-batch has whole ledgers within the limits. It has at least one ledger,
+    even if that ledger alone exceeds a limit.
 
     If all ledgers of a log are taken, its end is the end of its range. This may lie beyond its last ledger, for example at a seal.
     """

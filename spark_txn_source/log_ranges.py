@@ -38,7 +38,7 @@ class LogRange:
 
     @property
     def places(self) -> tuple[Position, Position]:
-        """Start and end as positions for offsets."""
+        """The start and the end of the range as positions, for an offset."""
         return self.reading.position(self.start), self.reading.position(self.end)
 
     def done_of(self, segment: SegmentView) -> Rows:
@@ -95,8 +95,8 @@ def deleted_to(reading: Reading, start: Start, end: int | None) -> int:
 
 
 def limited(ranges: Sequence[LogRange], *, max_rows: int | None, max_bytes: int | None) -> dict[str, int]:
-    """Return the end of a micro-batch in each log. A micro-batch has whole transactions within the limits, but at least one in all.
-    It never crosses a seal.
+    """Return the end of a micro-batch in each log. A micro-batch has whole transactions within the limits. It has at least one
+    transaction, even if that transaction alone exceeds a limit. It never crosses a seal.
     """
     if len(ranges) == 1:  # a single log needs no publish times, and reading them would take time
         (one,) = ranges

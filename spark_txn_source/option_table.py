@@ -1,4 +1,4 @@
-"""The options of the source, one declaration each: name, values, meaning, parser. docs/options.md is generated from them."""
+"""The declarations of the source's options: each has a name, values, a meaning and a parser. docs/options.md is made from them."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def _left_pieces(segment: str, ledger: Ledger, left: Sequence[Left] | None) -> I
 
 
 def runs(left: Iterable[Left]) -> Iterator[tuple[int, int, int, int, int | None]]:
-    """Join the unacknowledged rows of a ledger into as few pieces as possible. Each is (part, first, last, row, stop)."""
+    """Join the unacknowledged rows of a ledger into as few pieces as possible, each a tuple (part, first, last, row, stop)."""
     whole: tuple[int, int, int] | None = None
     for one in left:
         if whole is not None and (one.first, one.stop) == (0, one.of) and (one.part, one.entry) == (whole[0], whole[2] + 1):
@@ -59,7 +59,7 @@ def runs(left: Iterable[Left]) -> Iterator[tuple[int, int, int, int, int | None]
 
 
 def split(found: Iterable[Piece], size: int) -> Iterator[Piece]:
-    """Split pieces that are larger than `size` bytes, between entries, or in a compacted file between row groups."""
+    """Split pieces that are larger than `size` bytes. A part is split between entries, a compacted file between row groups."""
     for one in found:
         if one.bytes <= size or one.first == one.last:
             yield one

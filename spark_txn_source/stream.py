@@ -133,7 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reached = offset
         ranges = self._new(offset, readings)
         if not ranges:
-            return offset.to_json()  # this equals the start: for another offset Spark would run an empty batch
+            return offset.to_json()  # Spark would run an empty batch if this did not equal the start
         topics = [topic for one in readings for topic in one.topics]
         check_schema(self._client(), topics, self._columns, streaming=True, ignore_new=self._ignores_new())
         ends = limited(ranges, **self._limits(limit))
@@ -207,7 +207,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset = to.start_of_batch(self._start(start))
         starts, ends = offset.numbers(), to.numbers()
         if not any(number > starts.get(log, 0) for log, number in ends.items()):
-            return []  # an older version planned this first batch, whose end does not record its start
+            return []  # an older version planned this first batch and recorded no start; the new initial offset is not below `end`
         client, fail = self._client(), self._options.fail_on_data_loss
         planned = planned_selection(end, self._selection)
         logs = Logs(client, planned)

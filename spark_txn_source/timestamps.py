@@ -1,4 +1,4 @@
-"""The wait of a read by publish time until its range is final (protocol.md section 6, Timestamps)."""
+"""Waits until the range of a read by publish time is final (protocol.md section 6, Timestamps)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def patience_ms(settings: Settings) -> int:
 def final(log: LogReader, ms: int, timeout_ms: int | None) -> Reading:
     """Wait until the end of a read up to the timestamp `ms` is final. Return a reading of the log in which it is final.
 
-    The open transactions are read BEFORE the log. So the log has all rows of each transaction that began before and was not open
-    any more. Raises TopicNotFound, and OffsetOutOfRange if the end is not final within `timeout_ms` (None: `patience_ms`).
+    The open transactions are read BEFORE the log. So the reading of the log has all rows of every transaction that had ended by
+    then. Raises TopicNotFound, and OffsetOutOfRange if the end is not final within `timeout_ms` (None: `patience_ms`).
     """
     reading = log.now()
     if _ends(reading, ms, closed=False):

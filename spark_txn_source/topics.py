@@ -1,4 +1,4 @@
-"""The topics of a read by their current names, and its columns: the union of the topics' schemas, and the wanted ones."""
+"""Finds the current names of a read's topics, and the columns of the read: all columns of the topics, and those that it returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backups of a cluster's metadata: taken by `Cluster.backup`, restored by `restore` (docs/operations.md, Backup)."""
+"""Backups of a cluster's metadata. `Cluster.backup` writes a backup, and `restore` restores it (docs/operations.md, Backup)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from metadata.cluster.cluster import Cluster
 class BackupDescription:
     """A backup file that was written.
 
-    `number`: the log number up to which the backup is complete; it holds nothing above. `taken_ms`: the time of the backup, in ms
-    since 1970. `bytes`: the size of the file. `ledgers`: the URI of the ledger root that the backup names.
+    `number`: the log number up to which the backup is complete. The backup holds nothing above it. `taken_ms`: the time of the
+    backup, in ms since 1970. `bytes`: the size of the file. `ledgers`: the URI of the ledger root that the backup names.
     """
 
     file: str

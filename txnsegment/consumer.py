@@ -210,7 +210,7 @@ class Consumer:
         try:
             check_trims(LogRange(reading, feed.after, reading.cut, done), known)
         except DataLoss:
-            # Rows that another consumer of the subscription has acknowledged since this one began are no loss.
+            # Rows that another consumer of the subscription has acknowledged since this feed began are no loss.
             now = feed.done(reading)
             done = {s.name: union(done.get(s.name, NONE), now.get(s.name, NONE)) for s in reading.segments}
             check_trims(LogRange(reading, feed.after, reading.cut, done), known)
@@ -335,7 +335,7 @@ class Consumer:
         views = {view.name: view for view in feed.reading.segments}
         number = views[given.segment].number(given.span[1].ledger_id)
         boundaries = {given.segment: given.span[1]}
-        by_itself = number <= feed.known.get(given.segment, 0)  # delivered by the feed of the migrated topic, before the merge
+        by_itself = number <= feed.known.get(given.segment, 0)  # the feed of the migrated topic delivered the row, before the merge
         floor = self._floor_of(txn)
         handed_out = self._given.keys() | self._given_before.keys()
         for segment in set() if by_itself else (handed_out & views.keys()) - {given.segment}:

@@ -106,7 +106,8 @@ class Feeds:
     """All feeds of a consumer. The feed of the cluster's log is the first. `done`: by segment, the rows that the subscription had
     acknowledged when the feeds began.
 
-    The logs are read in this order, and rows are delivered only after all logs were read (`metadata.client.logs` gives the reason).
+    The logs are read in the order of the feeds, and rows are delivered only after all logs were read (`metadata.client.logs` gives
+    the reason).
     """
 
     def __init__(self, client: Client, names: Sequence[str], subscription: str, wake: threading.Event) -> None:

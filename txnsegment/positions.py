@@ -108,7 +108,7 @@ def closed(segment: SegmentView, found: Rows, done: Rows) -> Rows:
         if end.batch_index == sizes[end.entry_id]:
             end = Row(end.ledger_id, end.entry_id + 1, 0)
     if next(pending(segment, both, 0, segment.number(first.ledger_id)), None) is None:
-        first = FIRST  # no unacknowledged row precedes it
+        first = FIRST  # no unacknowledged row precedes `found`
     remaining = rows(_remaining(segment, both, found[0][0].ledger_id - 1, end.ledger_id))
     return union(minus(minus(((first, end),), remaining), done), found)
 

@@ -42,7 +42,7 @@ def committed_rows(client: Client, name: str, limit: int, *, message_ids: bool =
     topic = segment_name(name).topic if name.startswith("segment:") else Providers(client).resolve(name)
     full = name if name.startswith("segment:") else str(topic)
     reading = log_of(client, full).now()
-    schema = client.topics.schema(client.topics.get(topic))  # read after the log, so that it has every column of the parts
+    schema = client.topics.schema(client.topics.get(topic))  # read after the log, so the schema has every column of the parts
     if schema is None:
         return Rows([], iter(()))
     extra = [T.StructField(MESSAGE_ID, T.StringType(), False)] if message_ids else []

@@ -77,7 +77,7 @@ def _segment(reading: Reading, segment: SegmentView, undecided: Sequence[Undecid
     for ledger in segment.ledgers(0, reading.cut):
         ledgers += 1
         for part in ledger.parts:
-            parts += part.path != file  # counts a compacted file once: its parts follow each other
+            parts += part.path != file  # a compacted file counts once, because its parts follow each other
             file = part.path
         rows += ledger.rows
         size += ledger.bytes

@@ -98,7 +98,7 @@ def drop_gauges_of_the_dead(folder: Path) -> None:
         except ProcessLookupError:
             mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call]
         except PermissionError:
-            continue  # alive, a process of another user
+            continue  # the process is alive and belongs to another user
 
 
 @contextmanager

@@ -80,7 +80,7 @@ class Transaction:
         self._query: str | None = None
         """The id of the streaming query in whose `foreachBatch` the transaction runs; None if there is none or it is unknown."""
         self._tried = False
-        self._unknown = False  # whether a commit was tried whose outcome is unknown
+        self._unknown = False  # whether the outcome of a tried commit is unknown
         self._committed: Committed | None = None
         self._aborted = False
 

@@ -171,8 +171,8 @@ def stored(array: pa.Array, kind: Type, path: str) -> pa.Array:
 
 
 def _unscaled(value: Decimal | None, scale: int, size: int | None) -> bytes | None:
-    """Encode a decimal as bytes. `size`: the length of a fixed, which is long enough for its precision (fastavro refuses other
-    schemas). None: the fewest bytes that hold the value.
+    """Encode a decimal as bytes. `size`: the length of Avro's type fixed. It always suffices, because fastavro refuses a fixed that
+    is too short for its precision. None: the result has the fewest bytes that hold the value.
     """
     if value is None:
         return None

@@ -23,7 +23,7 @@ _PROMOTED: Final = {
     ("string", "bytes"),
     ("bytes", "string"),
 }
-"""(written, read): the promotions of Avro's schema resolution."""
+"""The promotions of Avro's schema resolution, as pairs of the written type and the type by which it may be read."""
 
 
 def check(mode: Compatibility, new: Record, earlier: Sequence[tuple[int, Record]]) -> None:

@@ -1,7 +1,7 @@
 """Parsing of Avro schemas from JSON: references are resolved and defaults checked (Avro 1.12, Schema Declaration).
 
-A schema that topic columns cannot express is a SchemaError that names the column: unions other than of null and one type, recursive
-records, records without fields, aliases of fields.
+A schema that topic columns cannot express raises a SchemaError that names the column. Such schemas have unions other than of null
+and one type, recursive records, records without fields, or aliases of fields.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Map:
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a record. `default`: in JSON form, or NO_DEFAULT."""
+    """A field of a record. `default`: the default value in JSON form, or NO_DEFAULT."""
 
     name: str
     type: Type

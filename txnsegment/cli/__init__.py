@@ -1,1 +1,1 @@
-"""The command line: one module for each group of commands; `app` builds the whole."""
+"""The command line. Each group of commands is one module, and `app` builds the whole command."""
