@@ -1,5 +1,5 @@
 """The bare source: a Python data source that only writes Parquet files, or yields the rows of given files. It is the baseline of
-the source and the sink: the same Arrow channel, Parquet settings, fsync and page checksums, but no topics, transactions or
+the source and the sink. It has the same Arrow channel, Parquet settings, fsync and page checksums, but no topics, transactions or
 checks.
 """
 

@@ -23,7 +23,7 @@ from txnsegment import connect, scan
 from txnsegment.ddl import parse_schema
 
 COMMITS, ROWS, ROW_BYTES = 100_000, 10, 92
-"""Each commit has ten rows of a number and 92 hard-to-compress bytes: one kilobyte."""
+"""Each commit has ten rows. A row has a number and 92 hard-to-compress bytes, so a commit has about one kilobyte."""
 ARROW = pa.schema([("id", pa.int64()), ("payload", pa.binary())])
 DDL = "id bigint, payload binary"
 

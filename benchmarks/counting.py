@@ -11,7 +11,7 @@ from conformance.harness.faulty_store import Call
 from metadata.store.zookeeper import ZooKeeperStore
 
 TRIPS = {"get": 1, "keys": 1, "index": 1, "write": 1, "scan": 2}
-"""Round trips of each kind of call that a process waits for. A scan is a list and a get of the listed records."""
+"""The number of sequential round trips of each kind of call. A scan lists the records and then gets the listed records."""
 
 
 class Trips:
@@ -30,8 +30,8 @@ class Trips:
 
 
 def count_flights(store: ZooKeeperStore) -> Trips:
-    """Start to count the round trips of this store, and return the counter. A round trip is a multi, or a flight: reads that are
-    sent together, also those before a write.
+    """Start to count the round trips of this store, and return the counter. A round trip is a multi or a flight. A flight is a
+    group of reads that are sent together, also of the reads before a write.
     """
     session, trips = store._session, Trips()
 
@@ -48,8 +48,8 @@ def count_flights(store: ZooKeeperStore) -> Trips:
 
 
 class Counting:
-    """The policy of a `FaultyStore` that counts its sequential round trips. `trips`: the number since `reset`. A sync is sent
-    together with a read, so it does not count.
+    """The policy of a `FaultyStore` that counts its sequential round trips. `trips`: the number of round trips since `reset`. A
+    sync is sent together with a read, so it does not count.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Compares the two transaction models: decisions in the metadata store (topic://) and markers in the data (persistent://).
 
-Measures the promises of PIP-473: the time to end a transaction by its participants, the time to open a topic after a long
-history, the records and bytes written for each transaction, and the effect of a sealed segment on a commit. Both models run on
+Measures the promises of PIP-473: the time to end a transaction by the number of its participants, the time to open a topic after a
+long history, the records and bytes written for each transaction, and the effect of a sealed segment on a commit. Both models run on
 the same store, with the same files.
 """
 
@@ -238,7 +238,7 @@ def sealed_in_store(cluster: Cluster) -> str:
 
 
 class TerminateMeanwhile(Ending):
-    """An end of a transaction that seals the topic after COMMITTING is logged and before the marker arrives."""
+    """Ends transactions. It seals the topic after COMMITTING is logged and before the marker arrives."""
 
     terminate: Callable[[], object]
 

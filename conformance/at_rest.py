@@ -1,9 +1,9 @@
 """Run many commits of every kind on a real store, then count the remaining records and files (protocol.md section 8.14).
 
-The run does all that leaves records or files: writes of streams, batches with a token and without, empty batches, attempts that are
-aborted after their registration, acknowledgements in transactions and without. It creates and deletes topics and subscriptions. It
-deletes persistent topics, and it migrates others, whose successors are then trimmed or deleted. At the end the clock passes the
-header retention, the orphan age and the grace period, and sweeps run.
+The run does every kind of work that leaves records or files: writes of streams, batches with and without a token, empty batches,
+attempts that are aborted after their registration, acknowledgements inside and outside of transactions. It creates and deletes
+topics and subscriptions. It deletes persistent topics, and it migrates others, whose successors are then trimmed or deleted. At the
+end the clock passes the header retention, the orphan age and the grace period, and sweeps run.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class AtRest:
     def run(self, told: Callable[[int], None] = lambda _: None) -> Left:
         cluster = open_cluster(self.url, ledgers=f"file://{self.root}", settings=SETTINGS, clock=self.clock)
         if isinstance(cluster.store, ZooKeeperStore):
-            cluster.store._session.time_seconds = math.inf  # measured once, because the server's clock cannot be moved
+            cluster.store._session.time_seconds = math.inf  # measure the time once, because the server's clock cannot be moved
         made = client(cluster)
         try:
             a, b = topic_name("a"), topic_name("b")
@@ -170,8 +170,8 @@ class AtRest:
                     most = max(most, self._count(made))
                     told(n)
             made.finish()
-            # Headers expire in the first pass. Files and deleted topics need three more: they must be old, then be found without a
-            # record that names them, and then be old again.
+            # Headers expire in the first pass. Files and deleted topics need three further passes. They must be old, then be
+            # found without a record that names them, and then be old again.
             for _ in range(4):
                 self.clock.ahead_ms += SETTINGS.orphan_age_ms + SETTINGS.grace_period_ms + 1
                 made.sweep()
@@ -306,7 +306,7 @@ class AtRest:
         found = decide(made.cluster.store, lambda view: view.keys(paths.EVERYTHING))
         segments = [s for t in topics for s in made.topics.get(t).segments()]
         allowed = bound(
-            topics=len(topics) + GONE,  # with the successors that were trimmed and not deleted
+            topics=len(topics) + GONE,  # the successors that were trimmed and not deleted count, too
             deleted=3 * GONE,
             segments=len(segments) + SUCCESSOR_SEGMENTS * GONE,
             cursors=len(segments) + SUCCESSOR_SEGMENTS * GONE,

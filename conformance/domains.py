@@ -26,7 +26,7 @@ def named(domain: str, name: str) -> str:
 
 
 def keyed(topic: str, **more: str) -> dict[str, str]:
-    """Return the options of a write that route rows by their key: `keyColumn` and the options `more`. There are none for a
+    """Return the options of a write that route rows by their key: `keyColumn` and the options `more`. The result is empty for a
     persistent topic, because it has one log and no key.
     """
     return {} if is_persistent(topic) else {"keyColumn": "key", **more}

@@ -28,7 +28,7 @@ def lay_down(folder: Path, batch: int, rows: pa.Table) -> None:
 
 
 class Singly:
-    """Adds the batches of one query, one at a time. `lay_down`: adds the file of the batch with this number, counted from 0."""
+    """Adds the batches of one query, one at a time. `lay_down`: a function that adds the file of a batch, by its number from 0."""
 
     def __init__(self, checkpoint: Path, lay_down: Callable[[int], None]) -> None:
         self._commits, self._lay_down = checkpoint / "commits", lay_down
@@ -36,7 +36,7 @@ class Singly:
         """Number of batches that were added."""
 
     def feed(self, batches: int) -> bool:
-        """Add the next batch if the one before is committed. Return whether a batch was added. `batches`: their total number."""
+        """Add the next of `batches` batches if the previous one is committed. Return whether a batch was added."""
         if self.laid == batches or not self.committed():
             return False
         self._lay_down(self.laid)

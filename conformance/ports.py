@@ -1,4 +1,4 @@
-"""Ports of 127.0.0.1 for servers that bind them later: a JVM needs seconds to start, and may be started again on its old port.
+"""Ports of 127.0.0.1 for servers that bind them later, because a JVM needs seconds to start and may start again on its old port.
 
 The ports lie below the range from which the kernel chooses a port for a client or a proxy, so no other socket gets a port that is
 reserved here. A process holds a lock on each of its ports until it ends. Other processes of the same user and temporary folder (a
@@ -24,7 +24,7 @@ from metadata.common.errors import Unavailable
 LOCAL = "127.0.0.1"
 _FIRST = 10_000
 _LOWEST = 32_768
-"""The begin of the kernel's range if the system does not tell it. Linux tells it; the ranges of other systems begin higher."""
+"""The begin of the kernel's range if it is unknown. Linux shows the range, and the ranges of other systems begin higher."""
 _ENOUGH = 8_192
 """Least number of ports to choose from. Many are needed, because a process keeps its ports until it ends."""
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -67,8 +67,8 @@ class Ports:
         return found
 
     def _free(self) -> Iterator[int]:
-        """Yield free ports in random order. A server whose port is in use may try the next number. That must not be another port of
-        this process.
+        """Yield free ports in random order, so that they are hardly ever neighbours. A server whose port is in use may try the next
+        number, which must not be another port of this process.
         """
         for port in random.SystemRandom().sample(self._numbers, len(self._numbers)):
             if port not in self._held and self._lock(port):

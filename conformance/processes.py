@@ -191,7 +191,7 @@ class Session:
         return code
 
     def wait_for(self, file: Path, seconds: float) -> bool:
-        """Wait until `file` exists. Return False if the first process ends or the time passes before."""
+        """Wait until `file` exists. Return False if the first process ends, or this number of seconds passes, without the file."""
         deadline = time.monotonic() + seconds
         while not file.exists():
             if not self.running() or time.monotonic() > deadline:
@@ -212,7 +212,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Found:
-    """A process of this machine at one moment. `state`: its letter in /proc (Z: a zombie)."""
+    """A process of this machine at one moment. `state`: the letter of its state in /proc (Z: a zombie)."""
 
     pid: int
     state: str

@@ -80,8 +80,8 @@ class Schedule:
         return sum(txn.app == NAME for txn in self.cluster.transactions.list("COMMITTED"))
 
     def checks(self, *, done: bool) -> list[tuple[str, object, object]]:
-        """Return the counts in the topics as (name, found, expected); the acknowledged flights determine what is expected. `done`:
-        also expect that every flight that arrived is acknowledged.
+        """Return the counts in the topics as (name, found, expected). The expected counts are those of the acknowledged flights.
+        `done`: also expect that every flight that arrived is acknowledged.
         """
         left = self.cluster.subscriptions.describe(FLIGHTS, NAME).lag.rows
         carriers, late = self._all(CARRIERS), self._all(LATE)

@@ -23,7 +23,7 @@ from txnsegment import Cluster
 console = Console(highlight=False)
 T = TypeVar("T")
 Start = Callable[[int], AbstractContextManager[subprocess.Popen[bytes]]]
-"""Starts a job for the n-th time."""
+"""A function that starts a job. Its argument counts the starts from 1."""
 LOOK_SECONDS = 0.5
 """Seconds between two listings of a job's processes."""
 STOP_SECONDS, GO_ON_SECONDS, GIVE_UP_SECONDS = 3.0, 0.1, 60.0

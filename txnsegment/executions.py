@@ -1,4 +1,4 @@
-"""Finds the outcome of a SQL execution in this process's Spark. A write that left its staging manifest may still have failed."""
+"""Finds the outcome of a SQL execution in this process's Spark. A write may have failed although it left its staging manifest."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Producer:
         """The transaction of the first `_staged` waiting rows, if its commit raised and may be tried again."""
         self._staged = 0
         self._unknown = False
-        """Whether `_tried` may have committed. Its rows are not staged in a new transaction then: they could be written twice."""
+        """Whether `_tried` may have committed. If so, its rows are not staged again, because they could be written twice."""
 
     def send(self, row: Mapping[str, Any] | bytes) -> None:
         """Add a row to the next `flush`. If this raises, the row is not added.

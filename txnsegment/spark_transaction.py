@@ -34,8 +34,8 @@ _inside: ContextVar[tuple[SparkTransaction, ...]] = ContextVar("inside", default
 
 
 class SparkTransaction(Transaction):
-    """Several `df.write`s into any topics, and the acknowledgement of the rows that they came from, committed together. Made by
-    `cluster.transaction()`.
+    """A transaction over several `df.write`s into any topics, and over the acknowledgement of the rows from which these writes were
+    computed. Made by `cluster.transaction()`.
 
         with cluster.transaction(app="etl", version=7) as txn:
             orders = txn.read(spark, "orders", subscription="etl")
@@ -43,11 +43,11 @@ class SparkTransaction(Transaction):
             orders.where("amount < 20").write.format("txnsegment").mode("append").options(**txn.options).save("small")
 
     Each write only stages its parts, and leaves a manifest of them. The end of the block reads the manifests, opens the
-    transaction, registers all parts at once, and decides by one compare-and-set. Before the end of the block the transaction
-    is not OPEN: it delays no reader, and no timeout runs.
+    transaction, registers all parts at once, and decides by one compare-and-set. Before the end of the block the transaction is not
+    OPEN, so it delays no reader, and no timeout runs.
 
-    If the block raises, `abort()` is called, or the process ends, nothing becomes visible; a sweep deletes the files once they
-    are older than the orphan age. Writes may run in several threads of the driver; all must be done before the block ends.
+    If the block raises, `abort()` is called, or the process ends, nothing becomes visible; a sweep deletes the files once they are
+    older than the orphan age. Writes may run in several threads of the driver; all must be done before the block ends.
     """
 
     def __init__(self, client: Client, *, app: str | None, version: int | None, timeout_ms: int) -> None:

@@ -247,7 +247,7 @@ class Transaction:
         self._committed = committed
         self._id = committed.txn_id or self._id
         if committed.skipped:
-            # Without an application only an earlier commit() of this transaction can have committed: its acknowledgements count.
+            # Without an application only an earlier commit() of this transaction can have committed, so its acknowledgements count.
             self._give_back(skipped=self._app is not None)
         return committed
 
@@ -325,8 +325,8 @@ class Transaction:
             raise TxnConflict(f"One cannot {verb} transaction {self._id}: it was {how}.", advice="Begin a new one.")
 
     def _check_takes_more(self, verb: str) -> None:
-        """Raise TxnConflict if the transaction has ended, or if an earlier commit may have succeeded: that commit would not contain
-        what is added now.
+        """Raise TxnConflict if the transaction has ended, or if an earlier commit may have succeeded, because that commit would not
+        contain the rows and acknowledgements that are added now.
         """
         self._check_open(verb)
         if self._unknown:

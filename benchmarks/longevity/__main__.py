@@ -2,8 +2,8 @@
 
 `--judge FOLDER` judges and draws the results of an earlier run again, also while that run continues.
 
-In FOLDER: `samples.csv` (one line for each process and moment), `heap.csv` (the driver's heap after each GC), `cluster.csv` (files,
-znodes), `summary.txt`, `soak.png`, and the logs of all processes. SIGTERM ends the soak early; its samples are judged.
+FOLDER then has `samples.csv` (one line for each process and moment), `heap.csv` (the driver's heap after each GC), `cluster.csv`
+(files, znodes), `summary.txt`, `soak.png`, and the logs of all processes. SIGTERM ends the soak early; its samples are judged.
 """
 
 from __future__ import annotations

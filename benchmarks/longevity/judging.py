@@ -18,7 +18,7 @@ Series = list[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Line:
-    """One measured value of one group of processes. `share`, `slack`: the growth (relative, absolute) that counts as flat."""
+    """One measured value of one group of processes. `share`, `slack`: the largest relative and absolute growth that is flat."""
 
     group: str
     what: str

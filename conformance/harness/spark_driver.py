@@ -13,8 +13,8 @@ It makes the calls of a stream in Spark's order (as read in Spark's bytecode and
 - a batch is constructed: `initialOffset()` if no batch was ever logged, then `latestOffset(start, limit)`, then
   `reportLatestOffset()`. Batch 0 is always logged, a later batch if its end differs from its start. After that `commit(end)` of the
   previous batch is called;
-- a batch runs: batch 0 calls `initialOffset()` AGAIN, also in the process that planned it. Then come `partitions(start, end)`,
-  tasks with copies of the reader and their partitions, and the entry in the commit log;
+- a batch runs: batch 0 calls `initialOffset()` AGAIN, also in the process that planned it. `partitions(start, end)` follows,
+  then the tasks with copies of the reader and of their partitions, then the entry in the commit log;
 - `Trigger.AvailableNow` calls `prepareForTriggerAvailableNow()` first.
 
 Offsets are passed as JSON text. Readers, writers, partitions and commit messages are passed as pickles.
@@ -120,7 +120,7 @@ class MicroBatchExecution:
         if available_now:
             self.reader.prepareForTriggerAvailableNow()
         self._limit = self._crossed(self.reader.getDefaultReadLimit())
-        if self.offsets:  # as Spark's populateStartOffsets
+        if self.offsets:  # Spark's populateStartOffsets does the same
             self.batch = len(self.offsets) - 1
             self.constructed = True
             self.available = self.offsets[-1]
@@ -145,7 +145,7 @@ class MicroBatchExecution:
         return True
 
     def construct(self) -> bool:
-        """Plan and log a batch, as Spark's constructNextBatch. Return whether there is a batch to run."""
+        """Plan and log a batch, as Spark's constructNextBatch does. Return whether there is a batch to run."""
         if self.constructed:
             return True
         first = self.available is None
@@ -168,7 +168,7 @@ class MicroBatchExecution:
         return True
 
     def run(self) -> list[pa.RecordBatch] | None:
-        """Plan the logged range and read it, as Spark's runBatch. Return None if the range is empty."""
+        """Plan the logged range and read it, as Spark's runBatch does. Return None if the range is empty."""
         assert self.available is not None
         if self.committed is not None and self.committed == self.available:
             return None

@@ -53,7 +53,7 @@ def cut(
 
     `cuts`: the number of random states that are judged for each crash point, besides the least and the most durable one. If there
     are few states, all are judged. `done`: counts the work. `points`: the number of crash points, drawn at random; None: all.
-    `only`: selects crash points by the text of the call before.
+    `only`: selects crash points by the text of the call before the crash point.
     """
     rng = random.Random(f"{seed}-{scenario.name}")
     with _without_log(), scenario.limits(), tempfile.TemporaryDirectory(prefix="txnsegment-power-") as folder:

@@ -243,7 +243,7 @@ class SimulatedDisk:
 
     @classmethod
     def after_a_kill(cls, frozen: FrozenFolder, now_ms: Callable[[], int], *, mirrored: Path | None = None) -> SimulatedDisk:
-        """Return the disk after its process was killed. All visible content stays, and the same content is durable as before."""
+        """Return the disk after its process was killed. All visible content stays. The kill makes no content durable."""
         disk = cls(now_ms, mirrored=mirrored)
         root = _kept(frozen, {})
         assert isinstance(root, _Folder)

@@ -35,7 +35,7 @@ RESTORED = "memory://power-restored"
 
 
 State = MemoryState | bytes
-"""The state of a store: `MemoryState` of a store in memory, the database file's bytes of SQLite."""
+"""The state of a store: a `MemoryState` for a store in memory, the bytes of the database file for SQLite."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class World:
     # --- crash points ----------------------------------------------------------------------------------------------
 
     def note(self, what: str) -> None:
-        """Record a crash point, if this world records them. `what`: the call that is just done."""
+        """Record a crash point, if this world records them. `what`: the call that has just returned."""
         if self.moments is None:
             return
         with self._noting:
@@ -228,7 +228,7 @@ class World:
         return world
 
     def _put_back(self, left: Mapping[str, State]) -> None:
-        """Set the stores to these states. First give the real folder the subfolders, empty, that the simulated disk has there."""
+        """Set the stores to these states. Before that, give the real folder the subfolders of the simulated disk, all empty."""
         if self.folder is not None:
             for gone in self.folder.iterdir():
                 shutil.rmtree(gone)
@@ -264,7 +264,7 @@ def _databases(folder: Path) -> dict[str, tuple[State, ...]]:
 
 @contextmanager
 def _told_of_writes(world: World) -> Iterator[None]:
-    """Let all stores report each write to the world during the block. The reports of memory stores have the state before it."""
+    """Let all stores report each write to the world during the block. Memory stores also report the state before the write."""
     kinds: tuple[Any, ...] = (MemoryStore, SqliteStore)
     before = [(kind, kind.write) for kind in kinds]
 

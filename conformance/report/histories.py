@@ -80,7 +80,7 @@ def spans(events: Sequence[Event], findings: Iterable[Finding] = ()) -> tuple[Sp
 def series(events: Sequence[Event]) -> tuple[Series, ...]:
     """Return three values over time, from the first answer to a commit on: the committed rows per second, the time between two
     answers of one writer, and the time from each request to its answer. Return no values if no commit was answered, or if the
-    history's times are no ms.
+    history's times are not in ms.
 
     Some recorders record a request when its work is queued, so that the last value includes waiting.
     """

@@ -138,7 +138,7 @@ def _inside_page(figure: Figure, label: str, name: str, notes: Mapping[str, tupl
     """Return the picture as SVG. `label`: a description for screen readers. `notes`: the id of a part -> its class and tooltip."""
     written = io.StringIO()
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # warns of characters missing in matplotlib's font; the page uses another font
+        warnings.simplefilter("ignore", UserWarning)  # matplotlib's font lacks characters that the page's font has
         figure.savefig(written, format="svg", metadata={"Date": None})
     root = ET.fromstring(re.sub(r'( id="| xlink:href="#|url\(#)', rf"\1{name}-", written.getvalue()))
     for metadata in root.findall("{*}metadata"):

@@ -1,4 +1,4 @@
-"""Names for the calls of store and storage. By these words a script says at which call a process crashes, sleeps or loses a reply.
+"""Names for the calls of store and storage. A script uses them to say at which call a process crashes, sleeps or loses a reply.
 
 | word | the call |
 |---|---|

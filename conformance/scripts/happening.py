@@ -17,7 +17,8 @@
     inline 100                           registrations of more bytes keep their parts in a manifest file
     settings txn_timeout_ms=1000 ..      settings of the cluster; this command precedes all others
 
-A fault strikes the first such call (with `after=1` the second). A script fails if no call meets one of its faults.
+A fault strikes the first call that CALL names, or the second such call with `after=1`. A script fails if one of its faults strikes
+no call.
 """
 
 from __future__ import annotations

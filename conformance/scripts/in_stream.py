@@ -229,7 +229,7 @@ def commit(world: World, cmd: Command) -> list[str]:
     world.attempts += 1
     claim = Claim(int(cmd.need("version")), cmd.get("query"), cmd.get("attempt") or f"attempt{world.attempts}", replays=True)
     parts, acks, timeout = _parts(world, cmd), _acks(cmd), cmd.get("timeout")
-    parts |= {segment: [] for segment in cmd.words}  # words that are not `topic:rows`, as segments without parts
+    parts |= {segment: [] for segment in cmd.words}  # a word that is not `topic:rows` becomes a segment without parts
     work = WriteSet(
         cmd.need("app"),
         "",

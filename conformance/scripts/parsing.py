@@ -22,7 +22,7 @@ DASHES = "----"
 
 
 class ScriptError(Exception):
-    """The script cannot be run: it has an unknown command or word, or no call met one of its faults. It is not a wrong answer."""
+    """Raised if a script cannot be run: a command or word is unknown, or a fault met no call. A wrong answer is a `Failure`."""
 
 
 @dataclass(frozen=True)

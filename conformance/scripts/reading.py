@@ -164,7 +164,7 @@ def _mistaken(world: World, piece: Piece) -> Iterator[tuple[str, str]]:
 
 
 class ScriptedStream(StreamReader):
-    """The stream reader that Spark calls. It uses the client of a script's process, and opens none by the service URL."""
+    """The stream reader that Spark calls. It uses the client of a script's process, and does not open one by the service URL."""
 
     def __init__(self, client: Client, options: dict[str, str]) -> None:
         self._scripted = client

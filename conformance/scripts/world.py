@@ -26,7 +26,7 @@ BEGIN_MS = 1_700_000_000_000
 """The start time of a script, from which `+30s` counts."""
 
 SETTINGS = Settings(txn_id_block=10)
-"""The protocol's default settings. But ids come in blocks of ten, so that an id shows which process began a transaction."""
+"""The protocol's default settings, except that ids come in blocks of ten, so that an id shows which process began a transaction."""
 
 URL = "memory://script"
 
@@ -35,7 +35,7 @@ _DEADLY = (Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.SPLIT_CRASH)
 
 
 class HandClock:
-    """A clock that the script moves. A wait is a call at which work can stop, like any other. After it, its time has passed."""
+    """A clock that the script moves. Work can stop at a wait, as at any other call. At its end the wait moves the clock."""
 
     def __init__(self) -> None:
         self.now = BEGIN_MS
@@ -166,8 +166,8 @@ class World:
         self.together: dict[str, Any] = {}
         """The transaction over several writes of each process, by the name of the process."""
         self.runs: dict[str, dict[str, tuple[int, int, dict[str, Any] | None]]] = {}
-        """The writes that have begun, by token and then by name. Each has its order, its beginning, and the parts of its next
-        manifest (None: a run with new parts).
+        """The writes that have begun, by token and then by name. A value has the order of the write, the time of its beginning, and
+        the parts of its next manifest (None: the write stages new parts first).
         """
 
     def unique(self) -> str:
