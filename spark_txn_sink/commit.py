@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ledgers.model import Part
 from metadata.client.client import Client
-from metadata.client.providers import CoordinatorProvider, Providers
+from metadata.client.providers import Providers
 from metadata.common.errors import OptionError, TxnConflict
 from metadata.records.names import TopicName, topic_of
 from metadata.rules.transitions import Claim
@@ -64,7 +64,7 @@ def commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int,
         random=identity.random,
         keys={str(topic): key},
     )
-    return _coordinator(client, topic).commit(work)
+    return Providers(client).coordinator([topic]).commit(work)
 
 
 def abort(client: Client, plan: WritePlan, identity: Identity, messages: Sequence[Staged | None]) -> None:
@@ -79,7 +79,7 @@ def abort(client: Client, plan: WritePlan, identity: Identity, messages: Sequenc
         log.info("abort topic=%s version=%s: nothing was opened", plan.topic, identity.version)
         return
     topic = staged_for(plan, staged)
-    _coordinator(client, topic).abort_attempt(_app(identity, staged), str(topic), claim(identity, staged))
+    Providers(client).coordinator([topic]).abort_attempt(_app(identity, staged), str(topic), claim(identity, staged))
 
 
 def staged_for(plan: WritePlan, staged: Sequence[Staged]) -> TopicName:
@@ -87,13 +87,6 @@ def staged_for(plan: WritePlan, staged: Sequence[Staged]) -> TopicName:
     driver plan separately, and the topic may have been migrated between the two plans.
     """
     return next((topic_of(segment) for message in staged for segment, _ in message.parts), plan.topic)
-
-
-def _coordinator(client: Client, topic: TopicName) -> CoordinatorProvider:
-    """Return the coordinator of the topic's transaction model. If the topic was migrated after the rows were staged, the
-    coordinator redirects them to the successor.
-    """
-    return Providers(client).serving(topic).coordinator
 
 
 def claim(identity: Identity, staged: Sequence[Staged]) -> Claim:

@@ -23,7 +23,6 @@ from metadata.client.providers import CoordinatorProvider, Providers
 from metadata.common.errors import OptionError, OutcomeUnknown, SchemaError, TransactionUnfinished, TxnConflict, TxnSegmentError
 from metadata.records.folders import folder_of
 from metadata.records.names import PersistentName, TopicName
-from metadata.records.persistent_records import Model
 from metadata.rules.acks import Ack, merged
 from metadata.rules.transitions import Claim
 from metadata.store.contract import time_ms
@@ -252,16 +251,8 @@ class Transaction:
         return committed
 
     def _coordinator(self) -> CoordinatorProvider:
-        """Return the coordinator of the transaction's model. Rows that were staged for a marker-based topic go to the marker-based
-        coordinator. It redirects them if the topic was migrated. Raises OptionError.
-        """
-        providers = Providers(self._client)
-        marker_based = any(isinstance(staged.topic, PersistentName) for staged in self._staged)
-        return providers.by_model(Model.IN_STREAM if marker_based else providers.model(self._names())).coordinator
-
-    def _names(self) -> list[str]:
-        """Return the names of all topics and segments that the transaction writes or acknowledges."""
-        return [*self._touched, *(str(staged.topic) for staged in self._staged)]
+        """Return the coordinator of the transaction's model. Raises OptionError if its topics have different models."""
+        return Providers(self._client).coordinator((staged.topic for staged in self._staged), self._touched)
 
     @property
     def _application(self) -> str:

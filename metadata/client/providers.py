@@ -193,16 +193,17 @@ class Providers:
         acks = RedirectedAcks(mine.acks, lambda: mine.coordinator.redirect)
         return Provider(model, acks, subscriptions, mine.coordinator)
 
-    def coordinator(self, work: WriteSet) -> CoordinatorProvider:
-        """Return the coordinator for a write set. The names of its segments determine the model. Raises OptionError if the write
-        set spans both models.
+    def coordinator(self, staged: Iterable[str | TopicName], others: Iterable[str | TopicName] = ()) -> CoordinatorProvider:
+        """Return the coordinator of a transaction. `staged`: the topics or segments for which rows were staged. `others`: all other
+        topics and segments of the transaction.
+
+        Rows that were staged for a persistent topic go to the marker-based coordinator, and the store is not read. That coordinator
+        redirects the rows if the topic was migrated meanwhile. Otherwise the common model of all names decides. This takes one
+        round trip if one of `others` is persistent. Raises OptionError if their models differ.
         """
-        touched = {*work.parts, *(ack.segment for ack in work.acks)}
-        model = self.model(sorted(touched) if touched or work.app_topic is None else [work.app_topic])
-        if any(is_persistent(name) for name in work.parts):
-            # this coordinator also redirects the rows of a topic that was migrated meanwhile
-            return self.client.instream.coordinator
-        return self.client.instream.coordinator if model is Model.IN_STREAM else self.client.coordinator
+        written = [str(name) for name in staged]
+        marker_based = any(map(is_persistent, written))
+        return self.by_model(Model.IN_STREAM if marker_based else self.model([*others, *written])).coordinator
 
     def acknowledge(self, wanted: Iterable[Ack]) -> None:
         """Acknowledge rows without a transaction, on topics of both models. Each model gets one call. If the call of one model

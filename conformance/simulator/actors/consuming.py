@@ -93,7 +93,9 @@ def _commit(world: World, process: Process, provider: Provider, acks: Sequence[A
     claim, timeout_ms = Claim(1, None, attempt, False), world.rng.choice((200, 1_000))
     try:
         work = WriteSet(app, "", claim, {}, time_ms(process.store), timeout_ms, random=True, acks=acks)
-        coordinator = Providers(process.client).coordinator(work) if migrating else provider.coordinator
+        coordinator = (
+            Providers(process.client).coordinator((), (ack.segment for ack in acks)) if migrating else provider.coordinator
+        )
         made = coordinator.commit(work)
     except TxnSegmentError as error:
         history.told(attempt, type(error).__name__)

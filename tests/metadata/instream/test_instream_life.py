@@ -375,7 +375,7 @@ def test_a_name_never_resolves_to_an_unrelated_topic_made_during_its_migration()
         Providers(mine).resolve(str(T))
     before = mine.topics.get(Y).layout
     with pytest.raises(TopicExists, match="topics migrate"):
-        Providers(mine).coordinator(bench.work(7, topics=[T]))
+        Providers(mine).coordinator([T]).commit(bench.work(7, topics=[T]))
     assert mine.topics.get(Y).layout == before
 
 
@@ -385,14 +385,14 @@ def test_a_write_set_goes_to_the_model_of_its_topics_and_never_to_both() -> None
     providers = Providers(both)
     topic = both.topics.create(topic_name("topic://public/default/t"))
     work = bench.work(1)
-    assert providers.coordinator(work) is both.instream.coordinator
-    providers.coordinator(work).commit(work)
+    assert providers.coordinator(work.parts) is both.instream.coordinator
+    providers.coordinator(work.parts).commit(work)
     (segment,) = topic.segments()
     mixed = bench.work(2, topics=[T])
     mixed = type(mixed)(**{**vars(mixed), "parts": {**mixed.parts, segment: [bench.part("no")]}})
     before = dict(bench.state.records)
     with pytest.raises(OptionError, match="never spans both"):
-        providers.coordinator(mixed)
+        providers.coordinator(mixed.parts).commit(mixed)
     assert bench.state.records == before
     assert bench.labels(T) == ["app.1"]
     assert [providers.of([name]).model for name in (segment, str(T))] == [Model.METADATA, Model.IN_STREAM]
