@@ -1,8 +1,7 @@
 """The logs that a selection is read from: the cluster's log, and the log of each persistent topic (docs/in_stream.md, Spark).
 
-The cluster's log is read first, then the topics' logs. If a topic is found not migrated AFTER the cluster's log was read, no
-successor of it has rows at or below the cut of that log. So the cut of a stream never passes rows of a successor that the stream
-has not read.
+The cluster's log is read first, then the topics' logs. If a topic is not migrated yet AFTER the cluster's log was read, its later
+successor has no rows up to the cut of that log. So the cut of a stream never passes unread rows of a successor.
 """
 
 from __future__ import annotations

@@ -135,8 +135,8 @@ class Providers:
 
     def evolve(self, name: TopicName, types: StructType, key: str | None = None) -> tuple[Topic, int]:
         """Evolve the topic's schema for a write (see `TopicSchemas.evolve`). For a migrated persistent topic the schema of its
-        successor is evolved: parts that were staged before the migration are registered at the successor, with the successor's
-        schema id.
+        successor is evolved, because parts that were staged before the migration are registered at the successor, with the
+        successor's schema id.
         """
         try:
             return self.client.topics.evolve(name, types, key)

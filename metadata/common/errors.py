@@ -67,7 +67,7 @@ class NotFound(StoreError):
 
 
 class BadVersion(StoreError):
-    """A lost race: the record has another version, exists already, or is gone. The call (its whole group) did nothing."""
+    """The call lost a race: the record has another version, exists already, or is gone. No write of the call's group was done."""
 
 
 class Unavailable(StoreError):

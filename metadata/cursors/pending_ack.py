@@ -52,7 +52,8 @@ class PendingAcks:
         except AckConflict as error:
             try:
                 self.settle(txn_id, by_cursor, committed=False)
-            except TxnSegmentError as second:  # the transaction is aborted next: its claim is void, and the next writer drops it
+            # the caller aborts the transaction next, so its claim is void, and the next writer drops the claim
+            except TxnSegmentError as second:
                 error.add_note(f"The claims of transaction {txn_id} could not be released: {second}")
             raise
 

@@ -68,7 +68,7 @@ class Decided:
 
     def kept(self) -> TxnLogSnapshot:
         """Return the snapshot of the transaction log for the backup. It has no transactions. Applications are marked as restored.
-        Random applications are left out, because they expire with their transactions.
+        Applications with a random id are left out, because they expire with their transactions.
         """
         apps = {
             name: written.model_copy(update={"restored": True}) for name, written in self.state.apps.items() if not written.random

@@ -2,9 +2,8 @@
 Reading).
 
 The order of reading is: the list of the log, then the topic's record (property, snapshot, trimmed numbers), then the entries. The
-property tells whether the log has transactional entries. It is set before the first one is appended, so a reader that lists a
-transactional entry also reads the property. An entry that had left the log before the list is covered by the trimmed number in the
-record.
+property tells whether the log has transactional entries. The property is set before the first such entry is appended, so a reader
+that lists such an entry also reads the property. The record's trimmed number covers the entries that had left the log before.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ log = logging.getLogger("txnsegment.instream")
 
 
 class _Moved(Exception):
-    """Entries were trimmed, or transactions ended, between two reads: start over."""
+    """Entries were trimmed, or transactions ended, between two reads. The caller starts over."""
 
 
 class Opened(NamedTuple):
@@ -257,8 +256,8 @@ class InStreamBuffer:
 
     def snapshot(self, name: PersistentName, *, entries: int = 1, after_ms: int = 0) -> bool:
         """Take a snapshot of the topic's transaction buffer if maxReadPosition has advanced by at least `entries` entries since the
-        last snapshot. If the last snapshot is at least `after_ms` old, one entry is enough. Return whether a snapshot was taken. It
-        was not if the CAS of the topic's record is lost.
+        last snapshot. If the last snapshot is at least `after_ms` old, one entry is enough. Return whether a snapshot was taken.
+        The result is also False after a lost race or a lost reply.
 
         Raises TopicNotFound, StorageError.
         """
@@ -318,7 +317,8 @@ class InStreamBuffer:
             found, _ = log.entries(view, opened.numbers)
             used = any(entry.kind is EntryKind.DATA and entry.txn is not None for entry in found.values())
             after = with_system_property(opened.topic.layout, "true" if used else "false")
-            # a writer may have set the property meanwhile, before its first transactional append: then this CAS fails, as it must
+            # A writer may have set the property meanwhile, before its first transactional append. This CAS then fails, and must
+            # fail, because the value that was computed here is outdated.
             with suppress(BadVersion, UnknownOutcome):
                 self.cluster.store.put(opened.topic.record.key, after.to_bytes(), expect=opened.topic.record)
                 if used:
@@ -335,7 +335,7 @@ class InStreamBuffer:
             if topic.layout.snapshot is not None:
                 yield from topic.layout.snapshot.files()
             if topic.layout.bare:
-                continue  # entries that are left in its log count for no reader
+                continue  # its log may have entries, but they count for no reader
             log = self.log(topic.name)
             numbers = log.numbers(view)
             for i in range(0, len(numbers), GROUP):

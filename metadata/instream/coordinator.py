@@ -190,8 +190,8 @@ class InStreamCoordinator(TransactionSteps):
             self.log.compact()
 
     def _opening(self, work: WriteSet, app: str) -> Opening:
-        """Return how the attempt opens its version. First finish the decided transactions of the application, and abort its OPEN
-        transactions that this attempt fences.
+        """Return the next step of the attempt: OPEN, or SKIP if its version is already committed. First finish the decided
+        transactions of the application, and abort those OPEN ones that this attempt fences.
 
         Raises VersionConflict, Fenced, OutcomeUnknown.
         """

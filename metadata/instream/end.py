@@ -94,7 +94,7 @@ class Ending:
         try:
             state = self.buffer.state(name)
         except TopicNotFound:
-            return True  # a deleted topic has no readers
+            return True  # a deleted topic has no readers, so it needs no marker
         return state.sealed_at is not None or has_ended(state, txn)
 
     def _mark_subscriptions(self, txn: Txn, *, again: bool) -> None:
@@ -156,7 +156,7 @@ class Ending:
         ongoing = self.buffer.state(name).ongoing
         done = self.resolve(ongoing)
         mine = {least: self.log.txn(least) for least in self._mine(ongoing)}
-        given = self.log.replay.at  # an id above this number is not allocated yet; an abort marker would hit its later transaction
+        given = self.log.replay.at  # ids above this number are not allocated yet, and get no abort marker
         strays = [least for least, txn in mine.items() if least <= given and (txn is None or txn.state in FINAL)]
         if not strays:
             return done

@@ -81,8 +81,7 @@ def application_of(app: str, name: PersistentName, to: TopicName) -> str | None:
 def carried(there: Application | None, written: Written) -> Application | None:
     """Return the successor's application record with the versions committed before the migration (8.8); None if it is up to date.
 
-    Random applications are not copied. The name of a random application serves one write only, and a retry of this write reads the
-    old log.
+    Applications with a random id are not copied. A random id serves one write only, and a retry of this write reads the old log.
     """
     if written.random:
         return None

@@ -36,7 +36,7 @@ class Done(NamedTuple, Generic[O]):
 
 
 class _Moved(Exception):
-    """Entries left the log between two reads: start over."""
+    """Entries left the log between two reads. The caller starts over."""
 
 
 class Replay(Generic[E, S, O]):
@@ -57,7 +57,7 @@ class Replay(Generic[E, S, O]):
     ) -> None:
         self._store, self.log, self._key = cluster.store, log, key
         self.state, self._fold, self._restored = initial, fold, restored
-        self._initial = True  # nothing was folded yet: the state of the record counts even if its `at` is 0 (a new subscription)
+        self._initial = True  # no entry is folded yet, so the record's state is used even if its `at` is 0 (a new subscription)
         # for each entry id that a thread of this process waits for: the first entry with this id, and its effect
         self._awaited: dict[str, Done[O] | None] = {}
         self.lock = cluster.lock()

@@ -1,5 +1,5 @@
-"""Subscriptions of persistent topics. The calls are those of `metadata.topics.subscriptions`, but numbers are those of the topic's
-own log. Each subscription has one cursor, in its pending-ack log.
+"""Subscriptions of persistent topics. The calls are those of `metadata.topics.subscriptions`, but `at` and `to` are numbers of the
+topic's own log. Each subscription has one cursor, in its pending-ack log.
 """
 
 from __future__ import annotations

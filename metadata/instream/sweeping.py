@@ -51,7 +51,7 @@ class InStreamReport:
 
     def complain(self, beside: SweepIncomplete | None = None) -> None:
         """Raise SweepIncomplete if a topic could not be swept. `beside`: the error of the sweep of `topic://` topics, whose message
-        is included. Stalled transactions are only logged by each sweep, because no action can finish them.
+        is included. For stalled transactions no error is raised, because no action can finish them. Each sweep logs them.
         """
         if self.failed:
             name, error = next(iter(self.failed.items()))

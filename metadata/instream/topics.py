@@ -131,8 +131,8 @@ class PersistentTopics:
         return (LostNumbers(after=0, before=following),)
 
     def ensure(self, name: PersistentName, *, schema: StructType | None = None, create: bool = True) -> PersistentTopic:
-        """Return the topic. If it does not exist, create it if `create` is set. Idempotent. Raises TopicNotFound, TopicExists (it
-        was deleted).
+        """Return the topic. If it does not exist, create it if `create` is set. Idempotent. Raises TopicNotFound, TopicExists (the
+        topic was deleted).
         """
         topic = self.find(name)
         if topic is not None:

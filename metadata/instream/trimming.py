@@ -133,7 +133,7 @@ def trim_log(buffer: InStreamBuffer, topics: PersistentTopics, reading: TopicRea
     def trimmed(layout: PersistentLayout) -> PersistentLayout:
         nonlocal ours
         if layout.trimmed_log >= to or not _replayable(layout, to):
-            ours = ours if gone in layout.leaving else TrimmedTo(0)  # the record may hold this trim, if its reply was lost
+            ours = ours if gone in layout.leaving else TrimmedTo(0)  # after a lost reply the record may already have this trim
             return layout
         # entries trimmed by other processes since the reading do not count
         ours = going if layout.trimmed_log <= reading.trimmed_to else _of(reading, layout.trimmed_log, to)[1]

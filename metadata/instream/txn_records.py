@@ -77,8 +77,9 @@ class Txn(JsonRecord):
 
 
 class Written(JsonRecord):
-    """The last committed version of an application. `txn`: the transaction that committed it. `at_ms`: the time of the commit. A
-    random application expires with its transaction. `restored`: as in an application record.
+    """The last committed version of an application. `txn`: the transaction that committed it. `at_ms`: the time of the commit.
+    `random`: the application's id was generated for one write, so the record expires with the transaction. `restored`: as in an
+    application record.
     """
 
     version: Whole
@@ -101,7 +102,7 @@ class TxnLogSnapshot(JsonRecord):
 
 class TxnLogRecord(PersistentLayout):
     """The topic record of a transaction log. `txn_log`: the state of its last compaction. If the state is too large for a record,
-    the file `txn_log_path` has it, and the record keeps only the number. `txn_log_crc`: the CRC-32 of that file; None in records
+    the file `txn_log_path` has it, and `txn_log` has only the number `at`. `txn_log_crc`: the CRC-32 of that file; None in records
     of older versions.
     """
 

@@ -152,8 +152,8 @@ def expired(txn: Txn, now_ms: int, allowance_ms: int) -> bool:
 
 def compacted(state: TxnLogState, now_ms: int, retention_ms: int) -> TxnLogSnapshot:
     """Return the state that a compaction keeps: the transactions that are not final, those that became final at most `retention_ms`
-    ago, and the committed versions of applications. The version of a random application (a name drawn for one write) is kept only
-    as long as its transaction.
+    ago, and the committed versions of applications. The version of an application with a random id, which was generated for one
+    write, is kept only as long as its transaction.
     """
     txns = [t for t in state.txns.values() if t.state not in FINAL or now_ms - (t.ended_ms or 0) <= retention_ms]
     kept = {t.least for t in txns}

@@ -134,7 +134,7 @@ def sweep_orphans(cluster: Cluster, markers: MarkerModel) -> Orphans:
 def _fence(cluster: Cluster, folders: Collection[str]) -> None:
     """Rewrite the watermark records of the segments with these folders. The CAS of a compaction that read an earlier version of
     such a record then fails. The compaction reads again and finds its files too old. After this call the caller reads the named
-    files again, to find files that were named just before it.
+    files again, to find files that were named just before this call.
     """
 
     def body(view: View) -> bool | None:

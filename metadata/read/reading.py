@@ -27,8 +27,8 @@ class LogSelection:
 
     `beside`: persistent topics that the same read takes from their own logs. If such a topic was migrated, its segment in the
     successor is left out, because its rows would be read twice. With a pattern, this applies to all persistent topics that the
-    pattern matches. `further`: successors that the read covers although the pattern does not match their names. It matches the
-    persistent topics that were migrated to them.
+    pattern matches. `further`: successors that the read covers although the pattern does not match their names. The pattern matches
+    the persistent topics that were migrated to these successors.
     """
 
     names: tuple[str, ...] = ()

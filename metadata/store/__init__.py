@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from metadata.store.contract import MetadataStore
 
 ENTRY_POINTS = "txnsegment.metadata_stores"
-"""The entry-point group in which other packages add stores. The name of an entry point is the scheme of the service URLs. Its
-object is a callable with the signature of `open_store`.
+"""The entry-point group in which other packages add stores. The name of an entry point is the scheme of the service URLs. The entry
+point's object is a callable with the signature of `open_store`.
 """
 
 _ADVICE = "Write file:///folder, zk://host:port,host:port/chroot or memory://name."

@@ -231,7 +231,7 @@ def expected_version(expect: Record | int | None) -> int | None:
 
 def decide(store: MetadataStore, body: Callable[[View], T], *, attempts: int = 10) -> T:
     """Return the result of `body`, called with a new view. If the session is lost between two reads, start over with another view.
-    So a repeated write of `body` must do no harm: it must be a CAS.
+    `body` may therefore run several times, so each write in it must be a CAS, which does no harm when it is repeated.
 
     Raises SessionLost after `attempts` lost sessions in a row.
     """

@@ -2,7 +2,7 @@
 
 Every write group is one SQLite transaction. The transaction begins with BEGIN IMMEDIATE, which takes the write lock. So a group
 that finds the database busy has written nothing. The transaction is durable when the call returns (synchronous FULL), unless all
-writes of the group have `durable=False`. A table of its own keeps the last number of each sequence, so that no number is allocated
+writes of the group have `durable=False`. A separate table keeps the last number of each sequence, so that no number is allocated
 again after a delete.
 """
 

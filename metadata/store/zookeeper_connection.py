@@ -212,7 +212,7 @@ def _speaks_tls(address: Address) -> bool:
 
 
 def _speaks_plain(address: Address) -> bool:
-    """Return whether the server answers a four-letter command in plain text, if only with a refusal. Raises TimeoutError."""
+    """Return whether the server answers a four-letter command in plain text. A refusal is an answer, too. Raises TimeoutError."""
     try:
         with socket.create_connection(address, PROBE_SECONDS) as plain:
             plain.sendall(b"ruok")
@@ -227,7 +227,9 @@ def _speaks_plain(address: Address) -> bool:
 
 
 class _Silent(logging.Filter):
-    """A filter that drops log messages with credentials. kazoo logs requests with passwords at DEBUG, session passwords below."""
+    """A filter that drops log messages with credentials. kazoo logs requests with passwords at DEBUG, session passwords below
+    DEBUG.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         arguments = record.args if isinstance(record.args, tuple) else ()

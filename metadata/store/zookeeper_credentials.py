@@ -36,9 +36,10 @@ SYSTEM: Final = "system"
 class Credentials:
     """The credentials of a session.
 
-    digest  `user:password`, or None sasl    mechanism, username and password, as far as they are set; empty if SASL is not
-    configured tls     the TLS settings; None: no TLS given   the names of the variables that give an identity, for errors; empty:
-    anonymous
+    digest  `user:password`, or None
+    sasl    mechanism, username and password, as far as they are set; empty if SASL is not configured
+    tls     the TLS settings; None: no TLS
+    given   the names of the variables that give an identity, for errors; empty: anonymous
     """
 
     digest: str | None

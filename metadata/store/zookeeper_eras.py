@@ -24,13 +24,15 @@ from metadata.store.zookeeper_paths import ERA_SIZE, era_folder, era_record
 from metadata.store.zookeeper_session import Session, change, get, stat
 
 ERA_FULL = 1_000_000_000
-"""Number of creations after which an era closes. They are counted by the `cversion` of the folder, which has 32 bits. It stays
-positive up to 2^30 creations.
+"""Number of creations in an era's folder after which the next era opens. The folder's `cversion`, a 32-bit number, counts creations
+and deletions. So it stays positive up to 2^30 creations.
 """
 NEAR = 10_000
-"""Maximum number of numbers that `reach` uses up. That takes ten multis and five round trips of reads."""
+"""Maximum number of numbers that `reach` uses up. To use them up takes ten multis and five round trips of reads."""
 STEP = 1_000
-"""Number of numbers that one multi uses up. Each takes a create and a delete of some 250 bytes, far below the limit of a multi."""
+"""Maximum number of numbers that one multi uses up. A number takes a create and a delete of some 250 bytes. So a multi stays far
+below its size limit.
+"""
 
 
 @dataclass(slots=True)

@@ -1,5 +1,5 @@
-"""A check whether two lists of addresses lead to the same ZooKeeper servers. It creates a znode through the first list and looks it
-up through the second.
+"""A check whether two lists of addresses lead to the same ZooKeeper servers. The check creates a znode through the first list and
+looks it up through the second list.
 
 The lookup uses no name and password. The second list comes from a file in the ledger root, and a person who writes that file must
 not obtain the password. So every user may read the znode, which is empty.

@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 LOST = (ConnectionLoss, SessionExpiredError, OperationTimeoutError, ConnectionClosedError, KazooTimeoutError)
 AUTH_TRIES = 2
 FIRST_TRY = 0.25
-"""Share of the connect time after which the first connection, if it gets no answer, is given up for another one."""
+"""Share of the connect time that the first connection gets. If it has no answer by then, it is given up and another one is made."""
 QUORUM = "/zookeeper/config"
 KNOWN = (NoNodeError, NodeExistsError, BadVersionError)
 Request = Callable[[KazooClient], Any]
@@ -106,7 +106,7 @@ class Session:
         self._guard = threading.Lock()
         self._changed = threading.Condition()
         self._client: Any = None  # kazoo has no types
-        self._ended: Any = None  # the last client that kazoo stopped reconnecting, because it failed to authenticate or was closed
+        self._ended: Any = None  # the last client that does not reconnect any more, because it failed to authenticate or was closed
         self._auth_failures = 0
         self._no_sasl = False
         self._connections: Connections | None = None
@@ -190,9 +190,10 @@ class Session:
         self._no_sasl = True
 
     def _settled(self, client: Any) -> bool:
-        """Return whether a wait for this client can end: it is connected, or it will not connect. A late check must also see this.
+        """Return whether a wait for this client can end, because the client is connected or will not connect.
 
-        kazoo's state alone does not show it. AUTH_FAILED soon becomes CLOSED, and CLOSED is also the initial state of a client.
+        kazoo's state alone does not show it. AUTH_FAILED soon becomes CLOSED, and CLOSED is also the initial state of a client. So
+        a check that comes late would miss the failure.
         """
         return client.connected or client is self._ended or client is not self._client or self._refusal() is not None
 

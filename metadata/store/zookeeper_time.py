@@ -30,7 +30,7 @@ def learned(known: ServerTime | None, measured: ServerTime, began: float, hosts:
     """Return the time to use after the measurement `measured`, whose request was sent after `began`. `known`: the time used so far.
 
     If `known` agrees with the measurement within the duration of the request, it stays in use, so that a slow reply does not set
-    the time back. If not, the leader's clock was set or another server leads. Then the measurement replaces `known`.
+    the time back. Otherwise the leader's clock was set, or another server leads, and the measurement replaces `known`.
     """
     if known is None:
         return measured

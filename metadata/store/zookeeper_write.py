@@ -41,8 +41,7 @@ from metadata.store.zookeeper_paths import (
 from metadata.store.zookeeper_session import Session, get
 
 MULTI_LIMIT = 1_000_000
-"""Maximum size of one multi in bytes. Above 1,048,575 bytes (jute.maxbuffer) a server drops the connection, so the reply is lost.
-"""
+"""Maximum size of one multi in bytes. Above 1,048,575 bytes (jute.maxbuffer) a server drops the connection without a reply."""
 ATTEMPTS = 100
 
 
@@ -177,7 +176,7 @@ class Writer:
             plan.results.append((-1, lambda _: None))
             return
         place, version = self._session.root + znode(path), old.version
-        if at is not None and at.is_folder:  # records lie below it, so an empty folder remains
+        if at is not None and at.is_folder:  # records lie below this znode, so it remains as an empty folder
             plan.add("change", path, place, 0, lambda t: t.set_data(place, b"", version))
         else:
             plan.add("delete", path, place, 0, lambda t: t.delete(place, version))
@@ -300,7 +299,7 @@ class Writer:
         if step.role == "create":
             (outcome,) = self._session.flight([get(step.znode)])
             if isinstance(outcome, NoNodeError):
-                raise lost_race(path, ABSENT, 0) from error  # it existed when the multi failed, and was deleted since then
+                raise lost_race(path, ABSENT, 0) from error  # the record existed when the multi failed, and was deleted since then
             data, state = outcome
             if data:
                 raise lost_race(path, ABSENT, state.version) from error

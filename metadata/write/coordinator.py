@@ -3,8 +3,13 @@
 `commit` takes a transaction from its opening to its decision. It waits for seven round trips to the store, whatever the numbers of
 rows, tasks and segments and the length of the history:
 
-1. application and layout are read 2. header and application are written 3. the registration is appended 4. the log is read 5. seals
-and layout are read 6. op records are written 7. the CAS of the header decides
+1. Read the application and the layout.
+2. Write the header and the application.
+3. Append the registration to the log.
+4. Read the log.
+5. Read the seals and the layout.
+6. Write the op records.
+7. CAS the header from OPEN to COMMITTED, which decides.
 
 Events and settling run in the background (`aftermath`, `post_commit`).
 """

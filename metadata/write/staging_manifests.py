@@ -50,8 +50,7 @@ class StagingManifest:
     """The result of one finished write.
 
     write      its id, unique
-    order      the number of writes of the transaction that had begun before it; of two consecutive writes the second has the
-    higher one
+    order      the number of the transaction's writes that had begun before it. A write that begins after another has a higher one
     topic      full name
     types      its columns with the types that the topic keeps, as Spark's JSON
     key        the column that routed its rows; None: without a key

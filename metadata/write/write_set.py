@@ -47,7 +47,7 @@ class WriteSet:
 
 @dataclass(frozen=True)
 class Committed:
-    """The result of a commit. `number`: the number of the registration (None: no rows). `skipped`: it had committed before."""
+    """The result of a commit. `number`: the registration's number (None: no rows). `skipped`: the version had committed before."""
 
     txn_id: str | None
     number: int | None
