@@ -81,7 +81,7 @@ PURE := tests/scripts tests/ledgers tests/conformance/history tests/spark_txn_so
   $(addprefix tests/spark_txn_source/test_,options_page.py option_values.py source_options.py) \
   tests/spark_txn_sink/test_sink_options.py tests/metadata/store/test_memory.py \
   $(addprefix tests/metadata/,common cursors log read records rules maintenance/test_scaling.py maintenance/test_sweeping.py \
-  maintenance/test_torn_trims.py maintenance/test_trimming.py cluster/test_elapsed.py write/test_seals.py write/test_splits.py \
+  maintenance/test_torn_trims.py maintenance/test_trimming.py cluster/test_elapsed.py topics \
   write/test_round_trips.py instream/test_instream_rules.py)
 
 .PHONY: check

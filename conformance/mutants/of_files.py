@@ -26,7 +26,6 @@ Real = Callable[..., Any]
 
 _PARTS = "tests/ledgers/test_parts.py"
 _COMPACTION = "tests/ledgers/test_compaction.py"
-_JSON = "tests/metadata/records/test_json_text.py"
 _TEXT = "tests/metadata/common/test_hostile_text.py"
 
 # --- checksums ----------------------------------------------------------------------------------------------------
@@ -130,7 +129,7 @@ def compacted_rows_off_by_one(real: Real, outputs: Any) -> Moved | None:
     "routing by the low 16 bits, 8.13",
     "The high 16 bits of a key's hash select its segment.",
     at="metadata.topics.routing:_high_bits",
-    by="tests/spark_txn_sink/test_routing.py::test_each_row_goes_to_the_segment_of_its_key_in_order",
+    by="tests/metadata/topics/test_routing.py::test_each_row_goes_to_the_segment_of_its_key_in_order",
 )
 def routing_by_the_low_bits(real: Real, digests: Any) -> Any:
     return digests & np.uint32(0xFFFF)
@@ -174,7 +173,7 @@ def times_pass_through_a_float(real: Real, nanos: int) -> Decimal:
     "4, 8.5",
     "The JSON of a record is nested at most 200 levels deep.",
     at="ledgers.json_text:_check_depth",
-    by=f"{_JSON}::test_a_hostile_record_is_a_corrupt_record_at_once",
+    by="tests/metadata/records/test_hostile_records.py::test_a_hostile_record_is_a_corrupt_record_at_once",
 )
 def nesting_without_a_bound(real: Real, raw: bytes) -> None:
     return None
@@ -184,7 +183,7 @@ def nesting_without_a_bound(real: Real, raw: bytes) -> None:
     "4, 8.5",
     "A record whose column type would make Spark import a module is refused.",
     at="ledgers.spark_json:_check_type",
-    by=f"{_JSON}::test_columns_of_unknown_types_are_refused_and_run_no_code",
+    by="tests/ledgers/test_json_text.py::test_columns_of_unknown_types_are_refused_and_run_no_code",
 )
 def columns_of_user_types(real: Real, found: Any) -> None:
     return None

@@ -235,7 +235,7 @@ def last_ledger_is_left_out(real: Real, self: StoredSegment, after: int, through
     "A registration above a segment's seal is void in that segment, even while its transaction is OPEN.",
     at="metadata.read.transaction_buffer:_above",
     within=f"{_BUFFER}._read",
-    by="tests/metadata/write/test_splits.py::test_entries_above_a_seal_block_no_reader",
+    by="tests/metadata/topics/test_splits.py::test_entries_above_a_seal_block_no_reader",
     kind="splitting",
 )
 def void_holds_readers(real: Real, number: int, seal: int | None) -> bool:
@@ -355,7 +355,7 @@ def stale_watch_is_trusted(real: Real, self: Following[Any], seen: Any) -> bool:
     "A change between the first reading and the setting of its watches wakes a waiting reader.",
     at="spark_txn_source.following:Following.wake",
     within="spark_txn_source.following:Following._watch",
-    by="tests/metadata/read/test_following.py::test_a_commit_between_a_reading_and_its_watches_wakes_the_reader",
+    by="tests/spark_txn_source/test_following.py::test_a_commit_between_a_reading_and_its_watches_wakes_the_reader",
 )
 def watched_too_late(real: Real, self: Following[Any]) -> None:
     return

@@ -190,7 +190,7 @@ def patterns_end_at_the_seal(real: Real, self: Any) -> Any:
     "8.5",
     "If a Spark transaction writes to topics of both transaction models, the second write is refused before it stages a row.",
     at="metadata.write.staging_manifests:StagingArea._refuse_both_kinds",
-    by="tests/spark_txn_sink/test_staging_kinds.py::test_a_write_of_the_other_model_is_refused",
+    by="tests/metadata/write/test_staging_kinds.py::test_a_write_of_the_other_model_is_refused",
 )
 def staged_writes_to_both_kinds(real: Real, self: Any, write: str, topic: str) -> None:
     if is_persistent(topic):

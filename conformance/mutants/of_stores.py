@@ -119,7 +119,7 @@ def session_changes_between_reads(real: Real, self: Any) -> MemoryState:
     "3",
     "A session's time never goes back, even if a reply was slow.",
     at="metadata.store.zookeeper_time:learned",
-    by="tests/metadata/cluster/test_server_clocks.py::test_an_answer_that_took_long_does_not_set_the_time_back",
+    by="tests/metadata/store/test_server_clocks.py::test_an_answer_that_took_long_does_not_set_the_time_back",
 )
 def time_set_back_by_a_slow_answer(
     real: Real, known: ServerTime | None, measured: ServerTime, began: float, hosts: str

@@ -9,7 +9,7 @@ import pytest
 from conformance.history.checker import check, verdict
 from conformance.history.files import line, parse
 from conformance.history.format import Ack, Commit, Entry, Event, Horizon, Plan, Poll, Read, Row, Told, Trim, Written
-from tests.support.told import Telling
+from tests.support.history_builder import Telling
 
 P, Q, T = "persistent://p/d/p", "persistent://p/d/q", "topic://p/d/t"
 SEGMENT = "segment://p/d/t/0000-ffff-0"

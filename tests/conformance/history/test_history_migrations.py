@@ -21,7 +21,7 @@ from conformance.history.format import (
     Segment,
     Written,
 )
-from tests.support.told import Telling
+from tests.support.history_builder import Telling
 
 OLD, OTHER, NEW = "persistent://p/d/p", "persistent://p/d/q", "topic://p/d/y"
 CHILD = "segment://p/d/y/0000-ffff-1"

@@ -1,6 +1,6 @@
 """Thousands of schedules of the real code break no rule, and a seed always gives the same schedule.
 
-tests/conformance/test_mutants.py shows that the simulator finds faults.
+tests/conformance/mutants/test_mutants.py shows that the simulator finds faults.
 """
 
 from __future__ import annotations

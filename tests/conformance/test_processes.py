@@ -65,7 +65,7 @@ def test_a_process_that_is_gone_gets_no_signal(tmp_path: Path) -> None:
 def test_nothing_outlives_a_killed_process(tmp_path: Path) -> None:
     folder = tmp_path / "left"
     starter = subprocess.Popen(
-        [sys.executable, "-c", STARTER, str(folder), WAITS], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
+        [sys.executable, "-c", STARTER, str(folder), WAITS], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
     )
     assert starter.stdout is not None
     pid = int(starter.stdout.readline())

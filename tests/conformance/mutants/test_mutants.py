@@ -103,7 +103,9 @@ def test_every_script_scenario_and_case_named_by_a_mutant_exists() -> None:
             assert name.isdigit() if suite == "seed" else name in there[suite], (fault.name, suite, name)
 
 
-@pytest.mark.parametrize("name", ["tests/conformance/test_mutants.py::test_nowhere", "tests/scripts/a24_a_seal_stalls_nobody.txt"])
+@pytest.mark.parametrize(
+    "name", ["tests/conformance/mutants/test_mutants.py::test_nowhere", "tests/scripts/a24_a_seal_stalls_nobody.txt"]
+)
 def test_a_missing_test_stops_a_hunt_before_its_start(name: str) -> None:
     fault = replace(by_name("cut-at-the-end"), by=(name,))
     with pytest.raises(AlreadyBroken, match=name):

@@ -25,7 +25,7 @@ URLS = ["memory", "sqlite", "zookeeper"]
 KILLED = """
 import sys
 from tests.support.short_leases import open_mortal
-from tests.metadata.store.test_leading import candidate
+from tests.metadata.maintenance.test_leading import candidate
 with candidate(sys.argv[1], open_mortal) as leadership:
     print(leadership.leads(), flush=True)
     sys.stdin.read()
