@@ -165,8 +165,8 @@ def open_in_store(cluster: Cluster, transactions: int, runs: int) -> float:
 
 
 class Written(NamedTuple):
-    """The cost of one transaction of one message. `of`: all writes to the store, with those of the sweep afterwards. `entries`: the
-    number of entries in the log that has the message.
+    """The cost of one transaction of one message. `of`: all writes to the store, including those of the sweep that follows.
+    `entries`: the number of entries in the log that has the message.
     """
 
     of: Weighed
@@ -328,7 +328,7 @@ def run(
                 opens.setdefault(new, {})[n] = open_in_store(fresh, n, runs)
             sealed += [(old, sealed_in_stream(cluster)), (new, sealed_in_store(cluster))]
             cluster.close()
-            for name, measure in ((old, written_in_stream), (new, written_in_store)):  # in new, empty clusters
+            for name, measure in ((old, written_in_stream), (new, written_in_store)):  # each in a new, empty cluster
                 fresh = open_cluster(f"{url}-{measure.__name__}", ledgers=f"file://{root}/{store}-{measure.__name__}")
                 written.append((name, measure(fresh, transactions)))
     report.tables = [

@@ -104,7 +104,7 @@ class SparkCluster:
         ours = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SPARK_", "PYTHON"))}
         spark = spark_environment()
         (core,) = (self.home / "jars").glob("spark-core_*.jar")
-        scala = core.name.removeprefix("spark-core_").split("-")[0]  # Spark's start scripts set this for workers
+        scala = core.name.removeprefix("spark-core_").split("-")[0]  # Spark's start scripts set the Scala version for workers
         found = {
             **ours,
             "SPARK_HOME": str(self.home),

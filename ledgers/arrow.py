@@ -67,7 +67,7 @@ def _nulls(rows: int, field: pa.Field, path: str) -> pa.Array:
 
 
 def _conform(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
-    """Return one column in the type of `field`. The type of an array has the names, nullability and metadata of nested fields."""
+    """Return one column in the type of `field`, with the names, nullability and metadata of its nested fields."""
     if not field.nullable and array.null_count:
         raise SchemaError(f"The column {path} holds nulls, but may not.")
     kind = field.type

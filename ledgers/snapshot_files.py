@@ -1,9 +1,9 @@
 """The two kinds of index snapshot files, both valid Avro containers.
 
-A *ledger file* holds blocks of ledgers, column by column (ids and publish times as differences, common prefixes and suffixes of
-paths once). Its Avro header has a directory of the blocks. So a read of a range of numbers reads only the blocks that overlap it,
-and two files are joined by copying blocks. The CRC-32 of the header is in the head that names the file, and the CRC-32 of each
-block is in the header, so every byte is checked before its use.
+A *ledger file* holds blocks of ledgers, column by column. Ids and publish times are stored as differences, and common prefixes and
+suffixes of paths only once. The file's Avro header has a directory of the blocks. So a read of a range of numbers reads only the
+blocks that overlap it, and two files are joined by copying blocks. The CRC-32 of the header is in the head that names the file, and
+the CRC-32 of each block is in the header, so every byte is checked before its use.
 
 A *head* holds one record: the content of the chain. Its CRC-32 is part of its name.
 """
@@ -53,9 +53,9 @@ BLOCK: dict[str, Any] = {
         {"name": "entries", "type": _LONGS, "doc": "rows of each entry, over all parts"},
         # The next three fields have a `default` and therefore no `doc`: fastavro writes the two in set order, which differs between
         # processes, so files of equal content would differ. `files`: the files into which compaction has moved parts. `fileOf`: for
-        # each part the place of its file in `files`, from 1; 0: a file of its own. An empty list means all 0. `gaps`: for each
-        # moved part the number of rows between it and the previous part, or the beginning of the file if the previous part is in
-        # another file.
+        # each part the place of its file in `files`, counted from 1, or 0 if the part has a file of its own. An empty list means
+        # that all parts have 0. `gaps`: for each moved part the number of rows between it and the previous part, or the beginning
+        # of the file if the previous part is in another file.
         {
             "name": "files",
             "type": {

@@ -88,7 +88,7 @@ def of_snapshot(storage: LedgerStorage, head: SnapshotHead, after: int, through:
 def _by_runs(
     storage: LedgerStorage, head: SnapshotHead, after: int, through: int, runs: Sequence[Run], *, marks: bool
 ) -> Iterator[Stretch]:
-    """Yield a stretch for each run that lies completely within the numbers, and the stretches of the ledgers outside these runs."""
+    """Yield a stretch for each run whose ledgers all have after < id <= through, and the stretches of the other ledgers there."""
     at = after
     for run in runs:
         if after < run.ledger and run.last <= through:

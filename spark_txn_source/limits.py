@@ -1,4 +1,4 @@
-"""The end of a micro-batch over several logs, by its limits. Pure: no I/O, no clock.
+"""Computes the end of a micro-batch over several logs from its limits. Pure: no I/O, no clock.
 
 Several logs have no common order, so their ledgers are taken in the order of their publish times. In this order no log has to wait
 for another log that grows without end. `transitions.limited` is the rule for a single log.

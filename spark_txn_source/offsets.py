@@ -6,8 +6,8 @@ An offset may have further fields:
 `"deletedTo":D` is there while N is below D. Topics that were deleted by a seal at or below D were gone before the stream began, so
 their rows are no data loss. A deletion above D is data loss, because the stream might have read the deleted rows.
 
-`"acked":{"segment://..":["5:2..5:4"]}` gives rows above the start of the stream that the subscription had acknowledged before the
-stream began. They were acknowledged one by one or in some segments only. It is there while a batch may begin below these rows.
+`"acked":{"segment://..":["5:2..5:4"]}` gives rows above the start of the stream. The subscription had acknowledged them before the
+stream began, one by one or in some segments only. The field is there while a batch may begin below these rows.
 
 `"from":{<segment or topic>:N,..}`, in a stream from `earliest`, gives the number up to which retention had trimmed each segment or
 topic before the stream began. The end of a batch keeps the field of its start, because Spark asks for a new initial offset when it

@@ -1,4 +1,4 @@
-"""`Consumer`: the committed rows of topics in a plain Python program, in order, acknowledged on a subscription."""
+"""`Consumer` delivers the committed rows of topics to a plain Python program, in order, and acknowledges them."""
 
 from __future__ import annotations
 

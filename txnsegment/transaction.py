@@ -239,7 +239,8 @@ class Transaction:
         try:
             committed = self._coordinator().commit(work)
         except BaseException as error:
-            # Any other TxnSegmentError says that nothing was committed; another exception (Ctrl-C) may come at any moment.
+            # Any other TxnSegmentError says that nothing was committed. Another exception (Ctrl-C) may come at any moment, so the
+            # outcome is unknown.
             if isinstance(error, OutcomeUnknown | TransactionUnfinished) or not isinstance(error, TxnSegmentError):
                 self._unknown = True
             raise

@@ -15,7 +15,7 @@ CLASS_PATH = "class_path"
 
 
 def main(folder: Path) -> None:
-    from pyspark.sql import SparkSession  # imported here: modules that start this job import CLASS_PATH
+    from pyspark.sql import SparkSession  # imported late, because importers of CLASS_PATH need no pyspark
 
     from txnsegment import scan
 

@@ -207,7 +207,9 @@ def backing_up(world: World) -> None:
 
 
 def judged_backup(world: World) -> Iterator[str]:
-    """Yield the violations: a finished backup must be readable, and an unfinished backup can be written again under its name."""
+    """Yield the violations of `judged` and of two more rules. A finished backup is readable. An unfinished backup can be written
+    again under its name.
+    """
     try:
         backup_file.read(BACKUP)
     except TxnSegmentError as error:
@@ -248,7 +250,9 @@ def restore_again(world: World) -> None:
 
 
 def judged_restore(world: World) -> Iterator[str]:
-    """Yield the violations: a finished restore has all rows of the backup, and an unfinished restore can be run again."""
+    """Yield the violations of `judged` and of two more rules. A finished restore has all rows of the backup. An unfinished restore
+    can be run again.
+    """
     if "a backup was written" not in world.facts:
         yield from judged(world)
         return

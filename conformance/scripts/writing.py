@@ -112,7 +112,7 @@ def stage(world: World, cmd: Command) -> list[str]:
 
 
 def staged_words(cmd: Command) -> list[tuple[str, int, int]]:
-    """Take the words for rows from a command. Return the segment, the number of entries and the rows of an entry of each word."""
+    """Remove the words for rows from a command. Return for each word (segment, number of entries, rows of each entry)."""
     found = [m for w in cmd.words if (m := _STAGED.fullmatch(w))]
     words = {m[0] for m in found}
     cmd.words = [w for w in cmd.words if w not in words]
