@@ -1,4 +1,4 @@
-"""Restoring a backup into an empty store (operations.md, Backup).
+"""Restore a backup into an empty store (operations.md, Backup).
 
 Numbers and ids start above everything that the lost cluster can have allocated: log numbers in the next era of 10^10, transaction
 ids in the next 10^12. The restored cluster has a new id and takes over the ledger root. From then on the old store cannot be
@@ -244,8 +244,8 @@ class Restoration:
             )
 
     def _check_files(self, records: Sequence[Kept], *, changed: bool = False) -> None:
-        """Check that every file exists that the backup names: restore into memory, and list the files that this cluster names.
-        `changed`: the root already belongs to the restored cluster.
+        """Check that every file that the backup names exists. To get the names, restore into a store in memory, and list the files
+        that the cluster in this store names. `changed`: the root already belongs to the restored cluster.
         """
         with MemoryStore(clock=self.clock) as store:
             for some in in_groups(records, GROUP):

@@ -59,8 +59,8 @@ class Client:
     def sweep(self) -> SweepReport:
         """Sweep the topics of both models once, without the orphan sweep.
 
-        The report counts transactions of persistent:// that were timed out as timed out, and those that were finished as settled.
-        Raises SweepIncomplete if segments or topics could not be swept; all others were swept.
+        In the report, transactions of persistent:// topics count as timed out if they were aborted at their deadline, and as
+        settled if they were finished. Raises SweepIncomplete if segments or topics could not be swept; all others were swept.
         """
         more = self.instream.sweeper.sweep()
         try:
@@ -91,7 +91,7 @@ def client(cluster: Cluster, aftermath: Callable[[Job], None] | None = None) -> 
 
 @dataclass
 class _Place:
-    """The client of one key of `_shared`, with its own lock. So a cluster that does not answer blocks no other key."""
+    """The client of one key of `_shared`, with its own lock. So a cluster that does not answer blocks only callers with its key."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     client: Client | None = None

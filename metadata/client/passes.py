@@ -1,4 +1,4 @@
-"""One whole pass of the sweeper. `txnsegment sweep` runs one, or repeats it. Each step may fail without stopping the others."""
+"""One whole pass of the sweeper. `txnsegment sweep` runs one pass, or pass after pass. A failed step does not stop the others."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Isolation of failures: one step of a sweep, one topic or one background job may fail while the remaining ones run.
 
 No failure is swallowed. Each failure is logged (with its traceback unless it is a TxnSegmentError), counted, and given to the
-caller, who reports it after the remaining work. KeyboardInterrupt, SystemExit and other non-Exception errors pass.
+caller, who reports it after the remaining work. KeyboardInterrupt, SystemExit and other errors that are no Exception are raised to
+the caller at once.
 """
 
 from __future__ import annotations

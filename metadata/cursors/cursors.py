@@ -68,7 +68,7 @@ def make_missing(store: MetadataStore, wanted: Iterable[Where], cursor: Cursor |
         puts = [Put(paths.cursor(*where), body, expect=ABSENT) for where in some]
         try:
             store.write(*puts)
-        except (BadVersion, UnknownOutcome):  # some cursors exist: write one by one
+        except (BadVersion, UnknownOutcome):  # Some cursors exist, or the reply was lost: write one by one.
             for put in puts:
                 _make(store, put)
 

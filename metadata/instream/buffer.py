@@ -115,8 +115,8 @@ class InStreamBuffer:
                 continue
 
     def _has_waited(self, view: View, opened: Opened) -> bool:
-        """Return whether the first undecided entry is older than the allowance of deadlines. Its transaction should then be
-        resolved: the first reader that meets an expired transaction aborts it (8.10).
+        """Return whether the first undecided entry is older than the allowance of deadlines. If it is, the caller resolves its
+        transaction, because the first reader that meets an expired transaction aborts it (8.10).
         """
         first = first_ongoing(opened.state)
         if first is None:

@@ -63,7 +63,7 @@ class ManagedLog(Generic[E]):
         return self._top
 
     def append(self, entry: E) -> int:
-        """Append the entry and return its number. If the reply is lost, the entry is searched by its id.
+        """Append the entry and return its number. If the reply is lost, the entry is looked up by its id.
 
         Raises UnknownOutcome if the entry is not found (it may still appear), ValueTooLarge and Unavailable (nothing was appended).
         """

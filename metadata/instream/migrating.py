@@ -1,4 +1,4 @@
-"""Migration: a persistent topic becomes the sealed first segment of a scalable one, without copying a row (docs/in_stream.md).
+"""Migration: a persistent topic becomes the sealed first segment of a topic://, and no row is copied (docs/in_stream.md).
 
     clear      end the open transactions of the topic, or refuse the migration
     seal       append the SEAL to the topic's own log; it does not count while a transaction is open

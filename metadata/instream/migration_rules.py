@@ -48,8 +48,9 @@ def first_layout(name: PersistentName, old: PersistentLayout, seal: int, segment
 
 
 def in_the_way(txns: Iterable[Txn], ongoing: Iterable[int], name: PersistentName) -> list[Txn]:
-    """Return the transactions that a migration must not split: those that have not ended everywhere, and have written to this topic
-    or registered it or one of its subscriptions. `ongoing`: the sequence numbers of transactions that are open in the topic's log.
+    """Return the transactions that a migration must not split. They have not ended at every participant. Each of them has written
+    to this topic, or has registered the topic or one of its subscriptions. `ongoing`: the sequence numbers of transactions that are
+    open in the topic's log.
     """
     wrote = set(ongoing)
     return [t for t in txns if t.state not in FINAL and (t.least in wrote or touches(t, name))]

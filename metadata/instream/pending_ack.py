@@ -88,7 +88,7 @@ class InStreamAcks:
         try:
             until(lambda: decide(self.cluster.store, body))
         except SubscriptionExists:
-            self._find_migration((topic, subscription))  # the process that created it may have died before this step
+            self._find_migration((topic, subscription))  # the process that created the subscription may have died before this step
             raise
         self._find_migration((topic, subscription))
 

@@ -58,7 +58,8 @@ class Replay(Generic[E, S, O]):
         self._store, self.log, self._key = cluster.store, log, key
         self.state, self._fold, self._restored = initial, fold, restored
         self._initial = True  # no entry is folded yet, so the record's state is used even if its `at` is 0 (a new subscription)
-        # for each entry id that a thread of this process waits for: the first entry with this id, and its effect
+        # Each key is the id of an entry that a thread of this process waits for. The value is the first entry with this id, with
+        # its effect.
         self._awaited: dict[str, Done[O] | None] = {}
         self.lock = cluster.lock()
         """Callers hold this lock while they use the state in more than one step, because every read changes the state."""
@@ -100,8 +101,8 @@ class Replay(Generic[E, S, O]):
             return self.state
 
     def append(self, entry: E) -> Done[O]:
-        """Append an entry, read the log up to it, and return its effect. If the reply is lost, the entry is searched by its id. If
-        it is not found, it is appended again, and the first of its appends counts.
+        """Append an entry, read the log up to it, and return its effect. If the reply is lost, the entry is looked up by its id. If
+        it is not found, it is appended again, and only the first append counts.
 
         Raises StoreError. The entry may be in the log then, or appear later.
         """

@@ -120,8 +120,8 @@ class TransactionSteps:
         """Append one entry of data to each topic. Return the number of each entry.
 
         `txn`: a transaction that has registered the topics; None: plain entries. A plain entry is visible at once, whatever becomes
-        of the entries in other topics. Raises TopicNotFound, TopicSealed (before anything was appended). Raises OutcomeUnknown for
-        a plain append whose reply was lost and whose entry is not found: it may still appear.
+        of the entries in other topics. Raises TopicNotFound, TopicSealed (nothing was appended then). Raises OutcomeUnknown for a
+        plain append whose reply was lost and whose entry is not found: it may still appear.
         """
         if txn is not None:
             self._check_given(txn)
@@ -198,7 +198,7 @@ class TransactionSteps:
         call with the same decision completes an interrupted call.
 
         Raises TxnConflict if the transaction ended with the other outcome, Fenced if another transaction has committed its
-        application's version, TopicSealed if a SEAL lies below its data (it is aborted then), TransactionNotFound,
+        application's version, TopicSealed if a SEAL lies below its data (the transaction is then aborted), TransactionNotFound,
         TransactionUnfinished, OutcomeUnknown.
         """
         least = self._least(txn)

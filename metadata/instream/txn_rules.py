@@ -61,9 +61,7 @@ class TxnLogState:
 
     @property
     def low_water(self) -> int:
-        """The low-water mark. All transactions up to this sequence number are final: their markers are in all logs that they
-        registered.
-        """
+        """The low-water mark. All transactions up to this sequence number are final, so every participant has their markers."""
         return low_water(self.live, self.at)
 
 

@@ -55,9 +55,9 @@ class LiveLog:
         """List the log in ascending order. Only the bodies that are not cached are read.
 
         `again` selects cached entries whose body is read again, such as unsettled ones. `then`: other records, which the request
-        for the bodies reads after them, so that a listing takes two round trips in all. An entry that vanishes after its key was
-        listed was folded. It is left out, and the snapshots, which are read later, have it. A listing holds only results of THIS
-        call: another thread's older listing must not remove entries from it.
+        for the bodies reads after them, so that a listing takes two round trips in all. An entry may vanish after its key was
+        listed, because it was folded. Such an entry is left out, and the snapshots, which are read later, have it. A listing holds
+        only results of THIS call, because another thread's older listing must not remove entries from it.
         """
         numbers = [int(path[-20:]) for path in view.keys(paths.LOG.range())]
         known = self._known(numbers)

@@ -281,9 +281,9 @@ class Layout(JsonRecord):
     Pulsar's record. `deleted`: the record is a tombstone. `key`: the key column. `schema_id`: the current schema version.
     `compatibility`: the compatibility mode of the schemas (None: not set).
 
-    Some segments have left the layout. Three fields show a read that starts at a lower number that it misses rows of such segments.
-    `deleted_to_log`: the highest seal of a deletion whose segments have left. `trimmed_to`, `trimmed_ms`: the highest values of the
-    watermarks of segments that left because retention had trimmed all their rows.
+    Some segments have left the layout. A read that starts at a lower number sees by three fields that rows of such segments are
+    missing. `deleted_to_log`: the highest seal of a deletion whose segments have left. `trimmed_to`, `trimmed_ms`: the highest
+    values of the watermarks of segments that left because retention had trimmed all their rows.
 
     `migration`: the topic is the successor of a persistent topic (docs/in_stream.md, Migration). A later topic of the same name
     keeps the field.

@@ -73,7 +73,7 @@ class OpenTransactions:
         return [txn for txn in self.open if txn.created_ms <= timestamp_ms + self.allowance_ms]
 
     def passes_in(self, timestamp_ms: int) -> int:
-        """Return the milliseconds until every clock is past the timestamp (0: it has passed)."""
+        """Return the milliseconds until every clock is past the timestamp (0: all clocks are past it)."""
         return max(0, timestamp_ms + self.allowance_ms + 1 - self.now_ms)
 
     def closed(self, timestamp_ms: int) -> bool:

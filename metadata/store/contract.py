@@ -94,7 +94,7 @@ class View(ABC):
 
     @abstractmethod
     def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
-        """Return the record of each key, or None. They are read one after the other in the order of `keys`. One round trip."""
+        """Return the record of each key, or None. The records are read one by one, in the order of `keys`. One round trip."""
 
     @abstractmethod
     def keys(self, within: KeyRange) -> list[str]:

@@ -52,7 +52,7 @@ class MultiGet:
             if kind == _ERROR:
                 results.append(EXCEPTIONS[number]())
                 continue
-            data = reply[offset : offset + max(number, 0)]  # -1 means null: other clients may create an empty znode so
+            data = reply[offset : offset + max(number, 0)]  # -1 means null: other clients may create a znode without data
             offset += max(number, 0)
             results.append((data, ZnodeStat._make(_STAT.unpack_from(reply, offset))))
             offset += _STAT.size

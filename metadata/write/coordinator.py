@@ -380,7 +380,7 @@ class Coordinator:
                 return False
             return ending.end(self.cluster.store, record, State.ABORTED, now_ms=self._now()) is not None or None
 
-        if until(step):  # False: the transaction is gone, or is not an OPEN one of this attempt
+        if until(step):  # False: the transaction is gone, is not OPEN, or belongs to another attempt
             self.aftermath(lambda: post_commit.notify_aborted(self.cluster.store, self.log, txn_id))
 
     def _abort_after(self, error: BaseException, txn_id: str) -> None:

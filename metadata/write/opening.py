@@ -93,7 +93,7 @@ class Opener:
         """Commit a version without rows. Nothing is registered. The CAS of the application record to this version commits it. Known
         failure A34.
 
-        `current` is removed. Otherwise an aborted predecessor whose header has expired would take this commit for its own
+        `current` is removed. Otherwise an aborted predecessor whose header has expired would count this commit as its own
         (`Coordinator._gone`).
         """
         update = {"last_committed": work.claim.version, "by": work.claim.by, "current": None, "restored": None}

@@ -50,7 +50,7 @@ class StagingManifest:
     """The result of one finished write.
 
     write      its id, unique
-    order      the number of the transaction's writes that had begun before it. A write that begins after another has a higher one
+    order      the number of the transaction's writes that had begun before it. A later write has a higher order
     topic      full name
     types      its columns with the types that the topic keeps, as Spark's JSON
     key        the column that routed its rows; None: without a key
