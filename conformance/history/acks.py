@@ -28,7 +28,7 @@ class Acks:
         self._pending: dict[tuple[str, str], list[tuple[Range, Ack]]] = defaultdict(list)
         self._acked: dict[tuple[str, str], list[tuple[Range, Ack]]] = defaultdict(list)
         self._past: dict[tuple[str, str], list[tuple[Range, Ack, Time, Time]]] = defaultdict(list)
-        """Rows that were acked until the subscription was moved or deleted: (range, ack, begin of that time, end of that time)."""
+        """Rows whose ack ended when the subscription was moved or deleted. Each with its ack, and the begin and end of the ack."""
         self._moved: dict[tuple[str, str], list[Time]] = defaultdict(list)
         self._released: list[tuple[Range, Ack]] = []
         self._polls: dict[str, list[Poll]] = defaultdict(list)
@@ -68,7 +68,8 @@ class Acks:
         self._acked[name] = [(each, event) for each in exact]
         self._moved[name].append(at)
         if event.state == "deleted":
-            # A process that read the cursor before the deletion still counts a claim whose transaction commits later.
+            # A process that read the cursor before the deletion knows these claims. It treats the rows as acknowledged if the
+            # transaction commits later.
             claimed = [(each, ack, max(ack.at, self._decided(ack)), at) for each, ack in self._pending.pop(name, ())]
             self._past[name] += [held for held in claimed if held[2] < NEVER]
 
@@ -97,8 +98,8 @@ class Acks:
                 self._found.note("acked twice", f"{_what(event)} lies below the cursor {_text(*held)}", ack, event)
 
     def _claimed_before(self, wanted: Range, event: Ack, moved: Ack) -> bool:
-        """Return whether the ack is of a transaction that claimed the row before the seek `moved` put the row behind the cursor.
-        Such an ack is correct, because a seek leaves pending acks unchanged.
+        """Return whether the ack's transaction claimed the row before the seek `moved` put the row behind the cursor. Such an ack
+        is correct, because a seek leaves pending acks unchanged.
         """
         claims = self._pending[event.segment, event.subscription]
         return any(claim.txn == event.txn and claim.at < moved.at and _meet(held, wanted) for held, claim in claims)
@@ -161,8 +162,8 @@ class Acks:
                 self._redelivered(first, last, ack)
 
     def _hold_any(self, segment: str, first: Row, last: Row, placed: Mapping[tuple[int, str], SeenRow]) -> bool:
-        """Return whether a committed row may lie between `first` and `last`: its position is there or unknown. True without store
-        records.
+        """Return whether a committed row may lie between `first` and `last`, because its position is there or is unknown. Without
+        store records, return True.
         """
         if not self._truth.store:
             return True
@@ -174,8 +175,8 @@ class Acks:
         return False
 
     def _redelivered(self, first: Row, last: Row, released: Ack) -> None:
-        """Report a violation if later polls pass over the released rows. There are two exceptions: another consumer that had
-        received the rows before acknowledges them (`Deliveries` judges these row by row), and retention trims the rows.
+        """Report a violation if later polls pass over the released rows. There are two exceptions. A consumer that had received the
+        rows before their release may acknowledge them (`Deliveries` judges these rows one by one). Retention may trim the rows.
         """
         if self.moved(released.segment, released.subscription, released.at, NEVER):
             return

@@ -146,7 +146,7 @@ def _by_its_log(part: list[Event], in_stream: InStream, topic: str, common: Trut
             own.truth.trims.trim(event)
         elif isinstance(event, (Plan, Poll)):
             own.truth.trims.began(event)
-    if own.sealed and own.ongoing:  # the transaction is stalled: no read returns its rows
+    if own.sealed and own.ongoing:  # the undecided transactions are stalled, so no read returns their rows
         part = [event._replace(final=False) if isinstance(event, Read) else event for event in part]
     txns = by_markers(part, common, in_stream.txns, found)
     acking = Truth(store=True, txns=txns, committed=own.truth.committed, trims=own.truth.trims)
@@ -251,8 +251,8 @@ def _second_pass(history: list[Event], truth: Truth, found: Findings, *, acks: b
 
 
 def _whole(history: list[Event]) -> Iterator[tuple[Event, tuple[Row, ...] | None]]:
-    """Yield all events. A read that was recorded with its new rows only (`Read.more`) gets all of its rows again. The second value
-    has its new rows; it is None for all other events.
+    """Yield all events. A read that was recorded with its new rows only (`Read.more`) is completed with the rows of the reader's
+    previous read. The second value of a pair has the new rows of such a read; it is None for all other events.
     """
     before: dict[str, Read] = {}
     for event in history:

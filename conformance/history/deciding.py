@@ -35,7 +35,7 @@ class Deciding:
         self._ended: dict[str, tuple[str, Told]] = {}
         self._open: dict[str, Txn] = {}
         self._empty: set[Version] = set()
-        """Versions for which a caller requested a commit without rows."""
+        """Versions that a caller asked to commit without rows."""
         self._ended_epochs: set[tuple[str, int]] = set()
 
     # --- the store ------------------------------------------------------------------------------------------------
@@ -100,7 +100,9 @@ class Deciding:
                 found.note("written after the seal", text, event)
 
     def _as_asked(self, event: Header, batch: Batch) -> None:
-        """Report committed rows that are not the rows of the attempt that opened the transaction, in their order in each key."""
+        """Report a violation if the committed rows differ from the rows of the attempt that opened the transaction, or if the rows
+        of a key have another order.
+        """
         asked = self.truth.attempts.get(event.attempt or "")
         if asked is None or not asked.rows or not batch.rows:
             return
@@ -265,7 +267,9 @@ class Deciding:
             batch.told_at = min(batch.told_at, told.at)
 
     def _raised_alone(self, batch: Batch, version: Version) -> bool:
-        """Return whether only the application record shows the commit, although each call for this version had rows."""
+        """Return whether only the application record shows the commit. Each call for this version had rows, so a transaction should
+        show it, too.
+        """
         return batch.txn is None and batch.number is None and version not in self._empty
 
     def _foreign(self, call: Commit, txn: str) -> bool:
@@ -316,7 +320,7 @@ class Deciding:
             batch.committed_at = min(batch.committed_at, told.at)
 
     def _in_doubt(self, refused: Commit) -> bool:
-        """Return whether there is another call of the application for this version or a higher one, which may have committed."""
+        """Return whether another call of the application, for this version or a higher one, may have committed its version."""
         return any(
             other.call != refused.call
             and (other.app, other.topic) == (refused.app, refused.topic)

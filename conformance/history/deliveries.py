@@ -53,8 +53,8 @@ class Deliveries:
         keys.more(event._replace(rows=new), event.stream)
 
     def end(self, settled: Time) -> None:
-        """Judge the complete history: report rows below delivered rows that were never delivered. Positions and acks of all rows
-        are known then. `settled` as in `Acks.end`.
+        """Judge the complete history, when the positions and acks of all rows are known. Report unacknowledged rows that a consumer
+        never got, although it got later rows of the segment. `settled`: as in `Acks.end`.
         """
         self._acks.end(settled, self._reading.placed)
         if not self._truth.store:
@@ -63,7 +63,7 @@ class Deliveries:
         tops: dict[tuple[str, str], Row] = {}
         before: dict[str, Time] = {}
         for poll in self._polls:
-            if self._moved(poll, before.get(poll.stream, poll.began), poll.began):  # after a move delivered rows may come again
+            if self._moved(poll, before.get(poll.stream, poll.began), poll.began):  # after a move, rows may be delivered again
                 given.pop(poll.stream, None)
                 tops = {where: top for where, top in tops.items() if where[0] != poll.stream}
             before[poll.stream] = poll.began

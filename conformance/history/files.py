@@ -60,7 +60,8 @@ def parse(text: str, where: str = "line") -> Event:
 
 
 def read(path: Path) -> list[Event]:
-    """Return the events of a file, in order. Raises FormatError, which names the line, also for a truncated line or no start.
+    """Return the events of a file, in order. Raises FormatError, which names the line. A truncated line or a missing `Start` is
+    such an error.
 
     A killed recorder may leave a partial last line. `repair` removes it.
     """

@@ -14,10 +14,10 @@ omitted. Nested tuples are arrays. The first line is the `Start` with the number
 
 **Time.** `at` is the time of the event on one clock that never goes back. All recorders of one machine use `time.monotonic()` in
 ms; a simulator counts steps. Times are compared only with `<`, so events with the same `at` count as concurrent. For a completion,
-`at` is taken after the reply. For an invocation, `at` is taken before the request, as is `began`. So the history never claims
-wrongly that a ended before b began. For a change of the store, `at` is the moment at which it took effect; without this moment the
-change is not recorded. `files.merge` merges and orders several files. Fields `*_ms` are milliseconds of the store's clock, by which
-deadlines are judged.
+`at` is taken after the reply. For an invocation, `at` is taken before the request, as is `began`. So if the history says that one
+operation ended before another began, that is true. For a change of the store, `at` is the moment at which it took effect; without
+this moment the change is not recorded. `files.merge` merges and orders several files. Fields `*_ms` are milliseconds of the store's
+clock, by which deadlines are judged.
 
 **Names.** Topics and segments have the names of the protocol (`topic://tenant/namespace/name`, `segment://.../<start>-<end>-<id>`),
 transactions the names `<most>_<least>`. An application is the pair (`app`, `topic`). `topic` is "" for one explicit transaction
@@ -220,7 +220,7 @@ class ReadFailed(NamedTuple):
 class Drained(NamedTuple):
     """A subscription reported no lag on these topics, to which no process writes any more.
 
-    into   the topic into which transactions copied the delivered rows that they acknowledged; rows keep their ids. "": none
+    into   the topic to which transactions copied the rows that they acknowledged; a copy keeps the row's id. "": no such topic
     """
 
     at: Time
@@ -234,7 +234,7 @@ class Drained(NamedTuple):
 
 
 class Successor(NamedTuple):
-    """The persistent topic was migrated to `successor`, which has no key either. Only a recorder without store records records this
+    """The persistent topic was migrated to `successor`. Neither topic has a key. Only a recorder without store records records this
     event; a recorder of the store records a `Layout`.
     """
 

@@ -154,8 +154,8 @@ class InStream:
             self._found.note("ended before its markers", text, known.new, event)
 
     def _lacks(self, name: str, txn: str) -> bool:
-        """Return whether a topic still needs the marker of a transaction. A sealed log takes no marker. It needs none if it has no
-        undecided data of the transaction below the seal.
+        """Return whether a topic still needs the marker of a transaction. A sealed log takes no marker, and needs none unless it
+        has undecided data of the transaction.
         """
         topic = self.topics.get(name)
         if topic is None:
@@ -236,10 +236,12 @@ class InStream:
         for txn in [t for t in topic.ongoing if t.partition("_")[0] == most and int(t.partition("_")[2]) <= event.low_water]:
             self._decided(topic, txn, event.at, committed=False)
 
-    # --- when all is over ---------------------------------------------------------------------------------------------
+    # --- the end of the history --------------------------------------------------------------------------------------
 
     def end(self, topic: TopicLog, at: Time) -> None:
-        """Judge the complete logs. `at`: the beginning of the final read of the topic. Each transaction must have ended before."""
+        """Judge the complete logs. `at`: the beginning of the final read of the topic. Each transaction that wrote to the topic
+        before this time must have ended.
+        """
         for txn, entries in topic.ongoing.items():
             if entries[0].at < at:
                 known = self.txns.get(txn)
@@ -273,8 +275,8 @@ def _is_below(new: Entry, most: str, least: int) -> bool:
 
 
 def by_markers(part: Iterable[Event], common: Truth, older: Container[str], found: Findings) -> dict[str, Txn]:
-    """Return the outcomes of the transactions that acknowledged rows of one topic, at the times of their markers in the pending-ack
-    log, because the marker decides an ack there. Report markers that disagree with the coordinators' logs.
+    """Return the outcomes of the transactions that acknowledged rows of one topic. The time of an outcome is the time of the marker
+    in the pending-ack log, because this marker decides the ack. Report markers that disagree with the coordinators' logs.
 
     `part`: the events of the topic. `common`: the outcomes in the coordinators' logs. `older`: the marker-based transactions. The
     other transactions acknowledged rows after the migration of the topic; their headers decide.

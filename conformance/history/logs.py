@@ -59,7 +59,7 @@ def with_headers(history: Iterable[Event], in_stream: InStream) -> list[Event]:
 
 
 def common(history: Iterable[Event]) -> list[Event]:
-    """Return the events without the events, topics and rows that concern only persistent topics."""
+    """Return the events for the common log: without the events of persistent topics, and without these topics and their rows."""
     found: list[Event] = []
     for event in history:
         if isinstance(event, (Read, Plan, Poll, Horizon)):

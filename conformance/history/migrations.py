@@ -51,20 +51,20 @@ class Migration:
     sealed_at: int
     at: Time
     apart: float
-    """A fraction above 0 and below 1, another one for each migration of a history."""
+    """A fraction above 0 and below 1. Each migration of a history has a different fraction."""
 
     @property
     def shift(self) -> int:
         """The amount added to a ledger id. Its fraction `apart` keeps the numbers of this topic's ledgers different from the
         numbers of other migrated topics and of the common log.
 
-        It is a float. The cast is there because all other numbers of the checker are whole.
+        The amount is a float. The cast declares it an int, as the checker declares all numbers.
         """
         return cast(int, self.sealed_at - 1 - self.seal - self.apart)
 
     def number(self, number: int) -> int:
-        """Return the number in the common log of a stream's position in the old log. There is no row between the two seals, so both
-        have the same position.
+        """Return the number in the common log for a stream's position in the old log. A position at the old SEAL becomes the number
+        of the seal in the common log, because no row lies between the two seals.
         """
         return self.sealed_at if number >= self.seal else number + self.sealed_at - 1 - self.seal if number else 0
 

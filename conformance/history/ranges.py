@@ -1,4 +1,4 @@
-"""Determine what each read had to return: the rows of its range, and the highest number that it could not miss."""
+"""Determine what each read had to return: the rows of its range, and the highest number that it must show."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ class Ranges:
         return known
 
     def floor(self, topics: tuple[str, ...], began: Time) -> int:
-        """Return the highest number that a read beginning at `began` could not miss, because all numbers up to it were decided
-        before; -1 if there is none.
+        """Return the highest number that a read beginning at `began` must show, because all numbers up to it were decided before
+        the read; -1 if there is none.
         """
         if not self._truth.store:
             if topics not in self._floors:
@@ -119,8 +119,8 @@ class Ranges:
         return best
 
     def unseen(self, topics: tuple[str, ...], began: Time, final: bool) -> list[Batch]:
-        """Return the batches that a read beginning at `began` could not miss, and of which no read returned a row. Empty if the
-        history has store records.
+        """Return the batches that a read beginning at `began` must show, although no read of the history returned a row of them.
+        Return an empty list if the history has store records.
         """
         if not self._nowhere:
             return []
@@ -129,8 +129,8 @@ class Ranges:
         return [b for b in self._nowhere if b.told_at < limit and any(topic_of(b.place(row)) in topics for row in b.rows)]
 
     def _claimed(self, topics: tuple[str, ...]) -> _Floors:
-        """Return the floors of a history without store records. The commits that a read could not miss are those that were
-        acknowledged before the read and before the first call that was in doubt when the read began.
+        """Return the floors of a history without store records. A read must show the commits that were acknowledged before it
+        began, and before the first of the calls began whose outcome was unknown at that time.
         """
         if self._doubts is None:
             self._doubts = _doubts(self._truth)
@@ -155,7 +155,7 @@ class _Floors:
         open_: list[tuple[Time, Time]] = []
         moments = sorted({moment for interval in doubts for moment in interval if moment < NEVER})
         begun = 0
-        for moment in moments:  # the values hold from just after this moment up to the next one
+        for moment in moments:  # the appended values hold from just after `moment` up to the next moment
             while begun < len(doubts) and doubts[begun][0] <= moment:
                 heapq.heappush(open_, doubts[begun])
                 begun += 1
@@ -169,7 +169,7 @@ class _Floors:
         return self._numbers[told - 1] if told else -1
 
     def limit(self, began: Time) -> Time:
-        """Return the time before which a commit was acknowledged if a read that began at `began` could not miss it."""
+        """Return a limit for a read that began at `began`: it must show the commits that were acknowledged before the limit."""
         change = bisect_left(self._changes, began) - 1
         return min(began, self._first[change]) if change >= 0 else began
 

@@ -92,7 +92,7 @@ class Reading:
         return cells - self._truth.trims.may_miss(event, cells.difference(got), got)
 
     def delivered(self, event: Poll) -> None:
-        """Judge rows delivered to a subscription. Each row must be committed and at its position. No row has to be in it."""
+        """Judge rows delivered to a subscription. Each row must be committed and at its position. Committed rows may be missing."""
         expected = self._ranges.expected(event.topics, -1, NEVER, event.at, event.segments)
         got = Counter(self._cell(row) for row in event.rows)
         missing = expected.cells.difference(got)
@@ -123,14 +123,14 @@ class Reading:
                 tops[segment] = position
 
     def _of_its_transaction(self, row: Row, event: Read | Poll) -> None:
-        """Report a row that names another transaction than the one that registered it. Without store records, the transaction that
-        committed the row is compared.
+        """Report a row that names another transaction than the one that registered the row. Without store records, compare with the
+        transaction that committed the row.
         """
         truth, number = self._truth, row.position[0]
         if truth.store:
             known = truth.registered.get(number)
             if known is None:
-                return  # reported already, as an unwritten read
+                return  # the number has no registration, which was reported as an unwritten read
             txn = known.first.txn
         else:
             batch = truth.committed.get(number)

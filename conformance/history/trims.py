@@ -1,5 +1,4 @@
-"""Determine the rows that a read may lack, and the rows that it must lack, because retention trimmed them (protocol.md section
-7)."""
+"""Determine the rows that a read may or must lack, because retention trimmed them (protocol.md section 7)."""
 
 from __future__ import annotations
 
@@ -34,8 +33,8 @@ class Trims:
         self._of[event.segment].append(event)
 
     def began(self, event: Plan | Poll) -> None:
-        """Take an event of a stream. The first event gives the stream's start: the end of its first plan, or the begin of its first
-        poll. Must be called in the order of the events.
+        """Take an event of a stream. The first event gives the time of the stream's start: the time at which its first plan
+        returned, or at which its first poll began. Must be called in the order of the events.
         """
         self._streams.setdefault(event.stream, event.at if isinstance(event, Plan) else event.began)
 
@@ -56,7 +55,7 @@ class Trims:
         }
 
     def gone(self, began: Time, rows: Iterable[Row]) -> list[Row]:
-        """Return the rows among these that a read beginning at `began` must not return."""
+        """Return those of the rows that a read beginning at `began` must not return."""
         return [row for row in rows if any(t.through >= row.position[0] and t.at < began for t in self._of.get(row.segment, ()))]
 
     def is_gone(self, segment: str, number: int, before: Time) -> bool:

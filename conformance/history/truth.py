@@ -89,9 +89,9 @@ class Truth:
     writer_of: dict[str, Batch] = field(default_factory=dict)
     """Row id -> the first batch that writes the row."""
     seals: dict[str, int] = field(default_factory=dict)
-    """Segment -> number of its seal. Of several seals made from one layout only the first one counts."""
+    """Segment -> number of its seal. If several seals were made from one layout, only the first seal counts."""
     left: dict[str, Time] = field(default_factory=dict)
-    """Segment -> the time at which it left its layout. Its rows and its seal are gone from then on."""
+    """Segment -> the time at which it left its layout. From then on, readers find neither its rows nor its seal."""
     deleted: dict[str, Time] = field(default_factory=dict)
     """Topic -> the time at which its deletion began."""
     trims: Trims = field(default_factory=Trims)
@@ -99,7 +99,7 @@ class Truth:
     """Topics without a key: rows of one key may lie in any segment, in the order of their numbers."""
 
     def decided_at(self, number: int) -> Time:
-        """Return the time at which the registration was decided: NEVER if its transaction is OPEN, 0 if it has no known header."""
+        """Return the time at which the registration was decided; NEVER if its transaction is OPEN, 0 without a known header."""
         txn = self.registered[number].first.txn
         found = self.txns.get(txn) if txn is not None else None
         return 0 if found is None else found.decided_at
@@ -120,7 +120,7 @@ class Truth:
         return batch
 
     def where(self, number: int, topics: Iterable[str]) -> bool:
-        """Return whether the registration has rows of one of the topics in a segment that was not sealed below it."""
+        """Return whether the registration has a row of one of the topics in a segment that has no seal below the registration."""
         found = self.registered[number]
         if not found.topics.isdisjoint(topics):
             seals = self.seals

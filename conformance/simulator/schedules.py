@@ -34,9 +34,9 @@ from metadata.write import coordinator
 
 STEPS = 20_000
 SWEPT = 0.1
-"""The share of brief worlds that end with a sweep although they do not need one. A world needs this sweep if its headers must
-expire, or if it has cursors, since a dead owner may have left pending acks. A brief world without this sweep ends with a reader,
-which finds all records as the actors left them.
+"""The share of brief worlds that end with a sweep although they do not need one. A world needs this sweep if the end checks that
+headers expire (`Cast.forgets`), or if the world has cursors, since a dead owner may have left pending acks. A brief world without
+this sweep ends with a reader, which finds all records as the actors left them.
 """
 
 
@@ -81,7 +81,7 @@ def cast_of(seed: int, only: str = "") -> Cast:
 @contextmanager
 def _sizes(tail_parts: int, fanout: int, inline: int) -> Iterator[None]:
     """A context in which snapshots and inline content have these sizes. With small sizes, a few transactions make index snapshots
-    of several levels, and manifests. With `inline` 0, all content that may be in a file of its own is in one, in both models.
+    of several levels, and manifests. If `inline` is 0, content that may be in a record or a file is always in a file.
     """
     sizes: list[tuple[Any, str, int]] = [
         (snapshots, "TAIL_PARTS", tail_parts),

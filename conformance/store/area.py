@@ -47,7 +47,7 @@ class Area:
     """The area of one case. A context manager: its exit closes every session and ends every process that was opened through it."""
 
     def __init__(self, site: Site, *, seed: int, name: str, sizes: Sizes, clock: Clock | None = None) -> None:
-        """`seed` and `name` (of the case) decide everything random, so that a case does the same when it is run again alone."""
+        """`seed` and `name` (of the case) determine all random choices. So a case does the same when it is run again alone."""
         self.site = site
         self.seed = seed
         self.sizes = sizes
@@ -84,7 +84,7 @@ class Area:
 
     @contextmanager
     def meanwhile(self, look: Callable[[MetadataStore], None], readers: int = 1) -> Iterator[None]:
-        """In threads with own sessions, call `look` repeatedly, from before the block until after it. Then raise its errors."""
+        """Call `look` repeatedly in threads with own sessions, from before the block until after it. Then raise the errors."""
         stop = threading.Event()
         looked = [threading.Event() for _ in range(readers)]
 

@@ -134,7 +134,7 @@ def after(state: State, operation: Operation) -> State | None:
 
 
 def _settled(operations: Sequence[Operation], done: int, state: State, taken: Taken) -> _Configuration:
-    """Take all next operations that fit and change nothing. If any order exists, there is also an order that takes them now."""
+    """Take all next operations that fit and change nothing. If any order explains all answers, so does one that takes them now."""
     found = True
     while found:
         found = False

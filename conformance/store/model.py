@@ -48,7 +48,7 @@ def random_key(random: Random) -> Key:
 
 
 def unrelated_keys(random: Random, count: int) -> list[Key]:
-    """Return keys of which none lies below another. A backend with folders may begin the versions of a folder above 0."""
+    """Return keys of which none lies below another, because a backend with folders may begin the versions of a folder above 0."""
     keys: list[Key] = []
     while len(keys) < count:
         key = random_key(random)

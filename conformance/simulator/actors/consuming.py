@@ -37,10 +37,10 @@ def start_consumer(
     migrating: bool = False,
     cumulative: float = 0.0,
 ) -> Actor:
-    """Start a consumer that takes unacknowledged rows and acknowledges some or all of them. `plain`: without a transaction.
-    `onward`: the consumer determines the model of the topic in each round, since the topic may be migrated meanwhile. A consumer
-    that sleeps in a round still acknowledges by the model that it determined before. `cumulative`: the probability of acknowledging
-    all rows up to a row.
+    """Start a consumer that takes unacknowledged rows and acknowledges some or all of them. `plain`: it acknowledges without a
+    transaction. `migrating`: the topic may be migrated meanwhile, so the consumer determines the topic's model in each round. A
+    consumer that sleeps in a round still acknowledges by the model that it determined before. `cumulative`: the probability of
+    acknowledging all rows up to a row.
     """
     numbers = count()
 
@@ -113,9 +113,9 @@ def choose(
     single: float = 0.4,
     cumulative: float = 0.0,
 ) -> tuple[list[Row], list[Ack]]:
-    """Choose rows of a reading that the subscription receives. Return them and the acks for them. They are some or all rows of a
-    few ledgers of each segment. `whole`: choose all rows. `single`: the probability of acknowledging single rows. `cumulative`: the
-    probability of acknowledging all rows up to one of them.
+    """Choose unacknowledged rows of a few ledgers of each segment of a reading. Return the rows, and acks for some or all of them.
+    `whole`: choose the rows of all ledgers. `single`: the probability of acknowledging single rows. `cumulative`: the probability
+    of acknowledging all rows up to one of them.
     """
     rng = world.rng
     cursors = pending_acks.read((segment.name, subscription) for segment in reading.segments)

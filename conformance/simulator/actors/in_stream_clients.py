@@ -39,7 +39,7 @@ def _transaction(world: World, process: Process, stem: str, topics: Sequence[str
     try:
         _end(world, process, txn, commit=commit)
     finally:
-        if rng.random() < 0.3:  # a thread that does not know of the end writes on
+        if rng.random() < 0.3:  # the thread does not know that the transaction has ended
             parts = staged(client, names, f"{stem}/{world.unique()}/late")
             coordinator.append(txn, {names[topic]: found for topic, found in parts.items()})
     if rng.random() < 0.3:
@@ -64,7 +64,7 @@ def _end(world: World, process: Process, txn: str, *, commit: bool) -> None:
 
 
 def start_producer(world: World, name: str, topic: str, rounds: int, *, within: int = 120) -> Actor:
-    """Send messages without transactions. After a lost reply a message may or may not be in the log. It is not sent again."""
+    """Send plain messages. After a lost reply, the message may or may not be in the log, and it is not sent again."""
     numbers = count()
 
     def send(process: Process) -> None:

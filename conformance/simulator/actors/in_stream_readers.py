@@ -15,7 +15,9 @@ from metadata.records.names import persistent_name
 def start_in_stream_reader(
     world: World, name: str, topics: tuple[str, ...], rounds: int, process: Process | None = None, *, within: int = 150
 ) -> Actor:
-    """Start a reader that keeps its replay of the log. Some of its reads are uncommitted, some begin with an empty cache."""
+    """Start a reader that keeps the replayed state of the log between its reads. Some of its reads are uncommitted, some begin with
+    an empty cache.
+    """
 
     def read(process: Process) -> None:
         rng = world.rng
@@ -30,7 +32,7 @@ def start_in_stream_reader(
 
 
 def read_all(world: World, buffer: InStreamBuffer, who: str, topic: str, *, final: bool = False) -> None:
-    """Read all committed rows of the topic. Record the read and its horizon."""
+    """Read all committed rows of the topic. Record the read, its cut and the segment's maxReadPosition."""
     began = world.history.now()
     reading = as_reading(buffer.read(persistent_name(topic)))
     rows = collect(world, reading, 0, reading.cut, reading.whole_from())
@@ -38,8 +40,8 @@ def read_all(world: World, buffer: InStreamBuffer, who: str, topic: str, *, fina
 
 
 def read_uncommitted(world: World, buffer: InStreamBuffer, who: str, topic: str) -> None:
-    """Read every entry with rows up to the end, whatever the outcome of its transaction. Record a violation if the rows are not
-    exactly those that were appended and not trimmed.
+    """Read the rows of all entries up to the end of the log, whatever the outcomes of their transactions. Record a violation if the
+    rows are not exactly those that were appended and not trimmed.
     """
     history = world.history
     reading = buffer.read(persistent_name(topic), uncommitted=True)

@@ -63,13 +63,15 @@ class Checkpoint(ABC):
     def open(self, world: World, process: Process) -> Query: ...
 
     def anew(self) -> None:
-        """Start with a new checkpoint, from the first kept rows. The query gets a new name, since it is now another stream."""
+        """Continue with a new checkpoint, from the first rows that are left. The query gets a new name, since it becomes a new
+        stream.
+        """
         self.lives += 1
         self.name, self.batch = f"{self.name.partition('#')[0]}#{self.lives}", 0
 
 
 def start_stream(world: World, stream: Checkpoint, *, within: int = 40) -> Actor:
-    """Start a streaming query. After a crash it is restarted, and reads its planned batch again."""
+    """Start a streaming query. After a crash the query is restarted, and reads its planned batch again."""
     process = Process(world, f"{stream.name}.{stream.restarts}")
 
     def again() -> None:
@@ -152,9 +154,9 @@ def _micro_batch(world: World, buffer: TransactionBuffer, following: Following[R
 
 
 def collect(world: World, reading: Reading, start: int, end: int, known: Mapping[str, int]) -> tuple[Row, ...]:
-    """Return the rows that a read returns, as rows of the history. Record a violation if a file of them is gone. As in Spark,
-    planning comes first and reading second. In worlds that delete files, reading each ledger is a step. `known`: the trims that the
-    reader knows; their rows may be missing.
+    """Read the ledgers of a planned range and return their rows, as rows of the history. Record a violation if a file of these rows
+    is gone. In worlds that delete files, reading each ledger is a step. `known`: the trims that the reader knows. Rows of these
+    trims may be missing.
     """
     rows: list[Row] = []
     left_out = hidden(reading, known)
@@ -196,8 +198,8 @@ def saw(
     final: bool = False,
     log: str = "",
 ) -> None:
-    """Record a batch read of everything up to the cut, and its horizon. `log`: the persistent topic to whose log the numbers belong
-    (empty: the cluster's log).
+    """Record a batch read of all rows up to the cut. Record also its cut and the maxReadPosition of each segment (`Horizon`).
+    `log`: the persistent topic whose log was read; empty: the cluster's log was read.
     """
     history, cut = world.history, reading.cut
     known = None if log else tuple(s.name for s in reading.segments)

@@ -109,7 +109,7 @@ class SparkStream(Checkpoint):
 
 
 class Running:
-    """A query in one process."""
+    """A streaming query while one process runs it."""
 
     def __init__(self, world: World, client: Client, stream: SparkStream) -> None:
         self._world, self._client, self._stream = world, client, stream
@@ -145,7 +145,8 @@ def micro_batch(world: World, reader: Streaming, query: SparkStream) -> bool:
 
 def _planned(world: World, query: SparkStream, began: int, start: dict[str, Any], end: dict[str, Any]) -> None:
     history = world.history
-    # If the offset has no number of the old topic any more, that topic was read as a whole, and its segment is in no layout.
+    # If the offset no longer has a number for the old topic, the stream has read all rows of that topic, and the topic's segment
+    # has left the layout.
     left = query.topic not in end and _number(end, "log") > 0
     for where in ("log",) if left else ("log", query.topic):
         if _number(end, where) < _number(start, where):
@@ -164,8 +165,8 @@ def _polled(world: World, reader: Streaming, query: SparkStream, start: dict[str
 
 
 def _range(world: World, query: SparkStream, start: dict[str, Any], end: dict[str, Any]) -> tuple[str, str, int | None, int]:
-    """Return the range of a micro-batch: the topic, the log of its numbers (empty: the cluster's), the start and the end. If a
-    micro-batch is the first of the successor of a persistent topic, its start is None, since the offset has no number for it.
+    """Return the range of a micro-batch: the topic, the log of its numbers (empty: the cluster's), the start and the end. In the
+    first micro-batch on the successor of a persistent topic, the start is None, since the start offset has no number for it.
     """
     if is_persistent(query.topic) and not _number(end, "log"):
         return query.topic, query.topic, _number(start, query.topic), _number(end, query.topic)

@@ -9,8 +9,8 @@ from metadata.records.names import topic_name
 
 
 def start_subscriber(world: World, topic: str, subscription: str, rounds: int, *, within: int = 200) -> None:
-    """Start the actor. Each of its rounds is one change. A failed change stays incomplete. A later actor completes it or is not
-    affected by it.
+    """Start an actor that moves, deletes or recreates the subscription once in each round. A failed change stays incomplete. Later
+    actors complete it, or work correctly without that.
     """
     process, rng, aims = Process(world, "subscriber"), world.rng, list[int]()
     world.history.moving = lambda: tuple(aims) if world.current is not None and world.current.process is process else ()

@@ -25,7 +25,7 @@ def broken(world: World, name: str, error: TxnSegmentError) -> bool:
 
 
 def missed(world: World, name: str, error: TxnSegmentError) -> bool:
-    """The judge of readers. It records errors that say that rows, files or records are gone. A DataLoss is right after a trim."""
+    """The judge of readers. It records errors that say that rows, files or records are gone. A DataLoss after a trim is correct."""
     found = isinstance(error, (*GONE, OffsetOutOfRange)) or (isinstance(error, DataLoss) and not world.history.trimmed)
     if found:
         world.history.missed(name, error)
@@ -45,7 +45,7 @@ def start_rounds(
     judge: Judge = broken,
 ) -> Actor:
     """Start a thread that runs `work` this many times and rests for `pause` seconds after each successful round. It begins within
-    `within` steps. A round may fail, because of a lost race or a store that does not answer; the next round begins then.
+    `within` steps. If a round fails, because it lost a race or the store does not answer, the next round begins.
     """
     mine = process or Process(world, name)
 

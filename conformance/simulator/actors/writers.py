@@ -64,7 +64,7 @@ class Job:
 
 
 def start_driver(world: World, job: Job, *, tries: int = 8, within: int = 20) -> Process:
-    """Start a process that runs the job from its checkpoint on. It begins within `within` steps. After a crash it is restarted."""
+    """Start a process that runs the job from its checkpoint on. It begins within `within` steps, and is restarted after a crash."""
     process = Process(world, f"{job.name}.{job.tries}")
     again = partial(start_again, world, job, tries, partial(start_driver, world, job, tries=tries, within=within))
     delay = world.rng.randrange(within)
@@ -78,7 +78,7 @@ def start_again(world: World, job: Job, tries: int, start: Callable[[], object])
     """
     job.tries += 1
     if job.random:
-        job.stopped = "crashed"  # a batch write whose driver died is run again as another write, with another id
+        job.stopped = "crashed"  # a user repeats such a batch write as another write, with another id
     if not job.done and (job.tries < tries or world.calm):
         start()
 
@@ -88,7 +88,7 @@ def continues(world: World, job: Job, said: str, tries: int, *, again: Callable[
     abort the attempt late (`late_abort`), and often another process makes the next attempt (`again`).
     """
     if said in ("skipped", "committed"):
-        # Otherwise the entry of Spark's commit log is lost, and the version is replayed.
+        # If `at` is not raised, the entry of Spark's commit log counts as lost, and the version is replayed.
         if world.calm or job.random or world.rng.random() < 0.85:
             job.at += 1
         return True
@@ -109,7 +109,7 @@ def continues(world: World, job: Job, said: str, tries: int, *, again: Callable[
 
 
 def start_late_abort(world: World, process: Process, attempt: str, abort: Callable[[], object]) -> None:
-    """Start an actor that aborts the attempt, as Spark does. The abort may come long after a successor took over."""
+    """Start an actor that aborts the attempt, as Spark does. The abort may come long after a later attempt has begun."""
 
     def run() -> None:
         try:
@@ -298,8 +298,8 @@ class InStreamWrite(Write):
         self.staged = True
 
     def is_refused(self, error: TxnSegmentError, *, calm: bool) -> bool:
-        """Return whether this error would come again at another attempt. Errors of a seal count as well. In the calm, so does the
-        error of a write whose topics have partly migrated.
+        """Return whether another attempt would raise the same error. That is also true of errors because of a seal. In the calm, it
+        is also true of the OptionError of a write of which only some topics have migrated.
         """
         return isinstance(error, (VersionConflict, TopicSealed, TransactionUnfinished)) or (calm and isinstance(error, OptionError))
 

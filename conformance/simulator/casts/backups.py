@@ -131,18 +131,18 @@ def start_backup(backups: Backups, name: str, *, within: int) -> None:
 
     def back_up(process: Process) -> None:
         began = world.history.now()
-        # This raises if the backup is refused or if too much changes meanwhile. No backup is recorded then.
+        # `take` raises if the backup is refused or if too much changes meanwhile. No backup is recorded in that case.
         backup = BackupReader(process.cluster).take()
         try:
             backups.taken.append(_restored(world, backup, began, world.history.now()))
-        except TxnSegmentError as error:  # a restore meets no fault of the world
+        except TxnSegmentError as error:  # a restore must succeed, because it meets no fault of the world
             world.history.bad(f"{name}: the backup could not be restored: {error}")
 
     start_rounds(world, name, 2, back_up, within=within)
 
 
 def _restored(world: World, backup: Backup, began: int, ended: int) -> Taken:
-    """Restore the backup at once, without any fault, over a copy of the disk. Return both."""
+    """Restore the backup at once, without any fault, over a copy of the disk. Return the backup with the restored cluster."""
     state, disk = MemoryState(), Disk(world.clock)
     disk.files = dict(world.disk.files)
     disk.files[MARK] = (json.dumps({"cluster": backup.heading.cluster}).encode(), 0)
@@ -271,8 +271,8 @@ def _wrong_segments(
 
 
 def _wrong_applications(one: Taken, number: int, committed: dict[str, Header], changes: list[Changed]) -> Iterator[str]:
-    """Check the restored applications. They have committed exactly the versions with visible rows. Versions without rows may be
-    missing, but only in their order.
+    """Yield the differences of the restored applications. Each must have committed exactly the versions whose rows are visible. A
+    version without rows may be missing if no later version is visible.
     """
     shown = {}
     for key, record in one.state.records.items():

@@ -64,7 +64,9 @@ def short(rng: random.Random, trace: bool) -> Cast:
 
 
 def _middle(rng: random.Random, trace: bool) -> Cast:
-    """Return a `casts.middle` cast. In half of these worlds files are swept, too. In half of them all existing files are old."""
+    """Return a `casts.middle` cast. Half of the worlds sweep files, too. In half of the worlds, chosen independently, all existing
+    files are old.
+    """
     cast = casts.middle(rng, trace, sweeping=0.5)
     if rng.random() < 0.5:
         # All files are older than the orphan age now, so the first orphan sweep deletes those that nothing protects.

@@ -128,7 +128,7 @@ class _Judged:
                 wanted = True if at < self.one.began else False if at >= self.one.ended else None
             elif batch.txn not in counting:
                 wanted = False
-            else:  # an entry that was appended after the decision may have come too late
+            else:  # the backup may lack an entry that was appended after the decision
                 wanted = True if decided is not None and at < decided.at else None
             if wanted is not None and wanted is not (number in shown):
                 yield f"{topic} {number} of {batch.txn or 'nobody'} is {'missing' if wanted else 'shown'}"

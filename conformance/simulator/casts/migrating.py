@@ -30,7 +30,9 @@ from metadata.records.records import SegmentState
 
 @dataclass
 class Move:
-    """The durable state of a migration, which a new process continues after a crash. `patience`: the attempts before the calm."""
+    """The durable state of a migration, which a new process continues after a crash. `patience`: the maximum number of attempts
+    before the calm.
+    """
 
     name: str
     old: str
@@ -68,7 +70,7 @@ class Stage:
         self.shown.add(event.topic)
         rng, world = self.world.rng, self.world
         if world.calm or not world.actors or event.topic not in (Y, Z):
-            return  # without actors: a request arrived after all actors had ended
+            return  # there are no actors if a late request arrives after all of them have ended
         if rng.random() < 0.6:
             start_splitter(world, Splitter(f"x{event.topic[-1]}", (event.topic,), rng.choice((1, 2))), within=80)
         if rng.random() < 0.35:
@@ -110,7 +112,7 @@ def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
     _start_readers(stage, long=long, within=within)
     _start_keepers(world, long=long, within=within)
     if consumed:
-        # Rows are acknowledged without a transaction by the consumer u2, and by the checks at the end, which run without an actor.
+        # The consumer u2 and the checks at the end acknowledge rows without a transaction. These checks run without an actor.
         world.history.acking = lambda: world.current is None or world.current.name == "u2"
         for i in range(3):
             plain = i == 2
@@ -190,11 +192,11 @@ def _start_sweeper(world: World, name: str, rounds: int, *, within: int) -> Acto
     return start_rounds(world, name, rounds, sweep, within=within)
 
 
-# --- who migrates -----------------------------------------------------------------------------------------------------------
+# --- the migrators ----------------------------------------------------------------------------------------------------------
 
 
 def start_migrator(world: World, move: Move, *, within: int) -> Actor:
-    """Start a process that migrates. It is restarted after a crash, without a limit in the calm."""
+    """Start a process that migrates a topic. It is restarted after a crash, in the calm without a limit."""
     process = Process(world, f"{move.name}.{move.tries}")
 
     def again() -> None:
@@ -277,8 +279,8 @@ def _is_sealed(world: World, topic: str) -> bool:
 
 
 def _finish(stage: Stage) -> None:
-    """Check the end, after all deadlines. Sweep both models once. Then read all committed rows, each exactly once, by the old and
-    by the new names.
+    """Check the world at its end, after all deadlines. Sweep both models once. Then read by the old and by the new names: each read
+    must return each committed row exactly once.
     """
     world, history = stage.world, stage.world.history
     client = Process(world, "end").client
@@ -314,7 +316,8 @@ def _ended(stage: Stage) -> None:
 
 
 def _went_on(stage: Stage, move: Move) -> None:
-    """Check that this migration is complete, under the name that was chosen first."""
+    """Check that the topic has migrated to the name for which success was reported, and that the successor has an active segment.
+    """
     world = stage.world
     client = Process(world, "end").client
     to = client.instream.migrator.successor(persistent_name(move.old))

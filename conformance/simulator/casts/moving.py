@@ -114,7 +114,7 @@ def _take(world: World, client: Client, txn: SparkTransaction, read: str) -> Non
 
 
 def _write(world: World, client: Client, token: str, topic: str, app: str, version: int) -> list[Written]:
-    """Do one write of Spark: plan it, stage it and leave its manifest. Sometimes it runs twice, or is withdrawn and done again."""
+    """Do one write of Spark: plan it, stage it and leave its manifest. Sometimes a write runs twice, or is withdrawn and redone."""
     storage = client.cluster.storage
     assert isinstance(storage, GatedStorage)
     area, name = StagingArea(storage, token), topic_name(topic)

@@ -192,7 +192,7 @@ def _under_policy_subscribed(state: MemoryState) -> MemoryState:
 
 
 def _start_scaler(world: World, name: str, rounds: int, *, within: int = 120) -> None:
-    """Start a process that splits and merges by policy while it is the leader. If it crashes, the other candidate takes over."""
+    """Start a process that splits and merges by policy while it is the leader. If it crashes, another scaler becomes the leader."""
     process = Process(world, name)
     autoscaler = Autoscaler(process.cluster, process.buffer)
     start_rounds(world, name, rounds, lambda _: autoscaler.scale(), process=process, pause=0.1, within=within)

@@ -30,7 +30,7 @@ from metadata.store.limits import check_writes
 from metadata.store.memory import MemoryState, MemoryStore
 
 PARKED = 3_000
-"""The number of runs that are kept at their last request, so that the code need not be run from its beginning for the next step."""
+"""Maximum number of runs that stay suspended at their last request. A suspended run need not repeat its code for the next step."""
 
 
 class Request(NamedTuple):
@@ -68,8 +68,8 @@ class Emission(NamedTuple):
 
 @dataclass
 class Hands:
-    """What an actor's code works with. `cluster`: its own cluster, whose calls are answered by the search. `emit`: the function
-    that takes its emissions.
+    """The objects that an actor's code uses. `cluster`: the actor's own cluster; the search answers its calls. `emit`: the function
+    that takes the actor's emissions.
     """
 
     cluster: Cluster
@@ -106,8 +106,8 @@ class Worlds:
         return found
 
     def do(self, number: int, request: Request, jump_ms: int = 0) -> tuple[int, Answer, tuple[Event, ...]]:
-        """Return the number of the world after a request, the request's answer, and the changes that an outsider sees. The clock
-        leaps by `jump_ms` before the request.
+        """Return the number of the world after a request, the request's answer, and the events of the records that it changes. The
+        clock leaps by `jump_ms` before the request.
         """
         state, files, now_ms = self.known[number]
         now_ms += jump_ms

@@ -49,8 +49,8 @@ registrations. The actor of the last call is -1 if there was none, or if it is d
 
 
 class Way(NamedTuple):
-    """The first way to a state. `before`: the previous state. `actor`: the actor that did a step there, or crashed (`crash`) after
-    `part` writes of its next call.
+    """The last step on the first path to a state. `before`: the previous state. `actor`: the actor that did the step, or crashed
+    (`crash`) after `part` writes of its next call.
     """
 
     before: int
@@ -240,7 +240,7 @@ class Search:
 
     def _end(self, number: int) -> None:
         """Judge a state in which all actors are done. Run a last sweep and read, and let the checker judge the whole history of the
-        way to it.
+        path to this state.
         """
         self.found.ends += 1
         world, nodes, *_ = self._states[number]
@@ -254,7 +254,7 @@ class Search:
             self._bad(number, str(violation), None)
 
     def _history(self, number: int) -> list[Event]:
-        """Return the events on the way to a state."""
+        """Return the events on the first path to a state."""
         ways: list[Way] = []
         while self._ways[number].before >= 0:
             ways.append(self._ways[number])

@@ -90,7 +90,7 @@ def writer(who: str, app: str, query: str, attempt: str) -> Code:
             try:
                 each()
             except TxnSegmentError:
-                continue  # left to the next sweep, as in metadata.write.aftermath
+                continue  # a later sweep does this work, as after an error in metadata.write.aftermath
 
     return code
 
@@ -144,8 +144,8 @@ class _Staged(GatedStorage):
 
 
 def finish(world: World, crashed: Code | None) -> list[Event]:
-    """Finish a schedule after all actors have ended. A new process repeats the work of a crashed writer. Then come a sweep past all
-    deadlines and a read by a new reader. Return the events of this end.
+    """Finish a schedule after all actors have ended. A new process repeats the work of a crashed writer. Then, after all deadlines,
+    a sweep runs and a new reader reads. Return the events of these steps.
     """
     state, clock = world.state.copy(), SimulatedClock()
     clock.now = world.now_ms

@@ -27,8 +27,8 @@ def changes(
     committed: Callable[[str], bool],
     moving: bool = False,
 ) -> Iterator[tuple[str, tuple[tuple[Place, Place], ...], str | None]]:
-    """Yield the changes of one write, in the order in which they take effect. Each has a state (as in `Ack`, or `moved back`), its
-    positions, and its transaction.
+    """Yield the changes of one write, in the order in which they take effect. Each change is a tuple: the state (as in `Ack`, or
+    `moved back`), the positions, the transaction.
 
     `plain`: tells whether the writer may drop the pending ack of a transaction to acknowledge the same rows itself. `committed`:
     tells whether a transaction has committed. `moving`: whether the writer creates or moves the subscription.

@@ -1,7 +1,7 @@
 """A metadata store in which each atomic step passes a gate, and the gate decides the step's fate.
 
-Golden scripts use it with a gate that injects the faults of the script, the simulator with the scheduler's gate, which also chooses
-the next actor.
+Golden scripts use the store with a gate that injects the faults of the script. The simulator uses it with the scheduler's gate,
+which also chooses the next actor.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class GatedStore(MetadataStore):
     `torn`: returns whether a list of records is read record by record, each in a step of its own. `slow`: returns whether a reply
     is delayed, so that other actors may take steps before the caller gets it. `lags`: returns whether a replica answers a read. The
     replica may lack new writes, but it is never older than the view, an earlier read or an own write. `wakes`: the object that
-    wakes watches (None: all wake-ups are lost). `dumb`: returns whether a call for the store's time fails. A call that fails is a
-    step; any other call for the time is none.
+    wakes watches (None: all wake-ups are lost). `dumb`: returns whether a call for the store's time fails. A failing call for the
+    time is a step, and a successful call is not.
     """
 
     def __init__(

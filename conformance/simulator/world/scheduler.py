@@ -113,7 +113,7 @@ class Actor:
         self.process, self.name, self.on_crash = process, name, on_crash
         self.greenlet = greenlet.greenlet(run, process.world.hub)
         self.asked: str | None = None
-        """The kind of the step that the actor waits for. None if it waits for none: it has not begun, runs, or has ended."""
+        """The kind of the step that the actor waits for. None if the actor has not begun, runs, or has ended."""
         self.what = ""
         self.wakes = 0
         self.nap: tuple[int, int] | None = None
@@ -186,7 +186,7 @@ class World:
         return self.current is not None and not self.calm and self._random() < self.plan.dumb
 
     def later(self, effect: Callable[[], None]) -> None:
-        """Let a request arrive some steps later. It counts as a request of its sender then, too."""
+        """Let a request arrive some steps later. When it arrives, it still counts as a request of its sender."""
         sender = self.current
 
         def arrives() -> None:
@@ -212,9 +212,9 @@ class World:
     def gate(self, kind: str, what: str) -> Fate:
         """Wait until the current actor's step is due, and return the step's fate.
 
-        The actor of the next step is drawn here, and this function switches to it directly. A switch by way of the hub would cost
-        two switches, and none is needed if the same actor continues. The hub handles only rare cases: late requests, leaps of the
-        clock, the end, and traces.
+        The actor of the next step is drawn here, and this function switches to it directly. By way of the hub, each step would cost
+        two switches. Here it costs one, or none if the same actor continues. The hub handles only rare cases: late requests, leaps
+        of the clock, the end, and traces.
         """
         actor = self.current
         if actor is None:
@@ -252,7 +252,7 @@ class World:
         self.actors.append(actor)
         return actor
 
-    # --- who goes next -------------------------------------------------------------------------------------------
+    # --- the next actor ------------------------------------------------------------------------------------------
 
     def run(self, limit: int) -> bool:
         """Run the actors until all are done. Return False if they are not done after `limit` steps.

@@ -34,7 +34,9 @@ def records_and_indexes_agree_after_a_kill(area: Area) -> None:
 
 
 def _agree(store: MetadataStore) -> None:
-    """Check that records and index agree at one moment. Read again if a write that was sent before the kill arrives meanwhile."""
+    """Check that records and index agree at one moment. If a write that was sent before the kill arrives during the check, read
+    everything once more.
+    """
     for _ in range(2):
         records = store.view().scan(EVERYTHING)
         expected = sorted((entry.key, record.key.path, record) for record in records for entry in record.indexes)

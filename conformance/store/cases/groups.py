@@ -70,7 +70,7 @@ def an_empty_group_does_nothing(area: Area) -> None:
 
 @cases.add
 def a_group_is_never_seen_half(area: Area) -> None:
-    """A group writes one value to two records. A reader of the first and then the second never finds the second older."""
+    """Each group writes one value to two records. A get of both never finds an older value in the second record."""
     _needs_groups(area)
     a, b = area.store.write(Put(A, b"0"), Put(B, b"0"))
 

@@ -116,7 +116,7 @@ def _with_processes(area: Area, *, killed: int) -> None:
 
     for child in children:
         child.go()
-    # After an odd number of lines the last operation has begun, and its outcome is unknown.
+    # The kill comes after an odd number of lines. The last operation has then begun, and its outcome is unknown.
     killers = [threading.Thread(target=kill, args=(n, 1 + 2 * area.random.randrange(5, count))) for n in range(killed)]
     for killer in killers:
         killer.start()

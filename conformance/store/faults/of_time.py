@@ -60,7 +60,7 @@ class StaleReads(_Lagging):
 class StaleReadsNowAndThen(_Lagging):
     """One get in twenty returns a value that the session read before. This is so rare that only a history shows it."""
 
-    every, looks, since = 20, 10, 1  # the remembered value is old by the time it is returned
+    every, looks, since = 20, 10, 1  # a remembered value is at least nine gets old when it is returned
 
 
 @planted_view("groups/a-group-is-never-seen-half")
