@@ -1,4 +1,4 @@
-"""Hunt mutants on several cores. For each mutant the checks that it names run first, then the suites in the order of their cost."""
+"""Hunt mutants on several cores. For each mutant, the checks that it names run first. The suites follow, the cheapest first."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Hunt:
 
     @property
     def wrong(self) -> str:
-        """What to mend, in words; empty if the checks that the mutant names catch it."""
+        """A text that says what must be mended. It is empty if one of the named checks caught the mutant."""
         if not self.caught:
             return "No suite noticed this fault: a check is missing."
         if self.fault.by and not self.by_hint:

@@ -118,8 +118,8 @@ def drained_within_the_grace_period(real: Real, *rest: Any, now_ms: int, grace_m
 @fault(
     "7, 8.5",
     (
-        "The age of rows uses the smallest lead of the store's clock within the retention limit, not the current lead. A clock "
-        "that jumped ahead has a larger lead."
+        "The age of rows is computed with the smallest lead of the clocks over elapsed time that was observed within the "
+        "retention limit, not with the current lead. A clock that jumped ahead has a larger lead."
     ),
     at="metadata.rules.elapsed:now_for",
     by=f"{_ELAPSED}::test_a_row_of_a_persistent_topic_that_was_committed_while_the_clock_was_behind_stays",
@@ -130,7 +130,7 @@ def age_by_the_clocks_of_now(real: Real, seen: SeenTime, keep_ms: int) -> int:
 
 @fault(
     "7, 8.5",
-    "A row that was not in the log when the clocks were read within the retention limit is not expired, whatever its publish time.",
+    "A row that an observation within the retention limit did not yet find in the log is not expired, whatever its publish time.",
     at="metadata.rules.elapsed:known_to",
     by=f"{_ELAPSED}::test_a_row_published_while_the_clock_was_behind_is_not_old_when_it_is_right_again",
 )
@@ -161,7 +161,7 @@ def orphans_by_the_store_s_clock(real: Real, seen: SeenTime, keep_ms: int) -> in
 
 @fault(
     "7, 8.5",
-    "The clocks are read for the first time when the cluster is created, so that a jump before the first sweep is detected.",
+    "The clocks are observed for the first time when the cluster is created, so that a jump before the first sweep is detected.",
     at="metadata.cluster.clock_looks:look",
     within="metadata.cluster.cluster:open_cluster",
     by=f"{_ELAPSED}::test_a_staged_part_outlives_a_leap_of_the_clock",

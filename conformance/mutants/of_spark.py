@@ -145,7 +145,7 @@ def half_done_trim_shows_half_of_a_transaction(real: Real, *rest: Any, **options
 
 @fault(
     "6, A19",
-    "The guard of deletions is the highest seal among the deletions that are past their grace period.",
+    "A layout keeps the number of the highest seal among the deletions whose grace period is over.",
     at="metadata.rules.transitions:without_gone",
     by="tests/metadata/rules/test_transitions.py::test_the_guard_of_deletions_is_the_newest_one_that_was_forgotten",
 )

@@ -94,7 +94,7 @@ def _tuple(given: str | tuple[str, ...]) -> tuple[str, ...]:
 @contextmanager
 def planted(fault: Mutant) -> Iterator[None]:
     """Plant the mutant during the block. Raises StaleMutant, and changes no function, if the mutant does not fit the code. Raises
-    StaleMutant at the end if the replacement itself raised an error: a check that failed for this error shows nothing.
+    StaleMutant at the end if the replacement itself raised an error: a check that failed with this error shows nothing.
     """
     changed = [swap.code() for swap in fault.swaps]
     before = [(found, found.function.__code__) for found, _ in changed]

@@ -23,7 +23,7 @@ class StaleMutant(TxnSegmentError):
 
 
 RAISED: list[str] = []
-"""Errors of replacements themselves in this process, such as a call of a function that has other parameters by now. A check that
+"""Errors of replacements themselves in this process, such as a call of a function whose parameters have changed since. A check that
 fails for such an error shows nothing about the rule that the mutant breaks.
 """
 

@@ -230,7 +230,7 @@ def _pytest(arguments: Sequence[str], name: str = "") -> tuple[int, str]:
         sys.stdout.flush()
         for number in (1, 2):
             os.dup2(output.fileno(), number)
-        # A folder of its own: two runs at once remove each other's dead links below the common one.
+        # This run gets its own folder, because two runs at once would remove each other's dead links in a common folder.
         code = pytest.main(["-q", "--basetemp", f"{folder}/tests", *arguments])
         sys.stdout.flush()
         output.seek(0)

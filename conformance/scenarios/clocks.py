@@ -31,7 +31,9 @@ HOUR = 3600
 WRITERS = {"w1": -HOUR, "w2": HOUR, "w3": 0}
 OTHERS = {"stream": HOUR, "consumer": -HOUR, "sweeper1": HOUR, "sweeper2": -HOUR}
 KEEP = timedelta(minutes=30)
-"""The retention limit. It is less than the difference between any two clocks, so one wrong clock would trim all rows at once."""
+"""The retention limit. It is less than the difference between any two clocks, so a trim that relied on one wrong clock would remove
+all rows at once.
+"""
 SETTINGS = Settings(max_txn_timeout_ms=60_000, orphan_age_ms=1_200_000, grace_period_ms=1_200_000, header_retention_ms=60_000)
 ROWS = 4
 SUBSCRIPTION = "s"

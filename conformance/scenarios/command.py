@@ -95,7 +95,7 @@ class Stage:
 
 
 def points(on: Stage) -> Iterator[Scenario]:
-    """Yield crash points of a commit: at each store call the process is killed, stopped, killed beside a twin, or a call fails."""
+    """Yield scenarios of a commit. At each store call the process is killed (also beside a twin) or stopped, or the call fails."""
     for domain, fault in itertools.product(on.domains, (Fault.KILL, Fault.STOP, Fault.TWIN, Fault.FAIL)):
         yield CommitPoints(on.forks, on.place(fault, domain), fault)
 

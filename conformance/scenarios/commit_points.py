@@ -1,5 +1,5 @@
-"""Crash points of a commit. At each store call the process is killed, stopped while a successor works, killed beside a twin, or its
-call fails.
+"""Crash points of a commit. At each store call the process is killed (also beside a twin), or it is stopped while a successor
+works, or the call fails.
 
 Each case has a topic of its own, with version 0 committed. Version 1 meets its fault at call k. Then a new process does what Spark
 does after a restart, and all rows are checked. The cases cover every call of a commit.

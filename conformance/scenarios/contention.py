@@ -77,7 +77,7 @@ class Answer:
 
 @dataclass
 class Watched:
-    """The answers of one reader, what they showed to be wrong, and the events of its reads."""
+    """The answers of one reader, the errors that they showed, and the events of its reads."""
 
     answers: list[Answer] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -230,7 +230,7 @@ def missed(commits: Sequence[Commit], answers: Sequence[Answer]) -> list[str]:
 class Lag:
     """The longest time (ms) for which a reader lacked a transaction, measured just before each of its answers.
 
-    behind  the time since the transaction and all lower ones were decided, which is the delay of the reader itself
+    behind  the time since this transaction and all with lower numbers were decided, which is the delay of the reader itself
     age     the time since the commit of the transaction began, which also contains slow commits (protocol.md, invariant 9)
     """
 
@@ -254,7 +254,7 @@ def lag(commits: Sequence[Commit], answers: Sequence[Answer]) -> Lag:
 
 
 def _goes_on(query: Session, seen: Path) -> bool:
-    """Wait for `ANSWERS` answers of a Spark streaming query. The micro-batch in progress does not count, since Spark asked for it
+    """Wait for `ANSWERS` answers of a Spark streaming query. The micro-batch in progress does not count, since Spark planned it
     earlier. Return whether enough answers came in time.
     """
     until, enough = time.monotonic() + ANSWER_SECONDS, _lines(seen) + 1 + ANSWERS

@@ -17,7 +17,7 @@ from conformance.scenarios.forks import Child
 from conformance.scenarios.scenario import Scenario
 
 CONFLICTS = frozenset({"Fenced", "TxnConflict", "VersionConflict", "OutcomeUnknown"})
-"""The errors that a zombie or a twin may get. After such an error nothing of the attempt counts, or it can safely be run again."""
+"""The errors that a zombie or a twin may get. After such an error, nothing of the attempt counts, or it can safely be run again."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ def meet(
     allowed: Collection[str] = CONFLICTS,
     failures: Collection[str] | None = None,
 ) -> tuple[bool, list[str]]:
-    """Wait for the victim's fault, then call `go_on`, which does the work of its successor. Return whether the fault happened, and
-    what is wrong, in words.
+    """Wait for the fault of the process `victim`. Then call `go_on`, which does the work of its successor. Return whether the fault
+    happened, and what is wrong, in words.
 
     `crash` None: the victim kills itself by other means. `allowed`: the errors that a stopped victim and a twin may raise.
     `failures`: the errors that a victim may raise after one of its store calls failed (None: any). A stopped victim is resumed

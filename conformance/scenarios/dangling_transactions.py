@@ -64,7 +64,7 @@ def leave_behind(url: str, topic: str) -> None:
 
 def die_registered(url: str, topics: Sequence[str]) -> None:
     """Register a transaction over these topic:// topics and be killed right after that, before the transaction's claims, op records
-    and decision. No reader can pass the registration before the deadline. No later writer waits for it.
+    and decision. Before the deadline, no reader can pass the registration. Later writers do not wait for the transaction.
     """
     client, _ = crashing_client(url, Crash(1, When.AFTER, of=f"write Append {paths.LOG.path}"))
     with Transaction(client, app=None, version=None, timeout_ms=client.cluster.settings.txn_timeout_ms) as transaction:
@@ -96,10 +96,10 @@ def _open_ids(cluster: Cluster) -> set[str]:
 
 def passed_over(cluster: Cluster) -> list[str]:
     """Return the topic:// transactions that are OPEN although their application has gone on: it has committed their version, or
-    they are not its current attempt. A successor has to end its predecessor first (protocol.md section 5, step 2). A header and its
-    application record are written together. So the headers are read before the application records, and again after them.
+    they are not its current attempt. A new attempt has to end its predecessor first (protocol.md section 5, step 2). A header and
+    its application record are written together. So the headers are read before the application records, and again after them.
 
-    Persistent topics are not checked. There, a successor may have read the state before the other attempt began.
+    Persistent topics are not checked. There, an attempt may have read the state before another attempt began, and so not end it.
     """
     before = [txn for txn in cluster.transactions.list(State.OPEN) if txn.app is not None and isinstance(txn.state, State)]
     gone_on = {txn.id: app for txn in before if (app := _application(cluster, txn)) is not None and _gone_on(app, txn)}

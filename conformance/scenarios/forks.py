@@ -154,7 +154,7 @@ def strike(
     longest: float = 1.0,
 ) -> Struck:
     """Kill the child with probability `kill` and start it again. Otherwise stop it for at most `longest` seconds. A child that has
-    ended by itself is started again; if it had raised an error, Died is raised with that error.
+    ended by itself is started again. Raises Died if the child had ended with an error.
     """
     child = running[name]
     if rng.random() < kill:

@@ -68,7 +68,7 @@ def seen(rows: Iterable[Row]) -> tuple[events.Row, ...]:
 
 class Observation:
     """Records, in order, the reads beside a job: whole reads of a topic, and the micro-batches of one stream. Of a whole read, only
-    the rows that the read before did not have are stored.
+    the rows are stored that the previous whole read did not have.
     """
 
     def __init__(self, topic: str) -> None:
@@ -102,7 +102,7 @@ def judged(histories: Iterable[Iterable[Event]], file: Path | None = None) -> li
     return [str(finding) for finding in check(history)]
 
 
-# --- histories of one look ----------------------------------------------------------------------------------------
+# --- checks of a few reads ----------------------------------------------------------------------------------------
 
 TOPIC = "topic://public/default/chaos"
 

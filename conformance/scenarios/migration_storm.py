@@ -147,8 +147,8 @@ class _Round:
         self.count["kills"] += expect_kill(registered, "who registered a transaction", self._wrong)
         self.scene.end_work()
         storm.end(WRITING, LAST_SECONDS)
-        # Readers must not end before this. A row below an OPEN transaction would be their last row, and they would miss the rows
-        # above it.
+        # Readers must not end before all transactions have ended. Otherwise they would stop below an OPEN transaction and miss the
+        # rows above it.
         self._wrong += self._forks.call(wait_for_deadlines, place.url)
         nobody.add(Told(now(), "nobody", "failed"))
         nobody.close()
@@ -164,7 +164,7 @@ class _Round:
 
 
 def expect_kill(child: Child, who: str, wrong: list[str]) -> bool:
-    """Wait for a process that is to kill itself. Return whether it was killed. If it was not, add to `wrong` how it ended."""
+    """Wait for a process that should kill itself. Return whether it was killed. If it was not, add to `wrong` how it ended."""
     try:
         child.result()
         wrong.append(f"{who} came to its end and was not killed")

@@ -43,8 +43,8 @@ IDLE_SECONDS = 0.3
 
 @dataclass(frozen=True)
 class Scene:
-    """The shared state of the parties. `url`: the cluster. `folder`: the folder of the histories. Its file `working` exists until
-    the writers shall end, and its file `reading` until the readers shall end.
+    """The shared state of the parties. `url`: the cluster. `folder`: the folder of the histories. The folder has the file `working`
+    until the writers should end, and the file `reading` until the readers should end.
     """
 
     url: str
@@ -117,7 +117,7 @@ def _told(history: Resumed, call: str, error: TxnSegmentError | None = None, *, 
 
 def write_on(scene: Scene, who: str, topics: Sequence[str]) -> None:
     """Run transactions over all topics, one after the other. Each transaction has a version. A new process continues with the first
-    version that got no reply.
+    version that is not recorded as committed.
 
     A transaction is run again if a migration aborts it (`--force`), or if one of its topics has migrated and another has not.
     """
@@ -210,7 +210,7 @@ class Life:
 
 
 def acknowledge_on(scene: Scene, who: str, topics: Sequence[str]) -> None:
-    """Deliver rows and acknowledge them, until all rows are acknowledged and `reading` is gone."""
+    """Deliver rows and acknowledge them, until the file `reading` is gone and all rows are acknowledged."""
     history = scene.history(who)
     life = Life(history, who, topics)
     with connect(scene.url) as cluster, cluster.consumer(list(topics), who) as consumer:

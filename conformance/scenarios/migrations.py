@@ -1,5 +1,5 @@
-"""Migrations of persistent topics under load. At each store call, the migrating process is killed, stopped, killed beside a twin,
-or its call fails.
+"""Migrations of persistent topics under load. At each store call, the migrating process is killed (also beside a twin) or stopped,
+or the call fails.
 
 While a topic migrates, other parties write to it (transactions, plain messages), read it and acknowledge its rows
 (`migration_workload`). All parties run in processes of their own (`forks`). `migration_checker` judges their histories.
@@ -62,7 +62,7 @@ def prepare(url: str, topics: Sequence[str], subscriptions: Sequence[str]) -> No
 
 
 def migrate(url: str, name: str, to: str, segments: int, wait: float | None, crash: Crash | None = None) -> Outcome:
-    """Do what `txnsegment topics migrate` does. `wait`: the seconds to wait for open transactions; None: they are aborted."""
+    """Do what `txnsegment topics migrate` does. `wait`: the seconds to wait for open transactions; None: abort them."""
     client, store = crashing_client(url, crash)
     done = Outcome(calls=store.calls)
     try:
@@ -85,7 +85,7 @@ def at_work(scene: Scene, topic: str) -> list[str]:
             party()
         except Exception:
             wrong.append(traceback.format_exc(limit=-4, chain=False))
-            scene.end_work()  # the process that waits for work sees this one end, and fails
+            scene.end_work()  # this process then ends early, and the process that waits for its work fails
             scene.end_reading()
 
     writing = (partial(parties.write_on, scene, "writer", [topic]), partial(parties.send_on, scene, "sender", topic))
@@ -180,7 +180,7 @@ class _Migrating:
         self._started.append(self._others)
         try:
             self._scene.wait_for_work(PARTIES, [self._others])
-            if self._wait is None and self._number % 4 < 2:  # left for migrations that abort open transactions only
+            if self._wait is None and self._number % 4 < 2:  # only a migration that aborts open transactions gets such leftovers
                 self._forks.call(leave_behind, self._place.url, self._name)
         except BaseException:
             self.__exit__()

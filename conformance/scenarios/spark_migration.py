@@ -122,7 +122,7 @@ def wait_for_rows(folder: Path, topic: str, job: Session) -> None:
 
 
 def judge(found: Sequence[Poll], topic: str) -> list[str]:
-    """Judge the micro-batches of the query with the history checker: the query must have all rows of all batches. Check also that
+    """Judge the micro-batches of the query with the history checker. The query must have all rows of all batches. Check also that
     the job was running when the topic migrated. Return what is wrong.
     """
     jobs: list[Event] = []

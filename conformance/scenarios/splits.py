@@ -161,8 +161,8 @@ class Splits(Scenario):
     def check(self) -> list[str]:
         self._stop.touch()
         self._storm.end([*(f"writer{i}" for i in range(WRITERS)), "splitter"], LAST_SECONDS)
-        # Readers must not end before this. A row below an OPEN transaction would be their last row, and they would miss the rows
-        # above it.
+        # Readers must not end before all transactions have ended. Otherwise they would stop below an OPEN transaction and miss the
+        # rows above it.
         wrong: list[str] = self._forks.call(wait_for_deadlines, self._place.url)
         self._all_written.touch()
         self._storm.end(list(self._storm.running), LAST_SECONDS)

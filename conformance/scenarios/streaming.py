@@ -111,7 +111,7 @@ class StreamingJob(Scenario):
         return (self._marks / str(driver.pid)).exists()
 
     def go_on(self, drivers: Sequence[Session], seconds: float, until: Callable[[], bool]) -> bool:
-        """Write input files while drivers run. Return whether `until` came true before `seconds` or the end of all drivers."""
+        """Write input files while drivers run. Return whether `until` came true in `seconds`, before all drivers had ended."""
         deadline = time.monotonic() + seconds
         while not until():
             if time.monotonic() > deadline or not any(driver.running() for driver in drivers):
@@ -127,8 +127,8 @@ class StreamingJob(Scenario):
 
     def kill_at(self, driver: Session, seconds: float, *, starting: bool) -> bool:
         """Send SIGKILL to all processes of a driver. `starting`: the kill comes `seconds` after the driver's start; otherwise
-        `seconds` after its query runs. Return False if the driver had committed all input before. Raises Died if the driver ended
-        by itself.
+        `seconds` after its query runs. Return False if the driver had committed all input before the kill. Raises Died if the
+        driver ended by itself.
         """
         if not starting:
             self.until_it_runs(driver)

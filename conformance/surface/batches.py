@@ -16,7 +16,7 @@ from metadata.common.errors import DataLoss, OffsetOutOfRange, SchemaError, Topi
 
 
 def undecided_from(world: World) -> float:
-    """Return the lowest number of the log whose transaction may be undecided."""
+    """Return the lowest log number whose transaction may be undecided; infinity if there is none."""
     numbers = [one.process.gate.number for one in world.holding if one.process.gate.number is not None]
     return min(numbers, default=float("inf"))
 
@@ -132,7 +132,7 @@ def again(bench: Bench, world: World, one: Range, pick: int) -> None:
 @dataclass
 class Chain:
     """A chain: reads of adjoining ranges of a topic. `edge`: the number or timestamp at which the last read ended. `since`: the
-    step of the first read.
+    model's step number at the first read.
     """
 
     topic: str
@@ -190,7 +190,7 @@ def read_on(bench: Bench, world: World, one: Chain, end: int | None, pick: int) 
     if isinstance(tried.error, OffsetOutOfRange):
         if end is None or (not one.by_time and end < undecided_from(world)):
             raise Fault("out of range", f"a batch {options}: {tried.error}, though all of it is decided")
-        return True  # the range is not decided yet and is read later
+        return True  # the range is not decided yet, so a later operation reads it
     if isinstance(tried.error, SchemaError):
         if one.topic in model.topics and any(row.n not in model.gone for row in model.rows_of(model.topics[one.topic])):
             raise Fault("batch: lost", f"a batch {options} says that nothing was written: {tried.error}")
@@ -220,7 +220,7 @@ def read_on(bench: Bench, world: World, one: Chain, end: int | None, pick: int) 
 
 
 def close_chain(bench: Bench, world: World, one: Chain) -> None:
-    """Do the last read of a chain, without an end. The reads of the chain must have returned every row together."""
+    """Do the last read of a chain, without an end. Together, the reads of the chain must have returned every row."""
     model = world.model
     if one.topic not in model.topics or not read_on(bench, world, one, None, 0):
         return

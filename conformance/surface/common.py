@@ -20,7 +20,9 @@ NAMES = ("t0", "t1", "t2")
 PERSISTENT_NAMES = tuple(f"persistent://public/default/p{i}" for i in range(3))
 PERSISTENT_PATTERN = "persistent://public/default/p.*"
 SUBSCRIPTIONS = ("s0", "s0", "s0", "s1")
-"""Operations choose `s0` in most cases. A second subscription would keep all rows from retention until it acknowledges them too."""
+"""Operations choose `s0` in most cases. Each subscription keeps rows from retention until it acknowledges them, so a second one
+leaves few rows to trim.
+"""
 SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64())])
 DDL = "k string, n bigint"
 
@@ -66,7 +68,7 @@ class Open:
     topics: set[str] = field(default_factory=set)
     consumers: list[Any] = field(default_factory=list)
     covered: list[tuple[str, str, frozenset[int]]] = field(default_factory=list)
-    """The rows of its cumulative acks, also those acknowledged before. A tuple for each segment: topic, subscription, rows."""
+    """The rows that its cumulative acks cover, also rows that were acknowledged before: (topic, subscription, rows) of each ack."""
     identity: tuple[str, int] | None = None
     began_ms: int | None = None
     """The time at which its paused commit began. The publish time of its rows is this time or later."""
@@ -77,7 +79,7 @@ class Open:
     before: frozenset[int] | None = None
     """The rows that were committed before its commit was paused."""
     moves: str | None = None
-    """The persistent topic that its process migrates. The object then stands for the paused migration, not for a transaction."""
+    """The persistent topic that its process migrates. If set, the object stands for the paused migration, not a transaction."""
     staged_ms: int | None = None
     """The time on the clock at which its first rows were staged."""
     opened_ms: int = 0
@@ -90,12 +92,14 @@ class Open:
 
 
 def claimed(world: World) -> set[tuple[str, str, int]]:
-    """Return the rows that may have pending acks: those of transactions whose commit is paused or whose process died in it."""
+    """Return the rows that may have pending acks, as (topic, subscription, row). Their transactions have a paused commit, or their
+    process died during the commit.
+    """
     return {(topic, sub, n) for one in world.holding for topic, sub, rows in one.written.acks for n in rows}
 
 
 def unfinished(world: World) -> bool:
-    """Return whether a commit is paused or its process died in it. Rows above its registration may then not be readable yet."""
+    """Return whether a commit is paused, or a process died during it. Rows above its registration may not be readable then."""
     return bool(world.holding)
 
 

@@ -20,7 +20,7 @@ LOST = (TopicNotFound, SubscriptionNotFound, DataLoss)
 @dataclass
 class Following:
     """A consumer, and the rows that it has delivered since its last reset (`handed`). `acked`: the rows that its subscription had
-    acknowledged at that reset. `stale`: one of its topics was deleted, so that the model predicts it no longer.
+    acknowledged at that reset. `stale`: whether one of its topics was deleted. The model then no longer predicts its deliveries.
     """
 
     world: World
@@ -34,20 +34,20 @@ class Following:
     stale: bool = False
     several: bool = False
     joined: bool = False
-    """Whether the consumer reads several topics of which one was migrated meanwhile."""
+    """Whether the consumer reads several topics, and one of them was migrated after the consumer was opened."""
     last: int | None = None
     """The log number of the last delivered row that has a number."""
     due: bool = False
-    """Whether a transaction with its acknowledgements ended without a commit. The consumer is then reset at its next delivery."""
+    """Whether a transaction with acks of this consumer ended without a commit. The consumer is then reset at its next delivery."""
     skipped: bool = False
-    """Whether the commit of a transaction with its acknowledgements was skipped. Until its next delivery, cumulative acks fail."""
+    """Whether a transaction with acks of this consumer was skipped. Until its next delivery, its cumulative acks fail."""
     floors: list[tuple[Open | None, set[int]]] = field(default_factory=list)
-    """The rows of its cumulative acks since its last reset, each with its transaction (None: the ack counts at once)."""
+    """The cumulative acks since the last reset: the transaction of each (None: the ack counts at once), and its rows."""
 
     owed: set[int] = field(default_factory=set)
-    """Rows of a deleted topic that were not delivered. The consumer must report them before rows of later commits."""
+    """Undelivered rows of a deleted topic. The consumer must report their loss before it delivers rows of later commits."""
     committed_before: set[int] = field(default_factory=set)
-    """The rows that were committed when that topic was deleted."""
+    """All rows that were committed when the topic of `owed` was deleted."""
 
     def deleted(self, name: str) -> None:
         """Record that one of the topics of the consumer was deleted."""
@@ -63,7 +63,7 @@ class Following:
         return {n for one, rows in self.floors if one is None or one.written.state == "committed" for n in rows}
 
     def begun(self, *, by_itself: bool = False) -> None:
-        """Record that the consumer was reset. `by_itself`: the product did it, and must still report rows of a deleted topic."""
+        """Record that the consumer was reset. `by_itself`: the product did that, and must still report the loss of `owed`."""
         owed = self.owed if by_itself else set()
         self.due = self.skipped = False
         self.acked = set()

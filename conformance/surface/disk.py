@@ -19,7 +19,7 @@ class Time(Protocol):
 
 class DiskByHand(LocalDisk):
     """A disk that gives a file the time of the run's clock: in memory when the file is created, and in the file system when it gets
-    its final name. Copies of a folder so keep the times.
+    its final name. So the copies of a folder keep the times of its files.
     """
 
     def __init__(self, clock: Time) -> None:

@@ -46,8 +46,8 @@ class Outcome:
 
 
 def draw(seed: str, given: Sequence[str] = ()) -> list[Op]:
-    """Return the operations of a run. `given`: themes that replace the drawn ones. A run has few themes and few kinds of
-    operations, so that operations often work on objects of others.
+    """Return the operations of a run. `given`: themes that replace the random themes. A run has few themes and few kinds of
+    operations, so that operations often work on the same objects.
     """
     random = Random(seed)
     themes = sorted({one.theme for one in CATALOGUE.values()} - {"writing", "upkeep", APART})
@@ -56,7 +56,7 @@ def draw(seed: str, given: Sequence[str] = ()) -> list[Op]:
         chosen.add("upkeep")
     if given:
         chosen = {"writing", *given}
-    # a separate generator, so that the other draws do not depend on whether the run has this theme
+    # This theme has its own generator, so that the random choices of the others do not depend on whether the run has this theme.
     apart = Random(f"{APART}/{seed}")
     if not given and apart.random() < OF_IT:
         chosen.add(APART)
@@ -75,7 +75,7 @@ def draw(seed: str, given: Sequence[str] = ()) -> list[Op]:
     ops = [CATALOGUE["create_topic"].draw(random), CATALOGUE["create_topic"].draw(random)][: random.choice((1, 1, 2))]
     if APART in chosen:
         ops.append(CATALOGUE["persistent_create"].draw(apart))
-    # retention comes last, after the work whose rows it must not remove
+    # The prelude of `upkeep` comes last, because its retention would remove the rows of the other preludes.
     for theme in sorted(chosen, key=lambda one: (one == "upkeep", one)):
         if random.random() < PREPARED:
             ops += drawn(theme, random)

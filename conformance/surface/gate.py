@@ -25,7 +25,7 @@ Hear = Callable[[Append, int], None]
 
 
 class Held:
-    """A call in its own thread, which pauses once at a point of its commit. `passed`: the call has come to that point."""
+    """A call in its own thread, which pauses once at a point of its commit. `passed`: whether the call has reached that point."""
 
     def __init__(self, call: Callable[[], object], point: str, *, writes: int = 0) -> None:
         """`writes`: the number of writes that pass before the call pauses. It matters only if the point is WRITE."""
@@ -72,7 +72,7 @@ class Held:
 
 class Gate:
     """The policy for the store of one process. `number`: the log number of the last registration that the process appended. `dead`:
-    the process has ended, so its calls fail.
+    whether the process has ended; its calls then fail.
     """
 
     def __init__(self, ahead_ms: Callable[[], int], hear: Hear) -> None:

@@ -2,7 +2,7 @@
 new name.
 
 The model has a persistent topic under its full name. After the migration it has the topic under the short name of the successor,
-with the same consumers, subscriptions, streams and writers. `note_moves` decides when that is.
+with the same consumers, subscriptions, streams and writers. `note_moves` makes this change in the model.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def in_the_way(world: World, name: str) -> list[Open]:
 
 def registered(world: World, one: Open, name: str) -> bool:
     """Return whether the transaction is certainly open in the log of the topic. That is so if its rows are there, its deadline has
-    not passed on any clock, and none of its topics was migrated, which would end it.
+    not passed on any clock, and none of its topics was migrated, since a migration would end it.
     """
     return name in one.written.ledgers and not one.moved and world.clock.furthest_ms < one.opened_ms + 29_000
 
@@ -288,7 +288,7 @@ def both(bench: Bench, world: World, a: Args) -> object:
 
 @operation(3, t=PICK, p=PICK, app=3, version=4)
 def persistent_begin(bench: Bench, a: Args) -> object:
-    """Begin a transaction. With an application, that application belongs to one topic, and its versions stay with the topic."""
+    """Begin a transaction, with or without an application. An application writes to one topic, so its versions migrate with it."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None or len(world.transactions) >= 3:
@@ -332,7 +332,7 @@ def fill(bench: Bench, world: World, one: Open, name: str, count: int, seed: int
 
 @operation(4, t=PICK, t2=PICK, rows=4, seed=PICK, point=2, x=PICK, fresh=2)
 def persistent_hold(bench: Bench, a: Args) -> object:
-    """Pause a process within its commit, before its rows are in the logs of persistent topics, or between that and the decision."""
+    """Pause a process within its commit: before its rows are in the logs of persistent topics, or later, before the decision."""
     world = bench.world(a["w"])
     if len(world.holding) >= 2:
         return False
@@ -377,7 +377,7 @@ def persistent_producer(bench: Bench, a: Args) -> object:
 
 @operation(4, t=PICK, p=PICK, rows=6, seed=PICK, tasks=3, app=3)
 def persistent_write(bench: Bench, a: Args) -> object:
-    """Do `df.write...save()` and commit twice, as Spark does after a lost answer. Or repeat a version that was committed."""
+    """Do `df.write...save()` and commit it twice, as Spark does after a lost answer. Or write a committed version again."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 
 class Fault(AssertionError):
-    """The product broke a rule of the model. `oracle`: the name of the rule. Shrinking keeps it."""
+    """The product broke a rule of the model. `oracle`: the name of the rule. A shrunk run breaks the same rule."""
 
     def __init__(self, oracle: str, text: str) -> None:
         super().__init__(f"{oracle}: {text}")
@@ -28,7 +28,7 @@ class Row:
 
 @dataclass
 class Written:
-    """One transaction. `number`: the log number of its registration; None before it, and in persistent topics."""
+    """One transaction. `number`: the log number of its registration; None before that, and for rows of persistent topics."""
 
     rows: list[Row] = field(default_factory=list)
     acks: list[tuple[str, str, frozenset[int]]] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Written:
     number: int | None = None
     state: str = "staged"
     ledgers: dict[str, int] = field(default_factory=dict)
-    """The number of the rows in the log of each persistent topic, by the name of the topic."""
+    """Name of a persistent topic -> the number that the transaction's rows have in its log."""
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Persistent:
         return self.onto.get(name, name)
 
     def all_names(self, names: Iterable[str]) -> set[str]:
-        """Return the names, and the old names of those topics that were migrated."""
+        """Return the names, and for each successor among them also the old name of the migrated topic."""
         known = set(names)
         return known | {name for name, onto in self.onto.items() if onto in known}
 
@@ -94,7 +94,7 @@ class Model:
     committed: dict[int, Written] = field(default_factory=dict)
     """The committed transactions, by the number of each row."""
     published: dict[int, int] = field(default_factory=dict)
-    """A store time (ms) at which each committed row was certainly published, by row."""
+    """The time (ms) from which the model counts the age of each committed row, by row."""
     acked: dict[tuple[str, str], set[int]] = field(default_factory=dict)
     """The acknowledged rows, by topic name and subscription."""
     gone: dict[int, int] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class Model:
         for written in self.transactions():
             mine = [row for row in written.rows if row.topic == before.incarnation]
             if not mine or written.number is not None:
-                continue  # a transaction with a number met the seal, and was written to the new topic
+                continue  # a transaction that has a number met the seal, so its rows are in the new topic
             # A transaction over several persistent topics becomes visible in each topic separately. So its rows in this topic count
             # as a transaction of their own from now on.
             if len(mine) < len(written.rows):
@@ -169,8 +169,8 @@ class Model:
             self.committed[row.n] = written
             self.published[row.n] = now_ms
             if row.topic not in {inc for topic in self.topics.values() for inc in topic.incarnations}:
-                # The topic was deleted before the commit. If it was recreated, the row went to the new topic, unless it had
-                # registered before.
+                # The topic was deleted before the commit. If the topic was recreated, the row is in the new topic, unless the
+                # transaction had registered before the deletion.
                 self.gone.setdefault(row.n, 0)
                 again = self.topics.get(self.persistent.named(row.topic.partition("#")[0]))
                 row.topic = row.topic if again is None else again.incarnation
@@ -215,8 +215,8 @@ class Model:
                     )
 
     def check_rows(self, found: list[int], expected: set[int], where: str, *, gone_by: int | None, what: str) -> None:
-        """Raise Fault if a read did not return exactly the expected rows. Rows that may have been trimmed up to the step `gone_by`
-        may be missing (None: no row may). `what`: the name of the read.
+        """Raise Fault if a read did not return exactly the expected rows. `gone_by`: rows that may have been trimmed up to this
+        step may be missing (None: no row may be missing). `what`: the name of the read.
         """
         self.check_real(found, where)
         self.check_once(found, where)

@@ -26,8 +26,9 @@ def certain(world: World, topic: Topic) -> set[int]:
 class PersistentQuery(Query):
     """A stream of persistent names, which continues in the successors after a migration.
 
-    Its offsets are positions and numbers. So the model does not predict single batches, but all of them together. `shown`: the rows
-    that a reader certainly saw at the start of the stream. `perhaps`: all rows that were committed then.
+    Its offsets have positions as well as log numbers. So the model does not predict the rows of each batch, but the rows of all
+    batches together. For a query that starts at the latest offset, `shown` has the rows that certainly lie before its start, and
+    `perhaps` the rows that may.
     """
 
     persistent = True
@@ -122,7 +123,9 @@ class PersistentQuery(Query):
         return any(row.topic.partition("#")[0] in names for n in model.gone for row in model.committed[n].rows if row.n == n)
 
     def _let_go(self, name: str) -> bool:
-        """Return whether a migrated topic has no rows left. After the grace period nobody can tell whether it ever had rows."""
+        """Return whether a migrated topic has no rows left. After the grace period, the product cannot tell whether such a topic
+        ever had rows.
+        """
         model = self.world.model
         return name in model.persistent.onto and all(
             row.n in model.gone for written in model.transactions() for row in written.rows if row.topic.partition("#")[0] == name

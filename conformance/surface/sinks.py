@@ -18,7 +18,7 @@ from metadata.common.errors import AckConflict, SubscriptionNotFound, TopicNotFo
 
 @operation(4, t=PICK, rows=6, seed=PICK, p=PICK, tasks=3, how=6, app=3)
 def write(bench: Bench, a: Args) -> object:
-    """Do `df.write...save()`. Task attempts may fail, Spark may repeat the commit or abort, and a version may be repeated."""
+    """Do `df.write...save()`. Task attempts may fail. Spark may repeat or abort the commit. A version may be written again."""
     world = bench.world(a["w"])
     name = topic_of(world, a["t"])
     if name is None:
@@ -89,7 +89,7 @@ def sink(bench: Bench, a: Args) -> object:
 
 @operation(7, i=PICK, p=PICK, rows=5, seed=PICK, tasks=3, how=8)
 def sink_batch(bench: Bench, a: Args) -> object:
-    """Run a micro-batch of a sink: tasks, commit, commit log. If it fails or dies between two steps, it is run again later."""
+    """Run a micro-batch of a sink: tasks, commit, commit log. If the query fails or dies between them, it runs the batch again."""
     world = bench.world(a["w"])
     one: Sink | None = one_of(world.sinks, a["i"])
     if one is None:

@@ -22,8 +22,9 @@ from metadata.common.errors import (
 
 
 class Query:
-    """A streaming query and its output. `since`: the step of the model at which its start was fixed. `begun`: the rows that its
-    subscription had acknowledged at that step. `over`: the model no longer predicts its acknowledgements.
+    """A streaming query and its output. `since`: the model's step number when the engine last asked the reader for the first
+    offset. `begun`: the rows that the query's subscription had acknowledged at that time. `over`: whether the model has stopped
+    predicting what the query acknowledges.
     """
 
     persistent = False

@@ -80,7 +80,7 @@ def sweep_all(world: World, pick: int) -> None:
     cluster = world.process(pick).cluster
     try:
         cluster.sweep()
-    except Unavailable:  # moving the clock made the session expire, and the sweep was not done
+    except Unavailable:  # the clock moved so far that the session expired, which ended the sweep
         cluster.sweep()
 
 

@@ -136,7 +136,7 @@ class World:
 
     @contextmanager
     def inside(self, process: Process) -> Iterator[None]:
-        """Within the block, the readers and writers that Spark makes use the client of this process."""
+        """A context in which the readers and writers of Spark use the client of this process."""
         key = (os.getpid(), resolve(self.url).text)
         place = clients._Place(client=process.cluster.client)
         clients._shared[key] = place
@@ -155,7 +155,7 @@ class World:
     # --- rows ------------------------------------------------------------------------------------------------------------
 
     def rows(self, topic: str, count: int, seed: int) -> list[Row]:
-        """Return new rows for a topic. Some have no key."""
+        """Return new rows for a topic. Some of them have no key."""
         incarnation = self.model.topics[topic].incarnation
         found = []
         for i in range(count):

@@ -117,7 +117,7 @@ def produce(bench: Bench, a: Args) -> object:
     return None
 
 
-# --- transactions that stay -------------------------------------------------------------------------------------------------
+# --- transactions that stay open --------------------------------------------------------------------------------------------
 
 
 @operation(3, p=PICK, app=6, version=4)
@@ -192,7 +192,7 @@ def decided(world: World, one: Open, done: object) -> None:
                 "ack", f"a transaction acknowledged rows {sorted(twice)} of {topic} for {sub}, which were acknowledged before"
             )
     world.model.commit(one.written, one.process.gate.number if one.written.rows else None, one.began_ms or world.clock.true_ms())
-    for topic, sub, rows in one.covered:  # this also holds if the subscription was moved or recreated before the commit
+    for topic, sub, rows in one.covered:  # a cumulative ack covers these rows also after a seek or a recreation of the subscription
         if (topic, sub) in world.model.acked:
             world.model.acked[topic, sub] |= rows
 
@@ -217,7 +217,7 @@ def refused(world: World, one: Open, error: object) -> None:
 
         nothing_left = any(found <= world.model.acked.get((topic, sub), set()) for topic, sub, found in one.covered)
         there = all((t, s) in world.model.acked for t, s, _ in one.written.acks)
-        # A row of the ack may be trimmed. A subscription that was created since begins after that row.
+        # The ack may have a trimmed row. A subscription that was created after the trim begins above that row.
         trimmed = any(n in world.model.gone for _, _, n in rows)
         # The subscription of the consumer was deleted, and perhaps recreated.
         stale = any(consumer.stale for consumer in one.consumers)
@@ -261,7 +261,7 @@ def leave(bench: Bench, a: Args) -> object:
     return None
 
 
-# --- commits that are held -------------------------------------------------------------------------------------------------
+# --- paused commits --------------------------------------------------------------------------------------------------------
 
 
 @operation(3, t=PICK, t2=PICK, rows=4, seed=PICK, point=2, x=PICK, fresh=2)

@@ -185,8 +185,8 @@ class Changes:
 
     @contextmanager
     def _trims(self, cluster: Cluster) -> Iterator[None]:
-        """A context in which rows are trimmed. At its end, record the rows that were trimmed since the last such record, including
-        those of an earlier trim that ended in an error.
+        """A context in which rows are trimmed. At its end, record all trims that are not in the history yet. An earlier trim that
+        raised an error may be among them.
         """
         try:
             yield

@@ -39,7 +39,7 @@ CHROOT = "/suite"
 WORKERS = 2
 """The number of workers of the Spark cluster."""
 BACKLOG = 12
-"""How many batches of input are written beyond the last committed batch of any writer. A query gets them one by one (`Singly`)."""
+"""The number of input batches that are written ahead of the fastest writer's commits. A query gets them one by one (`Singly`)."""
 SESSION_MS = 4_000
 """The longest session timeout that the servers grant, so that a session can expire during a fault."""
 SETTINGS = Settings(txn_timeout_ms=10_000, header_retention_ms=30_000, fold_after_registrations=16, fold_after_ms=3_000)
@@ -287,7 +287,7 @@ class Deployment:
         return sum(self.committed(name) for name in self.writers)
 
     def warm(self, seconds: float) -> None:
-        """Wait until each writer has committed a batch and each reader has recorded a read. Raises Late after `seconds`."""
+        """Wait until each party has committed a batch and each reader has recorded a read. Raises Late after `seconds`."""
         self.wait("the first commits and reads", self._warm, seconds)
 
     def _warm(self) -> bool:
@@ -298,7 +298,7 @@ class Deployment:
         return all(p.at for p in self.progress.values()) and all(self._has_read(name, kind) for name, kind in kept)
 
     def _has_read(self, name: str, kind: str) -> bool:
-        """Return whether a reader has recorded more in its histories of this kind than their Start events."""
+        """Return whether a reader's histories of this kind have events besides their Start events."""
         return any(file.read_bytes().count(b"\n") > 1 for file in self.seen(name).glob(f"{kind}-*"))
 
     def drain(self, seconds: float) -> None:

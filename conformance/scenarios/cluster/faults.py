@@ -1,6 +1,6 @@
 """The faults of the plan, carried out with real signals to real processes and on real connections.
 
-Each function below carries out one kind of fault. It returns after the fault is over, and its text says what was hit. It raises
+Each function below carries out one kind of fault. After the fault is over, it returns a text that says what was hit. It raises
 Missed if there was nothing to hit.
 """
 
@@ -38,7 +38,7 @@ class Missed(Exception):
 
 
 def strike(deployment: Deployment, fault: Planned) -> str:
-    """Carry out a planned fault."""
+    """Carry out a planned fault. Return what it hit, in words. Raises Missed if there was nothing to hit."""
     return STRIKES[fault.kind.does](deployment, fault, random.Random(fault.seed))
 
 
@@ -97,7 +97,7 @@ def stop(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
 
 
 def _processes(deployment: Deployment, fault: Planned) -> list[list[int]]:
-    """Return the processes of a party that a fault can strike. Each inner list is a process and those that stop with it."""
+    """Return the processes of a party that a fault can strike. Each inner list has one process and all that stop with it."""
     party = deployment.parties[fault.party]
     match fault.kind.target:
         case "driver":
@@ -206,7 +206,7 @@ def lose_reply(deployment: Deployment, fault: Planned, rng: random.Random) -> st
 
     while True:
         _some("a connection to ZooKeeper", deployment, party.ports)
-        # New connections are refused in this context. So the code above, outside of it, waits for a new driver's connection.
+        # Within `each_proxy`, no new connection can be opened. So the line above waits until a new driver has connected.
         with party.each_proxy("drop_replies"):
             deployment.wait("a reply to lose", lambda: bool(lost() or not party.ports()), TARGET_SECONDS)
         if lost():

@@ -34,7 +34,7 @@ SCHEMA = StructType(
 WRITTEN = StructType([*SCHEMA.fields, StructField("writer", StringType())])
 """The schema of the topics."""
 COLUMNS = ("key", "seq", "__topic", "__segment", "__messageId", "__txnId")
-"""The columns of a row that was read that the history needs."""
+"""The columns that the history needs of each row that a reader got."""
 _ARROW = pa.schema([("key", pa.string()), ("seq", pa.int64()), ("batch", pa.int64()), ("of", pa.int32())])
 
 

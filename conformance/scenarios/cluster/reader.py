@@ -1,5 +1,5 @@
-"""A reader. It runs a streaming query over all topics that records each micro-batch, and batch reads beside it, one after the
-other.
+"""A reader. It runs a streaming query over all topics, and batch reads beside the query, one after the other. It records each
+micro-batch and each batch read.
 
     spark-submit run.py conformance.scenarios.cluster.reader --url URL --topics JSON --name NAME --checkpoint FOLDER --seen FOLDER
         --limit ROWS --batches yes|no --marks FOLDER --stop FILE

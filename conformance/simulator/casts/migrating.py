@@ -316,8 +316,7 @@ def _ended(stage: Stage) -> None:
 
 
 def _went_on(stage: Stage, move: Move) -> None:
-    """Check that the topic has migrated to the name for which success was reported, and that the successor has an active segment.
-    """
+    """Check that the topic has migrated to the name for which success was reported, and that its successor has active segments."""
     world = stage.world
     client = Process(world, "end").client
     to = client.instream.migrator.successor(persistent_name(move.old))
