@@ -1,4 +1,4 @@
-"""Following of topics: a commit at any moment is in the reading or wakes the reader that waits (protocol.md section 3)."""
+"""Following of topics. A commit at any moment is in the reading, or wakes the reader that waits (protocol.md section 3)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def following(party: Client) -> Following[Reading]:
 
 @pytest.mark.parametrize("split", [False, True], ids=["first reading", "first reading of new segments"])
 def test_a_commit_between_a_reading_and_its_watches_wakes_the_reader(split: bool) -> None:
-    """The transaction is committed after the reading and before the watches are set."""
+    """A transaction is committed at each step of a reading. If the reading lacks the transaction, the commit wakes the reader."""
 
     def run(gate: At) -> None:
         bench, wakes = Bench(), at_once()

@@ -157,7 +157,7 @@ def test_an_old_clusters_sweeper_deletes_nothing_once_its_root_was_taken_over(tm
 
 
 def test_a_folder_opened_without_its_store_blocks_no_restore(tmp_path: Path) -> None:
-    """The metadata store was deleted. A restarted service opens the folder and gets an error. A restore then succeeds."""
+    """The metadata store was deleted. A restarted service opens the folder and gets an error. A later restore succeeds."""
     url = f"file://{tmp_path}/c"
     with connect(url) as cluster:
         for topic in ("a", "b"):

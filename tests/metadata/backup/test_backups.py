@@ -64,7 +64,9 @@ def backing_up(seed: int) -> tuple[Outcome, int]:
 
 
 def test_backups_at_any_moment_are_states_that_could_have_been() -> None:
-    """Writers, consumers (some with transactions), sweepers and deleters run beside the backups, with crashes and lost replies."""
+    """Backups are taken while writers, consumers (some with transactions), sweepers and deleters run, with crashes and lost
+    replies. Each backup is a state that the rules allow.
+    """
     found = [backing_up(seed) for seed in range(20)]
     assert not [outcome.violations for outcome, _ in found if outcome.violations]
     assert sum(taken for _, taken in found) > 50
@@ -126,7 +128,7 @@ def test_a_version_folded_at_any_step_of_a_backup_is_known_to_its_application() 
 
 
 def test_a_backup_is_consistent_with_a_split_at_any_step() -> None:
-    """A segment is split at a step of the backup. The backup's layout shows the split only if its seal is within the backup."""
+    """A segment is split at each step of the backup. The backup's layout shows the split only if the backup has the seal."""
     splits = set()
 
     def run(gate: At) -> None:
@@ -181,7 +183,7 @@ def test_a_commit_above_an_undecided_registration_is_not_in_the_backup() -> None
 
 
 def test_every_kind_of_record_is_in_a_backup(tmp_path: Path) -> None:
-    """The run writes every kind of record. The backup code must know each kind, either as one to save or as one to leave out."""
+    """The test writes every kind of record. The backup code must know each kind, as one to save or as one to leave out."""
     seen: set[str] = set()
     run = AtRest(f"memory://{uuid.uuid4().hex}", tmp_path, 60)
 
@@ -252,7 +254,7 @@ def mark(bench: Bench, identity: str) -> None:
 
 
 class Registered:
-    """A registered, undecided transaction of its own application."""
+    """A transaction that is registered and undecided. It has its own application."""
 
     def __init__(self, bench: Bench, app: str) -> None:
         self._owner, self._work = bench.party().coordinator, bench.work(1, app=app)
@@ -296,7 +298,7 @@ def test_an_open_transaction_delays_a_backup_until_its_deadline_and_is_not_in_it
     written(bench, 2)
     with pytest.raises(BackupUnsettled, match="is not decided"):
         BackupReader(bench.party().cluster).take(0.5)
-    again = Again(bench)  # the backup waits until the deadline of the dead transaction, as a reader does
+    again = Again(bench)  # the backup waits for the deadline of the dead transaction, as a reader does
     again.restore()
     assert again.shown() == sorted(row.id for row in bench.read())
     assert again.backup.heading.number == 3
@@ -386,7 +388,7 @@ def test_a_restore_into_a_store_that_never_answers_ends_in_an_error() -> None:
     bench = Bench()
     written(bench, 1)
     backup = taken(bench)
-    for patience in range(4):  # `patience`: the number of writes that the store answers
+    for patience in range(4):  # the store answers only the first `patience` writes
         asked = count()
 
         def gate(kind: str, what: str) -> Fate:
@@ -443,7 +445,7 @@ def test_a_store_in_use_and_another_backup_are_refused() -> None:
     again = Again(bench)
     again.restore()
     before = dict(again.state.records)
-    again.restore()  # this backup is restored already, so the second restore changes nothing
+    again.restore()  # this backup is already restored, so this second restore changes nothing
     assert again.state.records == before
     mark(bench, "another")
     with pytest.raises(RestoreRefused, match="is not empty"):
@@ -517,7 +519,7 @@ def test_a_stream_that_the_backup_does_not_know_must_begin_at_its_first_batch() 
     again.restore()
     with pytest.raises(RestoredBehind, match="knows none"):
         again.coordinator().commit(bench.work(7, app="later"))
-    with pytest.raises(RestoredBehind):  # a commit without rows has a version, too
+    with pytest.raises(RestoredBehind):  # a commit without rows also has a version, so it is refused as well
         again.coordinator().commit(bench.work(7, app="later", topics=()))
     assert again.coordinator().commit(bench.work(0, app="new")).number
     assert again.coordinator().commit(bench.work(7, app="batch", by=None)).number, (
@@ -572,13 +574,13 @@ def test_a_cursor_at_a_number() -> None:
     assert (found.acked, found.claims) == (parse_all(["1:0", "5:0", "7:0"]), {})
     with pytest.raises(Moving, match="unknown consumer"):
         consistent_cut.cursor_at(10, before, Cursor(acked=parse_all(["1:0", "5:0", "8:0"]), claims={}), told)
-    # a is aborted, so an unknown consumer acknowledged 5:0
+    # Transaction a is aborted, so an unknown consumer must have acknowledged 5:0.
     dropped = _told(a=Told(_header(State.ABORTED)), b=told("b"), c=told("c"))
     with pytest.raises(Moving, match="unknown consumer"):
         consistent_cut.cursor_at(10, before, after, dropped)
     with pytest.raises(Moving, match="moved back"):
         consistent_cut.cursor_at(10, before, Cursor(), told)
-    # c has no log number: it was decided during the backup
+    # c has acknowledgements only, so it has no log number. It may have been decided between the two reads of the cursor.
     unsure = _told(a=told("a"), b=told("b"), c=Told(_header(State.COMMITTED)))
     with pytest.raises(Moving, match="the transaction c"):
         consistent_cut.cursor_at(10, before, after, unsure)
@@ -593,7 +595,7 @@ def test_an_application_at_a_number() -> None:
         assert consistent_cut.application_at(number, before, after, written, told).last_committed == version
     with pytest.raises(Moving, match="version 5"):
         consistent_cut.application_at(9, before, after, written[:1], told)
-    aborted = _told(t4=Told(_header(State.ABORTED)))  # t4 is aborted, so an unknown attempt committed version 4
+    aborted = _told(t4=Told(_header(State.ABORTED)))  # t4 is aborted, so an unknown attempt must have committed version 4
     with pytest.raises(Moving, match="version 4"):
         consistent_cut.application_at(9, before, before.model_copy(update={"last_committed": 4}), [], aborted)
     with pytest.raises(Moving, match="decided meanwhile"):

@@ -1,4 +1,6 @@
-"""Damaged or forged backup files: a restore uses bounded memory, restores no record, and names line and key in a product error."""
+"""Damaged or forged backup files. A restore of such a file uses bounded memory, restores no record, and raises a TxnSegmentError
+that names line and key.
+"""
 
 from __future__ import annotations
 
@@ -279,7 +281,7 @@ def forgeries(lines: Sequence[bytes], seeds: range) -> Iterator[tuple[int, list[
 
 
 def restored(tmp_path: Path, origin: Path, data: bytes, look: Callable[[str], None]) -> bool:
-    """Return whether a restore over a copy of the ledger root succeeded. It may fail only with an error of the package."""
+    """Return whether a restore of the data succeeds over a copy of the ledger root. It may raise only errors of the package."""
     place = tmp_path / "site"
     shutil.copytree(origin / "first" / "ledgers", place / "ledgers")
     (place / "forged.gz").write_bytes(data)

@@ -1,4 +1,4 @@
-"""A restore that is killed at any call to its store or its files can be finished by a repetition, on SQLite and real files."""
+"""A restore is killed at each call to its store and its files, on SQLite and real files. A repetition then finishes the restore."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ CALLS = ("open", "link", "unlink", "remove", "rename", "replace", "fsync", "mkdi
 
 
 class Death:
-    """A process that dies at its k-th call (from 0), before or after the call. No later call of the process takes effect, not even
-    its cleanup.
+    """A process that dies at its k-th call (from 0), before or after the call takes effect. No later call of the process takes
+    effect, not even its cleanup.
     """
 
     def __init__(self, k: int, *, after: bool) -> None:
@@ -50,7 +50,7 @@ class Death:
             return function(*args, **kwargs)
         self.dead = True
         if self.after:
-            with suppress(Exception):  # the dead process gets no answer
+            with suppress(Exception):  # an error of the call does not reach the dead process
                 function(*args, **kwargs)
         raise Crashed
 
@@ -70,7 +70,7 @@ def mortal_files(death: Death) -> Iterator[None]:
 
 @pytest.fixture
 def backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backup:
-    """A backup of a cluster in `tmp_path/first`, with topics of both models. The restore writes the log of the marker-based
+    """A backup of the cluster in `tmp_path/first`, which has topics of both models. The restore writes the log of the marker-based
     transactions to a file, as it does with a large log.
     """
     monkeypatch.setattr(in_stream, "INLINE_BYTES", 0)
@@ -140,7 +140,7 @@ def test_a_restore_killed_at_any_call_is_finished_by_running_it_again(
         site.restore(immortal())
         assert site.restore(immortal()).again, f"after a death at call {k} the repeated restore is complete"
         assert site.rows() == ROWS
-        site.restore(immortal(), "third")  # the mark still names the previous owner, so one more restore is accepted
+        site.restore(immortal(), "third")  # the mark also names the previous owner, so one more restore over the root is accepted
         assert site.rows("third") == ROWS
         left = [path for path in leftovers(site) if not path.startswith((f".{MARK}.", "manifests/."))]
         assert not left, "no sweep would delete these files"
@@ -154,7 +154,7 @@ def leftovers(site: Site) -> Sequence[str]:
 
 
 def test_a_mark_that_is_half_written_does_not_stop_a_restore(tmp_path: Path, backup: Backup) -> None:
-    """The mark's temporary file is left from an earlier release, which was killed while it wrote. The restore succeeds."""
+    """A process of an earlier release died while it wrote the mark, and left the mark's temporary file. The restore succeeds."""
     site = Site(tmp_path / "site", backup)
     (site.place / "ledgers" / f".{MARK}.tmp").write_text('{"clus')
     site.restore(immortal())

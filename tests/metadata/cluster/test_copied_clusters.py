@@ -52,7 +52,7 @@ def write(cluster: Cluster, *numbers: int) -> None:
 
 
 def rows(url: str | Cluster) -> list[int]:
-    """Return the rows that a new reader gets. Check that every file is present and intact."""
+    """Return the rows that a new reader gets. Check that no file of the topic is missing or damaged."""
     cluster = connect(url) if isinstance(url, str) else url
     try:
         with cluster.consumer("t", "reading", start="earliest") as consumer:
@@ -90,7 +90,7 @@ def change(url: str, key: paths.Key, kind: type[JsonRecord], **fields: object) -
 
 
 def by_an_older_version(url: str, root: Path) -> None:
-    """Change the cluster record and the mark to the form that a version before format 2 wrote."""
+    """Change the cluster record and the mark to the form that versions before format 2 wrote."""
     change(url, paths.CLUSTER, ClusterRecord, ledgers=f"file://{root}", format_version=1, owner=None)
     mark = read_mark(LedgerStorage(str(root)))
     assert mark is not None
@@ -160,7 +160,7 @@ def test_a_copy_made_while_a_writer_runs_never_touches_the_original(tmp_path: Pa
             try:
                 shutil.copytree(prod, tmp_path / f"copy{copy}")
             except shutil.Error:
-                continue  # a temporary file was deleted during the copy, so the copy is incomplete; it is tested as well
+                continue  # a temporary file was deleted during the copy, so the copy is incomplete; it is opened below as well
         done.set()
         writer.result()
     age(prod)
@@ -246,7 +246,7 @@ def test_a_copy_that_takes_the_root_over_owns_it_and_the_previous_owner_is_refus
 
 
 def test_a_new_embedded_cluster_records_its_root_relative_to_its_folder(tmp_path: Path) -> None:
-    """A copy of the store without its ledgers looks for them in its own folder, and does not open the ledgers of the original."""
+    """A copy of the store without the ledgers looks for them in its own folder, and does not open the original's ledgers."""
     url = make(tmp_path / "prod")
     (tmp_path / "copy").mkdir()
     shutil.copy2(tmp_path / "prod" / "metadata.db", tmp_path / "copy" / "metadata.db")
@@ -256,7 +256,7 @@ def test_a_new_embedded_cluster_records_its_root_relative_to_its_folder(tmp_path
 
 
 def test_a_root_in_its_folder_that_another_store_takes_over_is_refused(tmp_path: Path) -> None:
-    """The mark names the same place for both stores. Only the nonce tells which store is the owner."""
+    """The mark names the same place for both stores. Only the nonce in the mark and in a store tells which store is the owner."""
     url = make(tmp_path / "prod")
     shutil.copytree(tmp_path / "prod", tmp_path / "before")
     mark = tmp_path / "prod" / "ledgers" / MARK
@@ -317,7 +317,7 @@ def test_a_store_that_is_moved_on_one_file_system_keeps_its_root(tmp_path: Path)
 
 
 def test_a_file_copied_to_the_place_of_the_owner_is_refused(tmp_path: Path) -> None:
-    """The owner's store was moved, and a copy was put at its old place. Both are refused, whichever is opened first."""
+    """The owner's store was moved, and a copy was put at its old place. Both stores are refused, whichever is opened first."""
     url = make(tmp_path / "a", tmp_path / "root")
     (tmp_path / "a").rename(tmp_path / "b")
     shutil.copytree(tmp_path / "b", tmp_path / "a")
@@ -530,7 +530,7 @@ def superseded(tmp_path: Path) -> tuple[str, Path, SimulatedClock]:
 def test_a_sweep_running_during_a_restore_deletes_none_of_its_files(
     tmp_path: Path, superseded: tuple[str, Path, SimulatedClock], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The whole restore runs between the sweep's listing and its deletes. The sweep then finds another owner of the root."""
+    """The whole restore runs between the sweep's listing and its deletes. The sweep finds another owner, and deletes no file."""
     url, backup, clock = superseded
     again, seen = f"file://{tmp_path}/again", orphans_module._seen
 
@@ -562,7 +562,7 @@ def test_a_sweep_is_refused_once_a_restore_into_its_own_store_began(tmp_path: Pa
 def test_a_restore_beside_a_sweep_has_all_files_or_names_the_missing_ones(
     tmp_path: Path, superseded: tuple[str, Path, SimulatedClock], monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """The old cluster is swept just before the step `when` of the restore."""
+    """A sweep of the old cluster runs just before the step `when` of the restore."""
     url, backup, clock = superseded
     step = {
         "before the files are looked for": "_check_files",
@@ -636,7 +636,7 @@ def test_a_slow_batch_of_deletes_ends_after_its_seconds(tmp_path: Path, monkeypa
     finally:
         cluster.close()
     assert len(since) > 20
-    assert max(since[:-1]) < 5_000  # the last delete removes the sweep's own note
+    assert max(since[:-1]) < 5_000  # the last delete does not count, because it removes the sweep's own note
 
 
 def test_a_take_over_of_a_root_that_is_not_this_clusters_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""A copy of ZooKeeper's data is served on another port. The copy has the same cluster id, and must not share the ledger root."""
+"""A copy of ZooKeeper's data is served on another port. The copied cluster has the same cluster id, and must not share the ledger
+root with the original.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def test_a_snapshot_on_another_port_is_refused_until_it_takes_the_root_over(tmp_
             write(cluster, 1)
         server.stop()
         shutil.copytree(tmp_path / "zk" / "data", tmp_path / "copy" / "data")
-        server.start()  # same host and port as before, so the mark names this place
+        server.start()  # the server has the same host and port as before, so the mark names this place
         with connect(url) as cluster:
             write(cluster, 2)
             assert rows(cluster) == 2
@@ -68,8 +70,8 @@ def test_a_snapshot_on_another_port_is_refused_until_it_takes_the_root_over(tmp_
 
 
 def test_the_same_servers_by_other_addresses_are_the_same_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second address is a proxy, like a forwarded port or the outside address of a container network. The store uses a
-    password.
+    """The second address is a proxy, which stands for a forwarded port or for an address outside a container network. The store
+    uses a password, and the URL of the second address is accepted as the same store.
     """
     monkeypatch.setenv("TXNSEGMENT_ZK_AUTH", "digest:writer:secret")
     with ZooKeeperServer(tmp_path / "zk") as server:

@@ -1,4 +1,4 @@
-"""Elapsed time is computed from several clocks. A leap of one clock makes no fresh row old (protocol.md section 7, Time)."""
+"""Elapsed time is computed from several clocks. No fresh row becomes old when one clock leaps (protocol.md section 7, Time)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BEGIN = 1_700_000_000_000
 
 @dataclass
 class World:
-    """Real time, and the error of each clock, in ms."""
+    """A world with the real time and the error of each clock, in ms."""
 
     real: int = 0
     store: int = 0
@@ -129,7 +129,7 @@ def test_machines_an_hour_apart_that_sweep_in_turn_lose_no_time() -> None:
 
 
 def test_without_an_earlier_observation_the_slower_clock_counts() -> None:
-    """A cluster of an earlier version has no observation of the clocks. The first trim makes one, and the next trim uses it."""
+    """A cluster of an earlier version has no observation of the clocks. The first trim makes one, which the next trim uses."""
     world = World()
     row = world.publish()
     world.passes(2 * HOUR)
@@ -140,7 +140,9 @@ def test_without_an_earlier_observation_the_slower_clock_counts() -> None:
 
 
 def test_an_observation_that_is_not_kept_passes_its_lead_to_the_next() -> None:
-    """The second look at the clocks has a lead of -50 ms and is dropped. The next look that is kept takes over this lead."""
+    """In the second observation the clocks lead the elapsed time by -50 ms. This observation is dropped. The next kept observation
+    takes over its lead.
+    """
     looks = [
         ClockLook(number=n, elapsed_ms=at, lead_ms=lead) for n, (at, lead) in enumerate([(0, 0), (10, -50), (20, 0), (10_000, 0)])
     ]
@@ -163,7 +165,7 @@ STEPS = st.lists(
 
 @given(steps=STEPS, keep=st.integers(1, 6).map(lambda hours: hours * HOUR))
 def test_no_row_expires_early_at_any_leap_of_the_store_clock(steps: list[tuple[str, int]], keep: int) -> None:
-    """The clocks are observed every hour. The store's clock leaps in between. No row is trimmed before its real age is reached."""
+    """The clocks are observed every hour. Between, the store's clock may leap. No row younger than `keep` is trimmed."""
     world = World()
     world.look()
     rows: list[tuple[int, int, int]] = []
@@ -210,7 +212,7 @@ def test_few_clock_observations_are_kept_and_each_dropped_one_is_near_a_kept_one
 
 
 class Leaping(SystemClock):
-    """The clocks of one machine. Only the wall clock is ahead by `ahead_ms`. `passed_ms`: the time that passes on both clocks."""
+    """The clocks of one machine. `ahead_ms`: the error of the wall clock. `passed_ms`: the time that passes on both clocks."""
 
     ahead_ms = 0
     passed_ms = 0
@@ -255,7 +257,7 @@ def test_an_embedded_cluster_keeps_its_rows_when_the_clock_leaps_ahead_and_back(
 
 def test_a_row_of_a_persistent_topic_that_was_committed_while_the_clock_was_behind_stays(tmp_path: Path) -> None:
     """The row is committed while the clock is four hours behind. No sweep runs in that time, but the committer observes the clocks.
-    An observation has no number of a persistent topic's log, and still the row is not trimmed too early.
+    The observation has a number of the cluster's log, not of the persistent topic's log. Still the row is not trimmed too early.
     """
     clock = Leaping()
     name = "persistent://public/default/t"

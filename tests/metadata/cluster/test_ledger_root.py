@@ -1,4 +1,4 @@
-"""The ledger root belongs to one cluster, and the orphan sweep deletes only files that this cluster made."""
+"""A ledger root belongs to one cluster, and the orphan sweep deletes only files that this cluster made."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_orphan_sweep_keeps_foreign_files(tmp_path: Path) -> None:
 
 
 def test_an_empty_mount_point_is_not_adopted(tmp_path: Path) -> None:
-    """The volume of the ledgers is not mounted, so its mount point is an empty folder. The cluster is not opened."""
+    """The volume of the ledgers is not mounted, so its mount point is an empty folder. The cluster refuses to open there."""
     url, ledgers = f"file://{tmp_path}/a", tmp_path / "a" / "ledgers"
     open_cluster(url).close()
     ledgers.rename(tmp_path / "volume")
@@ -205,7 +205,7 @@ def test_a_root_within_another_clusters_root_is_refused(tmp_path: Path, inner: s
     with pytest.raises(ConfigurationError, match="would lie in the ledger root"):
         open_cluster(f"file://{tmp_path}/b", ledgers=str(ledgers))
     with pytest.raises(ConfigurationError, match="would lie in the ledger root"):
-        open_cluster(f"file://{ledgers}")  # an embedded cluster inside the root of another cluster
+        open_cluster(f"file://{ledgers}")  # this embedded cluster would lie inside the root of another cluster
     assert not list((tmp_path / "outer").rglob("*/cluster.json"))
 
 

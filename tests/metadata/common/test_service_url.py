@@ -1,4 +1,4 @@
-"""Service URLs: each cluster has one spelling, and credentials are refused and never shown."""
+"""Service URLs. Each cluster has one spelling, and credentials are refused and never shown."""
 
 from __future__ import annotations
 

@@ -89,7 +89,8 @@ class Before:
             self.hit = True
             self.meanwhile()
             return self.fate
-        return Fate.CRASH_BEFORE if self.hit and self.fate is Fate.CRASH_BEFORE else Fate.GO  # a crashed process does not clean up
+        # later steps fail as well after a crash, because a dead process does not clean up
+        return Fate.CRASH_BEFORE if self.hit and self.fate is Fate.CRASH_BEFORE else Fate.GO
 
 
 # --- one transaction ----------------------------------------------------------------------------------------------
@@ -134,8 +135,8 @@ def test_an_ack_of_acked_rows_is_refused_and_leaves_no_record() -> None:
 
 
 def test_one_of_two_transactions_that_ack_a_message_wins() -> None:
-    """Transaction `other` finds the pending ack of the first transaction, which is OPEN, and fails. Its pending acks in other
-    segments are released at once.
+    """Transaction `other` finds the pending ack of the first transaction, which is OPEN, and fails. The pending acks of `other` in
+    other segments are released at once.
     """
     bench, first, second, number = subscribed()
     lost: list[BaseException] = []
@@ -175,7 +176,7 @@ def test_a_pending_ack_made_between_read_and_write_is_seen() -> None:
 
 
 def test_one_of_two_plain_acks_of_a_row_wins() -> None:
-    """Both consumers write the same cursor value. The loser recognizes that the stored value is not its own write."""
+    """Both consumers write the same cursor value. The second consumer recognizes that another process stored this value."""
     bench, first, second, number = subscribed()
 
     def meanwhile() -> None:
@@ -189,7 +190,7 @@ def test_one_of_two_plain_acks_of_a_row_wins() -> None:
 
 
 def test_a_plain_ack_that_arrives_late_counts_for_its_sender() -> None:
-    """The first request is delayed and arrives while the sender repeats it. The sender recognizes the stored ack as its own."""
+    """The first request is delayed, and arrives while the sender repeats it. The sender recognizes the stored ack as its own."""
     bench, first, _, number = subscribed()
     late: list[Callable[[], None]] = []
     writes: list[str] = []
@@ -399,8 +400,8 @@ def test_children_have_their_cursors_when_the_layout_shows_them(fate: Fate, act:
 
 
 def test_a_sweep_spares_the_cursors_of_children_that_no_layout_shows_yet() -> None:
-    """A split has made the children's cursors but not yet the layout. At this moment a sweep looks for cursors without a segment.
-    It must not delete the cursors of the children.
+    """A split has created the cursors of the children, but not yet the layout. At this moment a sweep looks for cursors without a
+    segment. The sweep must not delete the cursors of the children.
     """
     bench, _, _, _ = subscribed()
     sweeper, interrupted = bench.party(), list[bool]()
@@ -496,7 +497,7 @@ def test_children_without_a_reply_end_in_an_error() -> None:
 
 
 def test_acks_count_once_over_a_split() -> None:
-    """The segment of the staged rows is split before the commit. The commit reroutes the rows, and its acks count once."""
+    """The segment of the staged rows is split before the commit. The commit reroutes the rows, and its acks take effect once."""
     bench, first, second, number = subscribed()
     party = bench.party()
     party.coordinator.rewrite = lambda part, segment, key, to: [(target.segment, part) for target in to]
@@ -568,7 +569,7 @@ def test_a_subscription_recreated_while_a_segment_splits_is_whole() -> None:
     def run(first: int, later: int) -> int:
         """Delete the subscription at step `first` of a split, create it again at step `later`, and return the number of steps."""
         bench, _, _, _ = subscribed("old")
-        bench.history.moving = lambda: (0,)  # tells the observer where the new cursors start
+        bench.history.moving = lambda: (0,)  # the observer checks that the new cursors start at this number
         here = subscriptions(bench.party())
         happens = {first: lambda: here.delete(NAME, "old"), later: lambda: here.create(NAME, "old", at=0)}
         steps = count()

@@ -117,19 +117,19 @@ def test_an_append_after_a_missed_deletion_is_refused_and_removed() -> None:
 
 
 def asleep_before_its_append(bench: Bench, meanwhile: Callable[[], None]) -> tuple[InStream, str]:
-    """Append data in a transaction, and call `meanwhile` between the read of the topic record and the append. So the data lies
-    above everything that `meanwhile` appends. Return the process and the transaction.
+    """Append data in a transaction, and call `meanwhile` between the read of the topic record and the append. The data then lies
+    above all entries that `meanwhile` appends. Return the process and the transaction.
     """
     party = bench.instream(gate := At(10**9, meanwhile=meanwhile, kinds=("write",)))
     txn = party.coordinator.begin(topics=[T])
-    gate.k = gate.steps + 1  # the second write from here: the first sets a property of the topic
+    gate.k = gate.steps + 1  # the call below writes twice: first a property of the topic, then the data
     party.coordinator.append(txn, {T: [bench.part("late")]})
     assert gate.hit
     return party, txn
 
 
 def test_a_transaction_after_a_missed_deletion_cannot_commit_and_its_data_is_removed() -> None:
-    """The writer is suspended so long that its transaction times out and the transaction's record expires."""
+    """The writer is suspended while the topic is deleted, its transaction times out, and the transaction's record expires."""
     bench = Bench(topics=[T])
     bury(bench, 2 * LOOKED_AT)
     kept = len(bench.kept(LOGS))
@@ -141,7 +141,7 @@ def test_a_transaction_after_a_missed_deletion_cannot_commit_and_its_data_is_rem
 
 
 def test_a_transaction_that_is_open_still_cannot_commit_above_a_deletion() -> None:
-    """The transaction is within its deadline. The commit finds the deletion, and aborts instead of logging COMMITTING."""
+    """The transaction is within its deadline. Its commit finds the deletion, and aborts instead of logging COMMITTING."""
     bench = Bench(topics=[T])
     kept = len(bench.kept(LOGS))
     party, txn = asleep_before_its_append(bench, lambda: bench.instream().sealing.delete(T))

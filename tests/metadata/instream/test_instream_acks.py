@@ -41,7 +41,9 @@ def made() -> tuple[Bench, InStream]:
 
 
 def test_the_first_use_of_a_subscription_reads_its_record_once_to_find_its_log() -> None:
-    """The record is read again together with the log, to see whether the subscription was deleted meanwhile."""
+    """The first use reads the subscription's record to find its log. It reads the record again together with the log, to see
+    whether the subscription was deleted meanwhile.
+    """
     bench, _ = made()
     read: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Backups of persistent topics beside writers. A backup at any moment is a state that the rules allow, with whole transactions.
+"""Backups of persistent topics while writers run. A backup at any moment is a state that the rules allow, with whole transactions.
 After a restore no id and no position is used again (docs/in_stream.md, Backups).
 """
 
@@ -48,7 +48,7 @@ Plan = Sequence[tuple[int, int]]
 
 
 def subscribed() -> Bench:
-    """A bench with two topics and a subscription. Version 1 of `app` is committed to both topics; a plain message is in T."""
+    """Return a bench with two topics and a subscription. Both topics have version 1 of `app`, and T has a plain message."""
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     party.coordinator.acks.create(*WHERE)
@@ -84,7 +84,7 @@ def into(again: Bench, backup: Backup, gate: Callable[[str, str], Fate] = lambda
 
 
 def know(again: Bench) -> None:
-    """Set the ranges of numbers that the restore lost on the bench. Opening a real cluster does the same."""
+    """Tell the bench which ranges of numbers the restore has lost. A real cluster reads these ranges when it is opened."""
     again.disk.files.pop(MARK, None)
     record = again.state.get(common_paths.CLUSTER)
     assert record is not None
@@ -154,7 +154,7 @@ class Running:
         return True
 
     def until(self, plan: Plan, at: int) -> bool:
-        """Do the writes that the plan has for step `at` of the backup. Return whether the commit has returned by then."""
+        """Do the writes that the plan has for step `at` of the backup. Return whether the process's commit has then returned."""
         for step, count in plan:
             for _ in range(count if step == at else 0):
                 self.step()
@@ -326,7 +326,7 @@ def of_a_deletion(again: Bench) -> str:
 
 
 def of_a_seal(again: Bench) -> str:
-    """Return "sealed" or "open" for the topic T. Check that a sealed topic refuses appends and an open topic accepts them."""
+    """Return whether T is "sealed" or "open". Check that a sealed topic refuses appends, and that an open topic accepts them."""
     check_settled(again)
     sealed = again.instream().buffer.read(T).sealed_at is not None
     with pytest.raises(TopicSealed) if sealed else nullcontext():
@@ -410,7 +410,7 @@ def test_late_data_of_transactions_before_a_restore_is_void_and_no_id_is_reused(
             party.coordinator.end(old, commit=True)
     new = party.coordinator.begin(topics=[T])
     assert int(new.partition("_")[2]) >= ERA
-    for old in (open_one, lost):  # a process still uses the id of a transaction from before the restore
+    for old in (open_one, lost):  # these processes still use ids of transactions from before the restore
         party.coordinator.append(old, {T: [again.part("zombie")]})
         reading = again.instream().buffer.read(T)
         assert (reading.ongoing, reading.cut) == ({}, reading.end), "the entry of an old transaction makes no reader wait"
@@ -441,7 +441,7 @@ def test_a_restored_cluster_without_transactions_reuses_no_id() -> None:
 
 
 def test_only_acks_before_the_backup_count_after_a_restore() -> None:
-    """Plain acknowledgements that come after the backup are not in it, as rows that are committed after the backup are not."""
+    """A restore brings back no plain acknowledgement and no row from after the backup."""
     seen = set()
 
     def run(k: int) -> At:
@@ -515,7 +515,7 @@ def test_a_query_beyond_the_backup_fails_and_a_query_within_it_continues() -> No
 def test_a_backup_of_a_restored_cluster() -> None:
     bench = subscribed()
     first = restored(bench, taken(bench))
-    backup = taken(first)  # before the restored cluster has appended anything
+    backup = taken(first)  # this backup is taken before the restored cluster has appended any entry
     first.instream().coordinator.commit(first.work(2))
     second = restored(bench, backup)
     assert second.labels(T) == ["app.1", "plain"]
@@ -567,7 +567,7 @@ def test_a_transaction_that_stalls_has_ended_in_a_backup() -> None:
 
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.LOSE_REPLY], ids=lambda fate: fate.name)
 def test_a_restore_interrupted_at_every_step_is_finished_by_a_repetition(fate: Fate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The transaction log is too large for a record, so it lies in a file."""
+    """The transaction log is so large that it lies in a file. The restore fails at each step, and a repetition finishes it."""
     monkeypatch.setattr("metadata.backup.in_stream.INLINE_BYTES", 10)
     bench = subscribed()
     backup, files = taken(bench), dict(bench.disk.files)
@@ -594,7 +594,7 @@ def test_a_restore_interrupted_at_every_step_is_finished_by_a_repetition(fate: F
 
 
 def test_a_transaction_log_in_a_file_gets_a_new_file_at_a_restore(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the restore the record has the checksum of the new file, not of the old one (simulator, seed 4947)."""
+    """After the restore, the record has the checksum of the new file, not of the old file (simulator, seed 4947)."""
     monkeypatch.setattr("metadata.backup.in_stream.INLINE_BYTES", 10)
     monkeypatch.setattr("metadata.instream.transaction_log.INLINE_BYTES", 10)
     bench = subscribed()
@@ -609,7 +609,7 @@ def test_a_transaction_log_in_a_file_gets_a_new_file_at_a_restore(monkeypatch: p
 @pytest.mark.parametrize("middle", [True, False], ids=["of-the-migration", "of-the-backup"])
 def test_a_backup_taken_during_a_migration_is_whole(middle: bool) -> None:
     """A backup is taken at each step of a migration, or a migration runs at each step of a backup. After the restore the migration
-    can be run, or run to its end.
+    can be started, or finished if it had begun.
     """
 
     def run(k: int) -> At:

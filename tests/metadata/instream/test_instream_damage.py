@@ -23,7 +23,7 @@ Damage = Callable[[SnapshotPointer], SnapshotPointer]
 
 @pytest.fixture
 def bench() -> Bench:
-    """A topic with two aborted and two committed transactions. A snapshot was written after the first commit."""
+    """Return a bench with two aborted and two committed transactions in T. A snapshot was written after the first commit."""
     bench = Bench(topics=PERSISTENT)
     hands = instream(bench.instream().cluster)
     for label in ("bad.1", "bad.2"):
@@ -55,7 +55,7 @@ def damaged(bench: Bench, how: Damage) -> None:
 
 
 def trimmed(bench: Bench) -> None:
-    """Remove the oldest entry of the topic's log, so that the topic cannot be replayed without a snapshot."""
+    """Trim the oldest entry of the topic's log, so that the topic cannot be replayed without a snapshot."""
     party = bench.instream()
     party.sweeper.trimmer.trim_to(party.buffer.read(T), 1)
     bench.older()
@@ -63,7 +63,7 @@ def trimmed(bench: Bench) -> None:
 
 
 def newer(found: SnapshotPointer) -> SnapshotPointer:
-    """Return a snapshot of a longer log. A store that was replaced by an older copy has such a snapshot."""
+    """Return a snapshot of a longer log, as a topic has it after its log was replaced by an older copy."""
     avro = base64.b64encode(snapshots.encode(T, (found.at + 1_000, 0), {})).decode()
     return found.model_copy(update={"at": found.at + 1_000, "avro": avro, "crc": None})
 
@@ -105,7 +105,7 @@ def test_a_snapshot_that_was_taken_out_of_the_record_is_made_anew(bench: Bench) 
 
 
 def flipped(data: bytes) -> Iterator[bytes]:
-    """Yield one copy for each byte, with one bit of this byte inverted. The place of the bit rotates."""
+    """Yield one copy of the data for each byte. The copy has one bit of this byte inverted: bit 0, 1, .. 7, then 0 again."""
     for at in range(len(data)):
         yield data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :]
 
@@ -127,7 +127,9 @@ def test_not_one_bit_of_a_snapshot_goes_unnoticed(bench: Bench, part: str) -> No
 
 
 def test_not_one_bit_of_a_transaction_log_goes_unnoticed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file of the compacted log holds the undecided transactions and the last committed version of each application."""
+    """Each damaged copy of the compacted log's file raises CorruptRecord. The file has the undecided transactions and the last
+    committed version of each application.
+    """
     monkeypatch.setattr(transaction_log, "INLINE_BYTES", 1)
     log = bench.instream().coordinator.log
     log.compact()

@@ -35,7 +35,7 @@ def test_a_commit_interrupted_at_every_step_is_atomic(fate: Fate, predecessor: b
     def run(k: int) -> At:
         bench = Bench(topics=PERSISTENT)
         if predecessor:
-            with pytest.raises(Crashed):  # the predecessor crashes after its data was appended
+            with pytest.raises(Crashed):  # the earlier attempt crashes after its data was appended
                 bench.instream(At(4, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1))
         gate = At(k, fate)
         work, told = bench.work(1), False
@@ -60,8 +60,8 @@ def test_a_commit_interrupted_at_every_step_is_atomic(fate: Fate, predecessor: b
 
 
 def prepared() -> Bench:
-    """A bench on which every step of a sweep has work. It has committed and aborted transactions, one that crashed while OPEN, one
-    that crashed while COMMITTING, plain messages, and data that was appended after its transaction had been aborted.
+    """Return a bench on which every step of a sweep has work. It has committed and aborted transactions, one transaction that
+    crashed while OPEN and one while COMMITTING, plain messages, and data that was appended after its transaction had been aborted.
     """
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
@@ -176,7 +176,7 @@ def test_a_zombie_that_wakes_after_other_work_commits_at_most_once(name: str, em
         bench.finish()
         rows = bench.labels(T).count("app.1")
         assert rows == bench.labels(U).count("app.1"), gate.hit
-        # after the commit returned success its rows are visible exactly once
+        # if the commit returned success, its rows are visible exactly once
         assert rows == (not empty if told else rows) <= 1, gate.hit
         return gate
 
@@ -185,8 +185,9 @@ def test_a_zombie_that_wakes_after_other_work_commits_at_most_once(name: str, em
 
 @pytest.mark.parametrize("name", ["sweep", "retention", "successor", "successor-and-retention"])
 def test_a_late_abort_after_other_work_changes_nothing(name: str) -> None:
-    """At every step of Spark's abort other processes end the transaction; some also drop it from the log. The abort raises no
-    error, and does not end the successor's transaction. Known failure A36 (protocol.md section 9).
+    """At every step of Spark's abort other processes end the transaction. In some cases they also drop it from the log, or commit
+    its version again. The abort raises no error, and does not end the transaction of the later attempt. Known failure A36
+    (protocol.md section 9).
     """
 
     def run(k: int) -> At:
@@ -353,7 +354,7 @@ def test_a_deleted_topic_leaves_nothing_behind() -> None:
 
 def test_a_compaction_never_restores_entries_deleted_by_another_one() -> None:
     """At every step of a compaction another process commits, acknowledges and compacts. The first compaction brings back no entry
-    that the other one has deleted.
+    that the second compaction has deleted.
     """
 
     def run(k: int) -> At:
@@ -389,8 +390,8 @@ def test_a_compaction_never_restores_entries_deleted_by_another_one() -> None:
 
 @pytest.mark.parametrize("fate", [Fate.LOSE_REQUEST, Fate.LOSE_REPLY, Fate.CRASH_AFTER], ids=lambda fate: fate.name)
 def test_a_topic_is_never_trimmed_above_its_snapshot(fate: Fate) -> None:
-    """Readers replay the log above the snapshot. If a trim removed entries there, they could not recognize rows of aborted
-    transactions.
+    """Readers replay the log above the snapshot. Without the trimmed entries they could not recognize rows of aborted transactions
+    in it. So a trim that fails at any step never passes the snapshot.
     """
 
     def run(k: int) -> At:

@@ -107,7 +107,7 @@ def test_committers_take_snapshots_and_compact_by_themselves(monkeypatch: pytest
         party.coordinator.commit(bench.work(version, topics=[T]))
     pointer = layout(bench).snapshot
     assert pointer is not None
-    assert pointer.at >= 36  # one snapshot in five seconds, not one per commit
+    assert pointer.at >= 36  # the topic gets one snapshot in five seconds, not one for each commit
     assert len(bench.kept("/persistent/logs/persistent%3A%2F%2Fpulsar")) <= 12
     fresh = bench.instream()
     assert fresh.buffer.open(fresh.cluster.store.view(), T).replayed <= 4
@@ -133,7 +133,7 @@ def test_a_large_snapshot_is_stored_in_a_file_that_the_orphan_sweep_keeps() -> N
     assert len(opened.state.aborted) == 12
     bench.disk.files[pointer.files()[0]] = (b"\x00", 0)
     damaged = bench.instream().buffer.open(party.cluster.store.view(), T)
-    assert (damaged.replayed, len(damaged.state.aborted)) == (24, 12)  # a full replay of the complete log
+    assert (damaged.replayed, len(damaged.state.aborted)) == (24, 12)  # the reader replayed the whole log
 
 
 # --- trimming ----------------------------------------------------------------------------------------------------------
@@ -154,10 +154,11 @@ def test_trimming_removes_rows_and_their_state() -> None:
     report = party.sweeper.sweep()
     assert report.trimmed == 1
     after = layout(bench)
-    # 5 is the last visible ledger past its retention; a marker, data of an ended transaction and the new ledger lie above
+    # Ledger 5 is the last visible ledger that is past its retention. Above it are a marker, data of an ended transaction, and the
+    # new ledger.
     assert after.trimmed_log == 5
     assert bench.labels(T) == bench.labels(T, party) == ["new"]
-    assert [ledger.id for ledger in planned.ledgers()] == [1, 5]  # an earlier plan still finds its files during the grace period
+    assert [ledger.id for ledger in planned.ledgers()] == [1, 5]  # the files of an earlier plan stay during the grace period
     zombie.coordinator.append(gone, {T: [bench.part("late zombie")]})
     assert bench.labels(T) == bench.labels(T, zombie) == ["new"]
     set_for_topic(party.cluster, T, {"retention_ms": None})
@@ -304,7 +305,9 @@ def test_upgrade_3_a_boolean_of_a_user_counts_as_the_systems() -> None:
 
 
 def test_the_property_is_set_before_the_first_transactional_entry() -> None:
-    """The order matters to a reader that lists the log and then finds the property false: its list has no transactional message."""
+    """A reader may list the log before the first transactional entry, and then read the property. If it finds the property false,
+    its list must have no transactional message.
+    """
     bench = Bench(topics=PERSISTENT)
     seen: list[str] = []
 
@@ -419,7 +422,7 @@ def test_a_sweep_of_both_models_reports_all_of_its_failures() -> None:
     older = InStreamReport(failed={str(T): CorruptSnapshot("One is damaged.")})
     with pytest.raises(SweepIncomplete) as newer:
         complain({"segment://public/default/t/0000-ffff-0": CorruptPart("Two is damaged.")})
-    InStreamReport().complain(newer.value)  # a report without failures raises nothing
+    InStreamReport().complain(newer.value)  # a report without failures raises no error
     with pytest.raises(SweepIncomplete, match=r"One is damaged.*Two is damaged") as both:
         older.complain(newer.value)
     assert [str(cause) for cause in both.value.causes] == ["One is damaged.", "Two is damaged."]
@@ -434,7 +437,7 @@ def test_each_transaction_model_keeps_its_own_schema() -> None:
     _, second = topics.schemas.evolve(T, StructType().add("a", LongType()).add("b", LongType()))
     assert (first, second) == (0, 1)
     assert topics.schemas.get(T, second).columns.fieldNames() == ["a", "b"]
-    assert layout(bench).properties[CONTAINS_TXN] == "false"  # the property survives a rewrite of the record by the schema code
+    assert layout(bench).properties[CONTAINS_TXN] == "false"  # the schema code has written the record again, and kept the property
 
 
 def test_on_sqlite_with_real_parts(tmp_path: Path) -> None:
@@ -466,7 +469,7 @@ def test_on_sqlite_with_real_parts(tmp_path: Path) -> None:
 
 
 def test_an_entry_is_read_like_a_registration() -> None:
-    """An entry of a persistent topic's log becomes a Registration, because both models share the code for manifests."""
+    """An entry of a persistent topic's log can be read as a Registration, because both models share the code for manifests."""
     bench = Bench(topics=PERSISTENT)
     bench.instream().coordinator.append(None, {T: [bench.part("p")]})
     ((_, entry),) = bench.instream().buffer.entries(T, [1])

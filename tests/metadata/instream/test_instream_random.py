@@ -28,7 +28,7 @@ SEEDS = 120
 
 @dataclass
 class Life:
-    """One random run. `shown`: for each topic, the rows that the longest committed read has returned, with positions."""
+    """A random run. `shown`: for each topic, the rows and positions that the longest committed read has returned."""
 
     random: random.Random
     faults: float
@@ -69,7 +69,7 @@ class Life:
             self.nesting -= 1
 
     def by(self) -> InStream:
-        """Return a process that has run for a while and is not in the middle of another call, or a new process."""
+        """Return a process that is not in the middle of another call: one that has run before, or a new process."""
         return self.kept[self.nesting - 1] if self.nesting <= len(self.kept) and self.random.random() < 0.6 else self.process()
 
     def commit(self) -> None:
@@ -90,7 +90,7 @@ class Life:
             return
 
     def abort(self) -> None:
-        """Abort a transaction of several appends. Another process may abort it while its owner continues to append."""
+        """Abort a transaction of several appends. In some runs another process aborts it while its owner continues to append."""
         name = f"no.{self.bench.unique()}"
         self.refused.add(name)
         owner = self.by()

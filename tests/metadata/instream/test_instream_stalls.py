@@ -1,5 +1,5 @@
-"""A seal can stall marker-based transactions. Repeated checks of them make no log grow. A transaction that is not committed is
-never reported as merely unfinished.
+"""A seal can stall marker-based transactions. Repeated checks of stalled transactions make no log grow. A transaction that is not
+committed is never reported as merely unfinished.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def test_a_transaction_aborted_for_a_seal_is_not_reported_unfinished() -> None:
     txn = hands.coordinator.begin(topics=[T, U])
     hands.coordinator.append(txn, {U: [bench.part("b")]})
     hands.sealing.terminate(U)
-    # A writer that was suspended appends to T: it read the record of T before the seal.
+    # A suspended writer appends to T. It had read the record of T before T was sealed.
     entry = hands.coordinator._data(T, txn, [bench.part("a")], 0)
     hands.topics.expect_transactions([T])
     hands.sealing.terminate(T)

@@ -32,7 +32,7 @@ def test_rows_of_a_transaction_are_visible_after_its_commit() -> None:
     owner.coordinator.end(txn, commit=True)
     assert bench.labels(T) == ["a", "c"]
     assert bench.labels(U) == ["b"]
-    owner.coordinator.end(txn, commit=True)  # the same decision again is accepted
+    owner.coordinator.end(txn, commit=True)  # a repetition of the same decision is accepted
     with pytest.raises(TxnConflict):
         owner.coordinator.end(txn, commit=False)
     assert bench.labels(T) == ["a", "c"]

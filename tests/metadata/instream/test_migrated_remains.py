@@ -74,8 +74,8 @@ def later(bench: Bench) -> None:
 
 
 def prepared() -> Bench:
-    """A migrated topic with three visible rows of 4 bytes, one of them from a plain message, and an aborted row. A subscription has
-    acknowledged the first row.
+    """Return a bench with a migrated topic. The topic has three visible rows of 4 bytes, one of them from a plain message, and an
+    aborted row. A subscription has acknowledged the first row.
     """
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
@@ -161,7 +161,7 @@ def test_readers_of_trimmed_rows_get_an_error() -> None:
     reading = read(bench)
     with pytest.raises(DataLoss, match=rf"{T} was trimmed by retention up to 6:0: its rows after 1 up to there"):
         check_trims(LogRange(reading, first, reading.cut), {})
-    check_trims(LogRange(reading, last, reading.cut), {})  # a reader at the last row misses nothing: only markers follow
+    check_trims(LogRange(reading, last, reading.cut), {})  # a reader at the last row loses no row, because only markers follow
     assert reading.last_change(0) == reading.segments[0].sealed_at
     assert [number for number, _ in reading.published(0, reading.cut)] == [last]
 
@@ -215,7 +215,7 @@ def check_no_row_is_gone(bench: Bench, before: dict[int, Part], why: str) -> Non
     left = {number: part for number, part in before.items() if number > trimmed}
     assert parts(bench) == left, why
     assert all(part.path in bench.disk.files for part in left.values()), why
-    with suppress(TopicNotFound):  # raised if the successor was deleted
+    with suppress(TopicNotFound):  # the successor may be deleted
         assert rows(bench) == [label(part) for part in left.values()], why
 
 

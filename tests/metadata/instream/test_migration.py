@@ -56,7 +56,7 @@ def read(bench: Bench, name: str = str(Y)) -> Reading:
 
 
 def rows(bench: Bench, after: int = 0, through: int | None = None) -> list[str]:
-    """Return the labels of the new topic's visible parts, ordered by log number."""
+    """Return the labels of the successor's visible parts, ordered by log number."""
     reading = read(bench)
     top = reading.cut if through is None else through
     found = [
@@ -69,19 +69,21 @@ def rows(bench: Bench, after: int = 0, through: int | None = None) -> list[str]:
 
 
 def work(bench: Bench, version: int, topic: str = str(T), app: str = "app") -> WriteSet:
-    """Return a write set as the Spark sink makes it, in which the application belongs to the topic."""
+    """Return a write set as the Spark sink makes it: its application belongs to the topic `topic`."""
     return replace(bench.work(version, app=app, topics=[T]), app_topic=topic)
 
 
 def onto(bench: Bench, party: InStream, version: int) -> WriteSet:
-    """Return the write set of the same version for the successor."""
+    """Return the write set of `work` for this version, but with its part in the newest segment of the successor."""
     segment = Topics(party.cluster).get(Y).segments()[-1]
     made = work(bench, version, str(Y))
     return replace(made, parts={segment: made.parts[str(T)]}, keys={str(Y): None})
 
 
 def prepared() -> Bench:
-    """A topic with a committed, acknowledged row, an aborted row, a plain row, and a row of a transaction whose owner crashed."""
+    """Return a bench with a topic. The topic has a committed and acknowledged row, an aborted row, a plain message, and a row of a
+    transaction whose owner crashed.
+    """
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     party.coordinator.acks.create(str(T), "s")
@@ -118,7 +120,7 @@ def test_a_migration_interrupted_at_every_step_is_finished_by_a_repetition(fate:
         with suppress(Crashed, TxnSegmentError):
             migrate(bench.instream(gate))
         with suppress(TopicNotFound):
-            assert rows(bench) == ["app.1", "plain"], gate.hit  # even the first reader finds either no successor or all rows
+            assert rows(bench) == ["app.1", "plain"], gate.hit  # the first reader finds either no successor or all rows
         bench.instream().coordinator.commit(work(bench, 2))  # a writer under the old name can commit before and after the migration
         migrate(bench.instream())
         check_done(bench, ["app.1", "plain", "app.2"], gate.hit)
@@ -128,7 +130,7 @@ def test_a_migration_interrupted_at_every_step_is_finished_by_a_repetition(fate:
 
 
 def test_an_empty_version_is_committed_once_across_a_migration_at_any_step() -> None:
-    """A version without rows has no data that a seal could make void. Still it must not be committed in both logs."""
+    """A version without rows has no data that a seal could make void. Still it is committed in only one of the two logs."""
 
     def run(k: int) -> At:
         bench, others = Bench(topics=PERSISTENT), list[bool]()
@@ -153,7 +155,9 @@ def test_an_empty_version_is_committed_once_across_a_migration_at_any_step() -> 
 
 @pytest.mark.parametrize("why", ["migrate", "terminate"])
 def test_a_seal_is_never_trimmed(why: str) -> None:
-    """Without the seal, a topic that had no transactions would accept writes again, and the next SEAL would have another number."""
+    """A trim leaves the SEAL in the log. Without it, a topic that had no transactions would accept writes again, and the next SEAL
+    would have another number.
+    """
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     party.coordinator.append(None, {T: [bench.part("before")]})
@@ -297,7 +301,7 @@ def test_a_topic_never_redirects_to_an_unrelated_topic_made_meanwhile() -> None:
 
 
 def test_the_successor_of_a_topic_is_looked_up_once() -> None:
-    """Each planning of a query looks up the successor. It reads the topic's record and, once there is one, the successor's."""
+    """Each planning of a query looks up the successor once: it reads the topic's record and, if there is one, the successor's."""
     bench = prepared()
     counted: list[str] = []
 
@@ -410,7 +414,7 @@ def test_the_last_row_below_a_cut_is_searched_from_the_cut_down() -> None:
         party.coordinator.append(None, {T: [bench.part(str(number))]})
     party.coordinator.commit(bench.work(1, topics=[T]))
     migrate(party)
-    party.sweeper.sweep()  # writes a snapshot, so that a later replay starts above it
+    party.sweeper.sweep()  # the sweep writes a snapshot, so that a later replay starts above it
     buffer = transaction_buffer(bench.instream().cluster)
     (legacy, *_) = buffer.read(LogSelection((str(Y),))).segments
     assert isinstance(legacy, LegacySegment)

@@ -18,7 +18,7 @@ from tests.support.bench import PERSISTENT, Bench
 T, _ = PERSISTENT
 
 PATIENCE = 60.0
-"""The time in seconds after which a thread that has not come is an error."""
+"""The time limit in seconds for each wait of one thread for another."""
 
 
 @dataclass
@@ -47,7 +47,8 @@ class Lock:
 def test_a_reader_during_another_threads_fold_waits_and_does_not_fold_again() -> None:
     came = threading.Event()
     cluster = replace(Bench(topics=PERSISTENT).instream().cluster, lock=lambda: Lock(came))
-    cluster.store.observer = Observer()  # it does nothing: these entries have no kind
+    # The bench's own observer would read the `kind` of each entry, which these entries do not have. This observer does nothing.
+    cluster.store.observer = Observer()
     log = ManagedLog(cluster.store, paths.log(T), Identified)
     for name in ("a", "b"):
         log.append(Identified(id=name))
@@ -55,7 +56,7 @@ def test_a_reader_during_another_threads_fold_waits_and_does_not_fold_again() ->
 
     def fold(state: Folded, number: int, entry: Identified) -> None:
         if threading.get_ident() != ours:
-            came.set()  # this thread did not wait for the lock
+            came.set()  # this thread folds as well, so it did not wait for the lock
         elif not others:
             others.append(pool.submit(replay.now))
             assert came.wait(PATIENCE)

@@ -1,5 +1,5 @@
-"""A subscription is created, moved, deleted or used during a migration. It then exists on the successor with the effect of the
-call. The tests run every interleaving of the two, call by call (docs/in_stream.md, Migration).
+"""A subscription is created, moved, deleted or used during a migration. The successor's subscription then shows the effect of the
+call. The tests run every interleaving of the call and the migration, store call by store call (docs/in_stream.md, Migration).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T, _ = PERSISTENT
 
 
 def prepared() -> Bench:
-    """A topic of three rows. The subscription `s` has acknowledged the first row. The subscription `none` was deleted."""
+    """Return a bench with three rows in T. The subscription `s` has acknowledged the first row, and `none` was deleted."""
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()
     for text in ("a", "b", "c"):
@@ -60,8 +60,8 @@ def acks(party: InStream) -> RedirectedAcks:
 
 
 def found(bench: Bench, name: str) -> list[str] | None:
-    """Return the rows of the persistent topic that a subscription of the successor has acknowledged, or None without such a
-    subscription. Check that it has acknowledged no other row.
+    """Return the rows of the persistent topic that the successor's subscription `name` has acknowledged, or None if there is no
+    such subscription. Check that it has acknowledged no other row.
     """
     party = bench.instream()
     mine = beyond(party)
@@ -81,7 +81,7 @@ def found(bench: Bench, name: str) -> list[str] | None:
 
 @dataclass(frozen=True)
 class Deed:
-    """A call, and the rows that the subscription `name` has acknowledged after it. None: the subscription does not exist."""
+    """`do`: a call. `after`: the rows that the subscription `name` has acknowledged after the call; None if it does not exist."""
 
     do: Callable[[Bench, InStream], object]
     after: list[str] | None
@@ -153,7 +153,9 @@ def test_a_migration_at_each_step_of_a_subscription_call_keeps_its_effect(what: 
 
 @pytest.mark.parametrize("what", ["create", "revive"])
 def test_a_subscription_whose_creator_dies_after_the_migration_is_whole_or_absent(what: str) -> None:
-    """The creator crashes at each step. An ack under the topic's old name then finds either the complete subscription or none."""
+    """At each step of the creation the topic is migrated, and then the creator crashes. An ack under the topic's old name finds
+    either the complete subscription or none.
+    """
     deed = DEEDS[what]
 
     def run(k: int) -> At:
@@ -225,7 +227,7 @@ def test_a_subscription_call_failing_during_a_migration_can_be_repeated(what: st
         gate = At(k, fate, lambda: migrate(bench.instream()), kinds=("write",))
         with suppress(Crashed, TxnSegmentError):
             deed.do(bench, bench.instream(gate))
-        with suppress(SubscriptionExists, SubscriptionNotFound):  # the first call succeeded, but its reply was lost
+        with suppress(SubscriptionExists, SubscriptionNotFound):  # the first call took effect, but its reply was lost
             deed.do(bench, bench.instream())
         migrate(bench.instream())
         assert found(bench, deed.name) == deed.after, gate.hit

@@ -1,4 +1,4 @@
-"""Compaction over the real store and snapshots: crashes, refusals and other work at every step (protocol.md sections 1 and 7)."""
+"""Compaction of a bench, with crashes, refusals and other work at every step (protocol.md sections 1 and 7)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def filled(versions: int = 3) -> Bench:
     for version in range(1, versions + 1):
         bench.party().coordinator.commit(bench.work(version))
         bench.party().sweeper.sweep()
-    # needed because the newest registration is never folded
+    # This further commit is needed because the newest registration is never folded.
     bench.party().coordinator.commit(bench.work(versions + 1, topics=(U,)))
     bench.party().sweeper.sweep()
     return bench
@@ -42,7 +42,7 @@ def rows(bench: Bench) -> list[Row]:
 
 
 def files(bench: Bench) -> set[str]:
-    """Return the files of all visible rows."""
+    """Return the paths of the files that contain the visible rows."""
     reading = bench.party().buffer.read(LogSelection((T, U)))
     return {p.path for s in reading.segments for found in s.ledgers(0, reading.cut) for p in found.parts}
 
@@ -61,7 +61,7 @@ def test_compaction_keeps_rows_and_only_the_orphan_sweep_deletes_old_files() -> 
     delete_orphans(bench.party().cluster)
     assert old <= bench.disk.files.keys()
     bench.clock.now += 2
-    for _ in range(2):  # the first sweep deletes the snapshot that lists the files, the second the files
+    for _ in range(2):  # the first sweep deletes the snapshot that lists the files, the second sweep deletes the files
         delete_orphans(bench.party().cluster)
         bench.clock.now += bench.settings.orphan_age_ms + 1
     kept = {path for path in bench.disk.files if path.endswith(".parquet")}

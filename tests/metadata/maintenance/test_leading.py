@@ -76,7 +76,7 @@ def test_one_candidate_leads_until_it_ends_or_resigns(url: str) -> None:
             assert Leader.of(record).token == first.token
         assert until_it_leads(second)
         assert not third.leads()
-        third.resign()  # without effect, because it does not lead
+        third.resign()  # this call has no effect, because the candidate does not lead
         assert second.leads()
         second.resign()
         assert third.leads()

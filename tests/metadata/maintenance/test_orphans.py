@@ -17,7 +17,7 @@ def _parts(bench: Bench) -> set[str]:
 
 
 def _history(bench: Bench) -> set[str]:
-    """Commit two versions with a fold after each, so that one snapshot of each segment is superseded. Return the parts."""
+    """Commit two versions, and fold after each of them, so that one snapshot of each segment is superseded. Return the parts."""
     for version in (1, 2):
         bench.party().coordinator.commit(bench.work(version))
         bench.party().sweeper.sweep()
@@ -32,7 +32,7 @@ def test_orphans_go_at_the_orphan_age_and_superseded_snapshots_after_the_grace_p
     bench = Bench()
     needed = _history(bench)
     assert len(_snapshots(bench)) == 6
-    bench.work(3)  # staged, never committed
+    bench.work(3)  # these parts are staged and never committed
     assert delete_orphans(bench.party().cluster).files == 0
     bench.clock.now += bench.settings.orphan_age_ms + 1
     assert delete_orphans(bench.party().cluster).files == 3
@@ -160,8 +160,8 @@ def test_parts_staged_too_long_ago_are_refused() -> None:
 
 
 def test_two_orphan_notes_merge_to_their_common_files_and_later_times() -> None:
-    """Two concurrent sweeps have written a note each. A file that only one note lists was protected when the other note was
-    written, so its grace period starts again.
+    """Two concurrent sweeps have each written a note of unprotected files. If only one note lists a file, the file was still
+    protected when the other note was written, so its grace period starts again.
     """
     storage, now_ms = (cluster := Bench().party().cluster).storage, 1_000
     storage.publish("sweep/unprotected-1.json", b'{"a.avro": 500, "b.avro": 600}')

@@ -161,13 +161,13 @@ def loaded(**policies: int) -> Bench:
 
 @pytest.mark.parametrize("folded", [False, True])
 def test_a_topic_under_load_is_split_and_an_idle_one_merged_again(folded: bool) -> None:
-    """The load is measured from the registrations, in the log or in the index snapshots."""
+    """The load is measured from registrations, which are in the log or, if `folded`, in the index snapshots."""
     bench = loaded()
     publish(bench, 1_001, folded=folded)
     one = scaler(bench)
     assert one.scale().splits == 2
     assert active(bench) == [2, 3, 4, 5]
-    assert one.scale().splits == 0  # the new segments are too young
+    assert one.scale().splits == 0  # the new segments are too young for a split
     bench.clock.now += 5_000
     publish(bench, 300, folded=folded)
     bench.clock.now += 5_000
@@ -209,8 +209,8 @@ def test_only_the_current_leader_scales() -> None:
 
 
 def test_two_processes_that_both_believe_to_lead_do_no_harm() -> None:
-    """The first leader is suspended in a split and loses its session. A second leader makes a split. The first leader's split is
-    then refused, or is the same split.
+    """The first leader is suspended in a split and loses its session. A second leader splits a segment. The first leader's split is
+    then refused, or turns out to be the same split.
     """
     bench = loaded(max_segments=3)
     publish(bench, 5_000)
@@ -226,7 +226,8 @@ def test_two_processes_that_both_believe_to_lead_do_no_harm() -> None:
     first = scaler(bench, gate)
     done = first.scale()
     assert slept
-    assert (done.splits, len(done.failed)) in {(1, 0), (0, 1)}  # both report the same split, or the split of the first was refused
+    # both leaders report the same split, or the split of the first leader was refused
+    assert (done.splits, len(done.failed)) in {(1, 0), (0, 1)}
     assert len(active(bench)) == 3
     bench.finish()
 
@@ -257,7 +258,7 @@ def test_a_leader_that_dies_at_any_step_leaves_a_layout_that_the_next_can_scale(
         except Crashed:
             bench.state.end_session(first.cluster.store.session)  # type: ignore[attr-defined]
         second = scaler(bench)
-        second.scale()  # finishes the split that the first leader planned and did not finish
+        second.scale()  # this pass finishes the split that the first leader planned and did not finish
         second.scale()
         assert len(active(bench)) == 4
         bench.finish()

@@ -63,7 +63,7 @@ def test_one_unreadable_snapshot_blocks_its_segment_only(how: str, gone: bool) -
     assert not bench.headers(), "the headers were not expired"
     assert len(bench.kept("/log/")) == 1, "the rows of the other topic are folded, and its registration dropped"
     with pytest.raises(CorruptSnapshot):
-        delete_orphans(bench.party().cluster)  # the damaged snapshot may protect any file, so no file is deleted
+        delete_orphans(bench.party().cluster)  # the damaged snapshot may name any file, so no file is deleted
     bench.disk.files[damaged[0]] = was
     bench.finish()
 
@@ -200,15 +200,15 @@ def test_a_cluster_with_committers_only_stays_bounded() -> None:
     most: list[tuple[int, int]] = []
     for version in range(1, 401):
         bench.clock.now += 5_000
-        bench.work(version, attempt=f"failed{version}")  # a failed attempt leaves its parts
+        bench.work(version, attempt=f"failed{version}")  # these parts are those of a failed attempt
         parties[version % 2].coordinator.commit(bench.work(version))
-        parties[version % 2].sweeper.share()  # as `metadata.client.client` does after each commit
+        parties[version % 2].sweeper.share()  # the product calls this share after each commit
         records = len(bench.state.records)
         unneeded = len(bench.disk.files) - 3 * version
         most.append((records, unneeded))
     early, late = most[:200], most[200:]
     assert max(r for r, _ in late) <= max(r for r, _ in early)
-    # the allowance is for index snapshots, which get a new tier now and then
+    # The allowance is for index snapshots: the number of their files grows by a few now and then.
     assert max(u for _, u in late) <= max(u for _, u in early) + 10
     bench.finish()
 
@@ -216,7 +216,7 @@ def test_a_cluster_with_committers_only_stays_bounded() -> None:
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_store_clock_set_back_blocks_no_committer(dies: bool) -> None:
     """The store's clock was an hour ahead and is corrected, for example by a new leader. The recorded time of the last turn to
-    sweep then lies in the future. Committers still sweep and look for orphans, and the number of records stays bounded.
+    sweep then lies in the future. Committers still sweep and look for orphans, so the number of records stays bounded.
     """
     bench = Bench(Settings(fold_after_registrations=2, fold_after_ms=1_000, header_retention_ms=1_000, orphan_sweep_ms=2_000))
     hour = 3_600_000

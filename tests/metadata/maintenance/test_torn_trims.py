@@ -68,7 +68,9 @@ def test_a_row_that_a_subscription_needs_in_one_segment_holds_back_all_segments(
 
 
 def test_a_fully_acknowledged_segment_holds_no_trim_back() -> None:
-    """The sealed segment's cursor stays at its last row. The other segments' cursors advance. A trim then removes all rows."""
+    """The cursor of the sealed segment stays at the segment's last row, while the cursors of the other segments advance. A trim
+    then removes all rows.
+    """
     bench = filled(2)
     found = numbers(bench)
     subscriptions(bench).create(topic_name(T), "s", at=found[-1])
@@ -170,7 +172,7 @@ def test_a_subscription_made_while_a_trim_is_half_done_begins_at_the_first_whole
 
 
 def unevenly(bench: Bench, segment: str, to: int) -> None:
-    """Trim one segment alone, as trims did before they used one number for all segments."""
+    """Trim only this segment, as trims did before they used one number for all segments."""
     party = bench.party()
     Trimmer(party.cluster, party.buffer)._trim_segment(segment, to, Trimmed())
 

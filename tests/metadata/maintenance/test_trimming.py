@@ -32,7 +32,7 @@ DAY = 24 * 3_600_000
 
 
 def filled(versions: int = 4) -> Bench:
-    """Return a bench on which one version was committed and folded on each day."""
+    """Return a bench on which one version was committed and folded on each of `versions` days."""
     bench = Bench()
     for version in range(1, versions + 1):
         bench.party().coordinator.commit(bench.work(version))
@@ -168,7 +168,7 @@ def test_a_timestamp_among_trimmed_rows_is_not_taken_for_a_later_one() -> None:
 
 
 def test_one_segment_is_read_beside_a_removed_segment() -> None:
-    """The read does not select the removed segment, which is trimmed too. The reading shows only the selected segment's trim."""
+    """A sealed segment is trimmed and removed. A read that selects another segment shows only that segment's trim."""
     bench = filled()
     other = segments(bench)[1]
     party = bench.party()
@@ -246,7 +246,9 @@ def test_a_drained_sealed_segment_leaves_the_layout_and_the_topic_keeps_the_guar
 
 @pytest.mark.parametrize("when", ["Append /log/", "Put /txn/id/ again"])
 def test_a_writer_suspended_until_its_segment_left_the_layout_gets_a_too_old_error(when: str) -> None:
-    """The topic still exists. The writer is suspended before it registers, or after it met the seal and before it reroutes rows."""
+    """The topic still exists. The writer is suspended before it registers, or after it met the seal and before it reroutes its
+    rows. Then it gets an error that its write is too old.
+    """
     bench, seen = filled(), list[str]()
 
     def gate(kind: str, what: str) -> Fate:

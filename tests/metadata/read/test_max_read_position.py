@@ -1,4 +1,4 @@
-"""Each segment's maxReadPosition (protocol.md section 6, invariant 6)."""
+"""A segment's maxReadPosition never goes back (protocol.md section 6, invariant 6)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A batch up to a publish time is final: it waits for undecided transactions or raises an error. Two adjoining batches return each
-row once (protocol.md section 6).
+"""A batch up to a publish time waits for undecided transactions or raises an error, so its rows are final. Two adjoining batches
+return each row once (protocol.md section 6).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tests.support.bench import At, Bench, T, U
 
 
 def test_the_publish_time_of_a_trimmed_row_is_the_latest_over_all_segments() -> None:
-    """Registration 1 has a later publish time than the registrations after it, because the clock was ahead. After registration 1 is
-    trimmed, registration 3 must stay in the same range of timestamps.
+    """The clock was ahead at registration 1, so its publish time is later than those of the registrations after it. After
+    registration 1 is trimmed, registration 3 must stay in the same range of timestamps.
     """
 
     def seen(*segments: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -131,12 +131,12 @@ def _before(what: str, meanwhile: Callable[[], object], count: int = 1) -> Calla
 
 
 HEADER = "write Put /txn/id/"
-"""The start of a store call that writes a header. The first such call of a commit opens the header, the second decides it."""
+"""The start of a store call that writes a header. A commit's first such call opens the header, its second decides it."""
 
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_batch_in_the_middle_of_a_commit_is_final_or_an_error(dies: bool) -> None:
-    """At each store call of a commit the clock advances, and batches read up to several timestamps."""
+    """At each store call of a commit the clock advances, and batches read up to several times. Each is final or raises an error."""
     answered = refused = 0
     for k in range(100):
         bench, seen = Bench(), {}
@@ -174,8 +174,8 @@ def test_a_batch_in_the_middle_of_a_commit_is_final_or_an_error(dies: bool) -> N
 
 @pytest.mark.parametrize("done", [0, 1, 2])
 def test_a_batch_beside_a_running_transaction_is_final_or_an_error(done: int) -> None:
-    """`done`: the number of steps of the transaction (open, take a publish time, register, decide) that precede the batch. The
-    remaining steps run at one store call of the batch.
+    """A transaction opens, takes a publish time, registers and decides. `done`: the number of these steps that precede the batch.
+    The other steps run at one store call of the batch.
     """
     answered = 0
     for k in range(100):
@@ -315,7 +315,9 @@ def _register(writer: Client, txn_id: str, publish_ms: int, topic: str = T) -> i
 
 @dataclass
 class Writer:
-    """A writer that opens, takes its publish time, registers and decides, one step per call. Its clock is off by `skew` ms."""
+    """A writer that opens, takes its publish time, registers and decides. Each call does one of these steps. The writer's clock is
+    off by `skew` ms.
+    """
 
     bench: Bench
     mine: Client

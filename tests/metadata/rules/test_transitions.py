@@ -74,8 +74,8 @@ def test_terminal_is_terminal(was: State, was_commit: int | None, want: State, c
 
 
 def test_deadlines_are_in_milliseconds_with_the_allowance() -> None:
-    """The transaction was created at 1000 s with a timeout of 30 s. It expires only after the deadline and the allowance. Known
-    failure A12 (protocol.md section 9).
+    """A transaction is created at 1000 s with a timeout of 30 s. It counts as expired only after the deadline and the allowance.
+    Known failure A12 (protocol.md section 9).
     """
     assert header().deadline_ms == 1_030_000
     assert not transitions.expired(header(), 1_030_000 + 5_000, 5_000)
@@ -106,7 +106,8 @@ def app(last: int, current: int | None = None, by: str | None = "q") -> Applicat
         (app(7, 7), STREAM, Gone.UNREAD, Opening.SKIP, 7),
         (app(7, by="other"), BATCH, Gone.UNREAD, Opening.SKIP, 7),  # a batch write with the txnVersion of the last commit
         (app(7), FOREACH, Gone.UNREAD, Opening.SKIP, 7),
-        (app(7, by=None), FOREACH, Gone.UNREAD, Opening.SKIP, 7),  # an older version wrote the record, without the query
+        # an older version of the product wrote this record, which names no query
+        (app(7, by=None), FOREACH, Gone.UNREAD, Opening.SKIP, 7),
         (app(6, by="other"), FOREACH, Gone.UNREAD, Opening.OPEN, 6),
         (app(5, 7, by="other"), FOREACH, header(State.COMMITTED, commit=3), Opening.SKIP, 7),
         (app(6, 7), STREAM, Gone.UNREAD, Opening.READ_PREDECESSOR, 6),
@@ -116,7 +117,8 @@ def app(last: int, current: int | None = None, by: str | None = "q") -> Applicat
         (app(5, 6), STREAM, header(State.COMMITTED, commit=3), Opening.OPEN, 6),
         (app(6, 7), STREAM, header(State.ABORTED), Opening.OPEN, 6),
         (app(6, 9), STREAM, header(State.ABORTED), Opening.OPEN, 6),
-        (app(6, 7), STREAM, Gone.GONE, Opening.OPEN, 6),  # if the predecessor was committed and expired, the CAS of step 4 fails
+        # if the earlier attempt was committed and its header expired, the CAS of step 4 fails
+        (app(6, 7), STREAM, Gone.GONE, Opening.OPEN, 6),
     ],
 )
 def test_opening_follows_its_table(record: Application, claim: Claim, predecessor: Header | Gone, what: Opening, last: int) -> None:
@@ -127,14 +129,15 @@ def test_opening_follows_its_table(record: Application, claim: Claim, predecesso
 @pytest.mark.parametrize(
     ("record", "claim", "predecessor"),
     [
-        (app(8), STREAM, Gone.UNREAD),  # 7 is not the query's last batch, which is 8
+        (app(8), STREAM, Gone.UNREAD),  # batch 7 is not the last committed batch of the query, which is 8
         (app(8), BATCH, Gone.UNREAD),
-        (app(7, by="other"), STREAM, Gone.UNREAD),  # a new checkpoint under an old txnAppId
-        (app(7, by="other"), FOREACH, Gone.UNREAD),  # a new checkpoint in foreachBatch
+        (app(7, by="other"), STREAM, Gone.UNREAD),  # a new checkpoint is used with an old txnAppId
+        (app(7, by="other"), FOREACH, Gone.UNREAD),  # a new checkpoint is used with an old txnAppId in foreachBatch
         (app(8), FOREACH, Gone.UNREAD),
         (app(7, by=None), STREAM, Gone.UNREAD),
         (app(6, 8), STREAM, header(State.COMMITTED, commit=3)),
-        (app(7, 8), STREAM, header(State.COMMITTED, commit=3)),  # 8 is committed, though not yet recorded
+        # the header shows that 8 is committed, though the application record does not show it yet
+        (app(7, 8), STREAM, header(State.COMMITTED, commit=3)),
     ],
 )
 def test_a_conflicting_version_is_an_error_and_is_not_skipped(
@@ -228,7 +231,8 @@ def test_a_seal_counts_by_the_layout_or_by_its_epoch() -> None:
     assert not transitions.seal_counts(6, second, layout(0), log)  # of two seals of one layout only the lower counts (A35)
     assert transitions.seal_counts(4, first, layout(1, sealed=4), log)
     assert not transitions.seal_counts(6, second, layout(1, sealed=4), log)
-    assert not transitions.seal_counts(4, first, layout(3, ids=(7,)), log)  # the topic was created again
+    # the topic was created again, so its layout has other segments
+    assert not transitions.seal_counts(4, first, layout(3, ids=(7,)), log)
     assert not transitions.seal_counts(4, first, None, log)
     other = seal("segment://p/d/u/0000-ffff-0", topic="topic://p/d/u")
     assert transitions.seal_counts(6, second, layout(0), {4: other, 6: second})
@@ -251,7 +255,8 @@ def test_where_a_segment_ends() -> None:
     assert transitions.sealed_at(0, SEGMENT, layout(0), {}) is None
     assert transitions.sealed_at(0, SEGMENT, layout(0), {4: entry}) == 4
     assert transitions.sealed_at(0, SEGMENT, layout(1, sealed=4), {}) == 4
-    assert transitions.sealed_at(0, SEGMENT, layout(5), {4: entry}) is None  # void: planned from an older layout
+    # this seal is void, because it was planned from an older layout
+    assert transitions.sealed_at(0, SEGMENT, layout(5), {4: entry}) is None
     assert transitions.sealed_at(0, SEGMENT, layout(0), {4: seal("segment://p/d/t/0000-ffff-01")}) is None
 
 
@@ -333,7 +338,7 @@ def test_ending_timestamp(ms: int, end: tuple[int, bool]) -> None:
 
 @given(st.lists(st.integers(0, 30), max_size=15), st.integers(0, 30))
 def test_an_end_is_the_start_of_the_next_millisecond(times: list[int], ms: int) -> None:
-    """The ranges up to `ms` and from `ms + 1` cover every row exactly once."""
+    """The range that ends at `ms` and the range that starts at `ms + 1` have every row exactly once between them."""
     published = list(enumerate(times, start=1))
     assert timestamps.end(published, ms, 20)[0] == timestamps.start(published, ms + 1, 20)
 
@@ -373,7 +378,7 @@ def test_folding_that_moves_nothing() -> None:
         (3, registration("a", "b", state=C), {"a": 3, "b": 2}, True, False),
         (3, registration("a", "b", state=C), {"a": 3, "b": None}, True, True),
         (9, registration("a", state=C), {"a": 9}, True, False),  # the newest registration is not folded
-        (3, registration("a"), {"a": None}, True, False),  # undecided: not folded, even if its segment is gone
+        (3, registration("a"), {"a": None}, True, False),  # an undecided registration is not folded, even if its segment is gone
         (3, registration("a", txn=None), {"a": 3}, True, True),
         (3, seal("a"), {"a": 3}, False, False),
         (3, seal("a"), {"a": 3}, True, True),
@@ -414,7 +419,8 @@ def test_seals_that_this_version_can_show() -> None:
     assert transitions.finishable(seal(SEGMENT))
     assert transitions.finishable(seal(SEGMENT).model_copy(update={"why": "split", "children": (1, 2)}))
     assert not transitions.finishable(seal(SEGMENT).model_copy(update={"why": "split", "children": (1,)}))
-    assert not transitions.finishable(seal(SEGMENT).model_copy(update={"why": "merge", "children": (1,)}))  # a merge of one parent
+    # a merge needs two parents
+    assert not transitions.finishable(seal(SEGMENT).model_copy(update={"why": "merge", "children": (1,)}))
     assert not transitions.finishable(seal(SEGMENT).model_copy(update={"why": "rebucket", "children": (1,)}))
 
 

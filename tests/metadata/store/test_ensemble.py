@@ -1,4 +1,4 @@
-"""Three real ZooKeeper servers: a view on any of them shows all writes acknowledged before it began, and one server may die."""
+"""Three real ZooKeeper servers. A view on any of them shows all writes acknowledged before it began, and one server may die."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from metadata.store.zookeeper import ZooKeeperStore
 
 A = Key("/a", "")
 LATE = 200
-"""The number of 100 kB records that a follower must take in until it has caught up."""
+"""The number of records of 100 kB that a suspended follower must receive after it resumes."""
 SLOW_SECONDS = 120.0
-"""The seconds that a server may be silent. Only after that the leader gives up its follower, and a client its session."""
+"""The seconds that a server may be silent before the leader gives up this follower, and before a client gives up its session."""
 SETTINGS = {"syncLimit": f"{2 * SLOW_SECONDS:.0f}", "maxSessionTimeout": f"{1000 * SLOW_SECONDS:.0f}"}
 """The unit of `syncLimit` is a tick, which is half a second."""
 
@@ -32,7 +32,7 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnse
 
 
 def test_a_view_on_any_server_shows_the_last_acknowledged_write(ensemble: ZooKeeperEnsemble) -> None:
-    """A view gets up to date by a write. If it used ZooKeeper's `sync`, readers on the leader would sometimes fail this test."""
+    """A write brings a view up to date. With ZooKeeper's `sync` instead, readers on the leader would sometimes fail this test."""
     stores = [ZooKeeperStore(server.hosts, "/fresh") for server in ensemble.servers]
     record = stores[0].put(A, b"0")
     for n in range(1, 600):
@@ -46,8 +46,8 @@ def test_a_view_on_any_server_shows_the_last_acknowledged_write(ensemble: ZooKee
 
 
 def test_a_view_on_a_lagging_server_shows_acknowledged_writes(ensemble: ZooKeeperEnsemble) -> None:
-    """A suspended follower resumes before it has received the other servers' writes. A view on it shows no old record, misses no
-    existing record, and lists a log to its end.
+    """A suspended follower resumes, and has not yet received the writes of the other servers. A view on it shows no old record,
+    misses no existing record, and lists a log to its end.
     """
     other = ensemble.leader()
     server = next(each for each in ensemble.servers if each is not other)

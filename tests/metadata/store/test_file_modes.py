@@ -1,4 +1,4 @@
-"""Files of the metadata are private to their owner under any umask; parts follow the umask."""
+"""Files of the metadata store are private to their owner under any umask. Parts follow the umask."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ with connect(f"file://{folder}") as cluster:
 
 @pytest.mark.parametrize("more", [0, 2_000, 6_000])
 def test_a_full_disk_during_a_commit_is_an_error_that_names_it(tmp_path: Path, more: int) -> None:
-    """`more`: the bytes by which SQLite's log may grow. They are none, less than a page, or a little more than a page."""
+    """SQLite's log may grow only by `more` bytes: by none, by less than a page, or by a little more than a page."""
     done = subprocess.run(
         [sys.executable, "-c", COMMIT_AT_THE_LIMIT, str(tmp_path), str(more)],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
@@ -83,7 +83,9 @@ class Disk:
 
 @pytest.fixture
 def full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
-    """Return a simulated disk on which SQLite fails as on a full disk: at the shared index on opening, at the log on writing."""
+    """Return a simulated disk. When it is full, SQLite fails as on a real full disk: an opening fails at the shared index, a write
+    fails at the log.
+    """
     disk = Disk(tmp_path / "c")
 
     class Crowded(sqlite_database._Connection):
@@ -148,19 +150,19 @@ def test_a_running_sweeper_still_deletes_once_the_disk_is_full(full: Disk, monke
         os.utime(orphan, (1, 1))
         full.fill()
         with monkeypatch.context() as patched:
-            patched.setattr(sqlite, "trouble_at", lambda path: None)  # the check of the disk finds no fault
+            patched.setattr(sqlite, "trouble_at", lambda path: None)  # the product's check of the disk finds no fault
             with pytest.raises((SweepIncomplete, Unavailable), match="planted"):
                 cluster.sweep()
         assert orphan.exists()
         assert reserves(full.folder) == FILES
         with pytest.raises((SweepIncomplete, Unavailable), match="planted"):
-            cluster.sweep()  # its first steps find no room
+            cluster.sweep()  # the first steps of this sweep fail for lack of room
         assert not orphan.exists()
         cluster.sweep()
 
 
 class FullVolume(LocalDisk):
-    """A full volume: it takes no bytes and no new folders, but new names in existing folders."""
+    """A full volume. It accepts no bytes and no new folders, but it accepts new names in existing folders."""
 
     def make_folder(self, path: Path, mode: int = 0o777) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -181,7 +183,7 @@ class Full(io.RawIOBase):
 
 
 def test_a_full_volume_of_ledgers_is_swept(tmp_path: Path) -> None:
-    """The store lies on another volume, which has room."""
+    """The volume of the ledgers is full. The store lies on another volume, which has room. A sweep deletes the orphans."""
     url = f"file://{tmp_path}/c"
     with connect(url, ledgers=f"file://{tmp_path}/ledgers") as cluster:
         cluster.topics.create("t", schema="n bigint")
@@ -201,7 +203,7 @@ def test_a_full_volume_of_ledgers_is_swept(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_without_a_reserve_is_an_error_that_names_it(full: Disk) -> None:
-    """A cluster of an older version has no reserve."""
+    """A cluster of an older version has no reserve, so a full disk raises an error that names the disk."""
     connect(f"file://{full.folder}").close()
     for file in full.folder.glob("metadata.reserve-*"):
         file.unlink()

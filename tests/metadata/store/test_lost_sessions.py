@@ -1,8 +1,8 @@
-"""A decision whose session is lost starts over (protocol.md section 3). This holds for a decision with a single read as well, so
-that a lost session ends no query.
+"""A decision that loses its session starts over (protocol.md section 3). This holds also for a decision with a single read, so that
+a lost session ends no query.
 
-The cluster suite found the fault (`python -m conformance --cluster --faults 8 --seed 3`): a ZooKeeper session expired between two
-micro-batches, and the first read of the topic ended the streaming query with SessionLost.
+The cluster suite found a fault here (`python -m conformance --cluster --faults 8 --seed 3`): a ZooKeeper session expired between
+two micro-batches, and the first read of the topic ended the streaming query with SessionLost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SCHEMA = StructType([StructField(name, LongType()) for name in ("seq", "batch", 
 
 
 def forgetful(url: str, **_: object) -> FaultyStore:
-    """Return a store in memory. Every second view loses its session before its first answer."""
+    """Return a store in memory in which every second view loses its session before its first answer."""
     memory, views = MemoryStore(url), itertools.count()
 
     def lose(call: Call, go: Callable[[], Any]) -> Any:
@@ -44,7 +44,7 @@ def forgetful(url: str, **_: object) -> FaultyStore:
 def test_an_operation_that_loses_its_session_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata.cluster.cluster, "open_store", forgetful)
     url = f"memory://{tmp_path.name}-forgetful"
-    for first in (0, 1):  # 0: the first view of each step loses its session; 1: a later view does
+    for first in (0, 1):  # with 0 the first view of each step loses its session, with 1 a later view does
         topic = f"t{first}"
         with connect(url, ledgers=tmp_path.as_uri()) as cluster:
             store = cluster.client.cluster.store

@@ -1,4 +1,4 @@
-"""The state of the memory store as a plain value, on which the simulator builds."""
+"""Tests of the state of the memory store, a plain value on which the simulator builds."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_wrong_partition_finds_nothing() -> None:
 
 
 def test_ranges_are_exact_after_undone_writes() -> None:
-    """Groups of writes succeed or are undone. After each group, ranges equal a plain sort of all records."""
+    """Groups of writes succeed or are undone. After each group, ranges are the same as in a plain sort of all records."""
     state, rng = MemoryState(), random.Random(7)
     for _ in range(600):
         try:

@@ -21,7 +21,7 @@ A = Key("/a", "")
 
 @pytest.fixture(scope="module")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
-    """Three servers. Their clocks are one hour behind, right, and one hour ahead."""
+    """Three ZooKeeper servers, whose clocks are one hour behind, right, and one hour ahead."""
     settings = {"maxSessionTimeout": f"{1000 * SLOW_SECONDS:.0f}"}
     with ZooKeeperEnsemble(tmp_path_factory.mktemp("clocks"), settings=settings, clocks_off=(-HOUR, 0, HOUR)) as running:
         yield running
@@ -75,7 +75,7 @@ def test_the_time_does_not_leap_within_a_decision(ensemble: ZooKeeperEnsemble) -
 
 
 def test_the_time_is_measured_again_after_a_while(zk_url: str) -> None:
-    """Somebody may set the leader's clock while it leads. So a session measures the time again after `time_seconds`."""
+    """A leader's clock may be set while it leads. So a session measures the time again after `time_seconds`."""
     with ZooKeeperStore.from_url(zk_url) as store:
         first = decide(store, lambda view: view.now_ms())
         known = store._session._measured

@@ -1,4 +1,4 @@
-"""Risks that only SQLite has: processes, crashes, foreign files, leases."""
+"""Tests of risks that only SQLite has: processes, crashes, foreign files, leases."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class TestCommitErrors:
     def test_the_write_after_an_io_error_is_known_not_to_be_done_while_the_disk_fails(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """If the outcome of the second write were unknown as well, the caller would read and retry without end."""
+        """The second write certainly failed. If its outcome were unknown as well, the caller would read and retry without end."""
         fails = [True]
 
         class Failing(sqlite_database._Connection):
@@ -191,7 +191,7 @@ class TestCommitErrors:
 
 
 def test_a_really_full_disk(tmp_path: Path) -> None:
-    """The file may not grow beyond its pages, which SQLite treats as a full disk."""
+    """The database may have only one page. SQLite treats this limit as a full disk."""
     with SqliteStore(str(tmp_path)) as store:
         store.database.connection().execute("PRAGMA max_page_count=1")
         with pytest.raises(Unavailable, match="full"):
@@ -238,7 +238,7 @@ class TestLeases:
 
 
 def look(until: Callable[[], bool], patience: threading.Event) -> None:
-    """Wait until the condition is true, at most ten seconds. Another thread makes it true."""
+    """Wait at most ten seconds until the condition is true. Another thread makes it true."""
     for _ in range(1000):
         if until():
             return
@@ -297,7 +297,7 @@ class TestPlaces:
         assert kind(text, "/mnt/with space") == "fuse.sshfs"
 
     def test_a_folder_that_cannot_be_written(self) -> None:
-        """The child process drops root, since root may write to any folder."""
+        """The child process gives up root's rights, because root may write to any folder."""
         with tempfile.TemporaryDirectory() as folder:
             open_store(f"file://{folder}").close()
             (Path(folder) / "metadata.db").chmod(0o444)
@@ -341,7 +341,7 @@ def test_a_group_is_as_durable_as_its_most_durable_write(tmp_path: Path, durable
 def test_an_interrupt_right_after_begin_leaves_no_transaction_open(
     after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C arrives after BEGIN and before the block begins. The thread's next write must not run inside an open transaction."""
+    """Ctrl-C arrives after BEGIN, before the transaction's block. The thread's next write must not run inside this transaction."""
     store = SqliteStore(str(tmp_path))
     other = SqliteStore(str(tmp_path), busy_seconds=0.1)
 
@@ -368,7 +368,7 @@ def test_an_interrupt_right_after_begin_leaves_no_transaction_open(
 
 
 def test_many_first_uses_at_once(tmp_path: Path) -> None:
-    """A thread that opens the store while another creates it must not reject the half-made file as another program's."""
+    """Six threads open a new store at once. No thread may take the file that another thread creates for a foreign file."""
     together = threading.Barrier(6)
 
     def use(folder: Path) -> None:
@@ -381,12 +381,12 @@ def test_many_first_uses_at_once(tmp_path: Path) -> None:
 
 
 class TestWatches:
-    """Watches, while other threads write between two steps of the thread that looks for changes."""
+    """Watches of a store, while other threads write between two steps of the thread that looks for changes."""
 
     LOOK, COMPARE = "PRAGMA data_version", "SELECT version, value, indexes FROM records"
 
     def stepped(self, monkeypatch: pytest.MonkeyPatch, acts: dict[tuple[str, str], Callable[[], object]]) -> None:
-        """Call each act once, `before` or `after` the watching thread runs the act's SQL."""
+        """Call each act once, before or after the watching thread runs an SQL text. The act's key has the moment and the text."""
 
         class Stepped(sqlite_database._Connection):
             def execute(self, sql: str, *arguments: object) -> sqlite3.Cursor:

@@ -1,4 +1,4 @@
-"""Service URLs: each mistake has its own clear error."""
+"""Service URLs. Each mistake raises an error with its own clear text."""
 
 from __future__ import annotations
 

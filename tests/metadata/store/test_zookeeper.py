@@ -1,4 +1,4 @@
-"""Risks that only ZooKeeper has: sessions, lost connections and replies, eras, access control, the bytes of znodes."""
+"""Tests of risks that only ZooKeeper has: sessions, lost connections and replies, eras, access control, the bytes of znodes."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def raw(hosts: str) -> Iterator[KazooClient]:
 
 
 def expire(store: ZooKeeperStore) -> None:
-    """End the session of the store on the server, and wait until the store knows. Another connection takes the session over and
+    """End the session of the store on the server, and wait until the store knows it. Another connection takes the session over and
     closes it.
 
-    Taking it over ends the store's own connection. The store connects again, and takes the session back if the close is late.
+    The take-over ends the store's own connection. The store connects again, and takes the session back if the close is late.
     """
     session, client_id = store._session, store._session.client().client_id
     until = time.monotonic() + 60
@@ -165,7 +165,7 @@ class TestAway:
 
 
 def test_a_connection_that_is_not_answered_leaves_time_for_another(proxy: TcpProxy, root: str, store: ZooKeeperStore) -> None:
-    """A starting server may accept a connection and never answer it."""
+    """A starting server may accept a connection and never answer it. The store then opens another connection in time."""
     store.put(A, b"a", expect=ABSENT)
     proxy.mute()
     with ZooKeeperStore(proxy.hosts, root) as far:
@@ -175,13 +175,13 @@ def test_a_connection_that_is_not_answered_leaves_time_for_another(proxy: TcpPro
 def test_a_server_that_answers_slowly_is_reached(proxy: TcpProxy, root: str, store: ZooKeeperStore) -> None:
     """An answer takes 2.4 s. The first connection times out after 2 s; the second would time out after 4 s."""
     session = Session(proxy.hosts, root, clock=SystemClock(), connect_seconds=8, session_seconds=10)
-    with proxy.delay(1.2):  # in each direction
+    with proxy.delay(1.2):  # the proxy delays each direction by 1.2 s
         assert session.client().connected
     session.close()
 
 
 def test_numbers_are_not_used_again_after_the_server_began_again(tmp_path: Path) -> None:
-    """The server is stopped, and later killed. It has the acknowledged numbers in its log on disk."""
+    """The server is stopped, and later killed, and starts again. Its log on disk has the acknowledged numbers."""
     with ZooKeeperServer(tmp_path) as server, ZooKeeperStore(server.hosts, "/again") as store:
         numbers: list[int] = []
         for end in (server.stop, server.kill):
@@ -233,7 +233,7 @@ class TestEras:
                 assert store.view().scan(paths.Prefix(f"/ev/{name}", name).range()) == records
 
     def test_a_skip_that_is_near_opens_no_era(self, zookeeper: ZooKeeperServer, root: str, store: ZooKeeperStore) -> None:
-        """Each migration of a persistent topic skips numbers. An era for each skip would add a folder to every later listing."""
+        """Each migration of a persistent topic skips numbers. If each skip opened an era, later listings would have more folders."""
         before = store.append(LOG, b"it knows where the sequence stands")
         with ZooKeeperStore(zookeeper.hosts, root) as other:
             for to in (1_000, 6_000, 5_000):
@@ -271,9 +271,7 @@ class TestEras:
             assert store.append(LOG, b"x").number == ERA_SIZE + 1
 
     def test_a_list_over_eras_is_one_round_trip(self, zookeeper: ZooKeeperServer, root: str, store: ZooKeeperStore) -> None:
-        """A log has several eras after a restore or migrations, and every read lists it. Only the first list takes a second round
-        trip.
-        """
+        """After a restore or a migration a log has several eras. Every read lists them. Only the first list takes two round trips."""
         made = [store.append(LOG, b"x")]
         with ZooKeeperStore(zookeeper.hosts, root) as other:
             for to in (10**6, 10**11):
@@ -348,7 +346,7 @@ class TestZnodes:
 
 
 def requests(store: ZooKeeperStore, act: Callable[[], object]) -> int:
-    """Count the requests that `act` sends, by the client's request numbers."""
+    """Return the number of requests that `act` sends. The client numbers its requests."""
     connection = store._session.client()._connection
     before = connection._xid
     act()

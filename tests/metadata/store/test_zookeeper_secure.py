@@ -1,4 +1,4 @@
-"""A real ZooKeeper with TLS, SASL and digest: whole clusters on it, accepted credentials, and the errors of refused ones."""
+"""Tests of a real ZooKeeper with TLS, SASL and digest: whole clusters, accepted credentials, errors of refused credentials."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from txnsegment import connect
 ROOT = Path(__file__).parents[3]
 A = Key("/a", "")
 QUICK = 8.0
-"""The seconds within which a mistake must be reported on a busy machine. A call waits longer than this for a server."""
+"""The time limit in seconds for the report of a mistake, on a busy machine. A call waits longer than this for a server."""
 SECRET, KEY_SECRET = "hunter2-of-sasl", "hunter2-of-key"
 ROWS = [{"k": i, "v": f"row {i}"} for i in range(100)]
 
@@ -84,7 +84,7 @@ def authority(folder: Path, name: str) -> None:
 
 
 def certificate(folder: Path, name: str, by: str, names: str) -> None:
-    """Make `name.pem` and `name.key`, and `both-name.pem` with both of them, for a server."""
+    """Make the certificate `name.pem`, its key `name.key`, and `both-name.pem` with both, for a server."""
     openssl(folder, "req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
     (folder / f"{name}.ext").write_text(f"subjectAltName={names}\n")
     signed = ("-CA", f"{by}.pem", "-CAkey", f"{by}.key", "-CAcreateserial", "-extfile", f"{name}.ext", "-days", "2")
@@ -192,7 +192,7 @@ def environment(files: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
 
 
 def commit_and_read_back(url: str, ledgers: Path) -> None:
-    """Make a cluster, commit, and read in a second session that knows only the URL."""
+    """Make a cluster and commit a row. Read the row in a second session that knows only the URL."""
     with connect(url, ledgers=ledgers.as_uri()) as cluster:
         cluster.topics.create("t", segments=2, key="k")
         with cluster.begin(app="a", version=1) as txn:
@@ -320,7 +320,7 @@ class TestTls:
         environment.tls(TLS_KEY=environment.file("sealed.key"), AUTH_FILE=str(tmp_path / "auth"))
         with open_store(f"zk://{secure.tls_hosts}{chroot}") as store:
             store.put(A, b"x")
-        environment.only(AUTH="digest:ann:hunter2")  # each identity alone is accepted
+        environment.only(AUTH="digest:ann:hunter2")  # each of the two identities alone is accepted
         with open_store(f"zk://{secure.hosts}{chroot}") as store:
             assert store.view().get(A)
 
@@ -347,7 +347,7 @@ class TestTls:
             began = time.monotonic()
             for _ in range(20):
                 assert len(store._session.flight([stat(chroot)] * 100)) == 100
-            assert time.monotonic() - began < 2 * QUICK  # a reply left in the buffer would wait for the next ping, about 3 s
+            assert time.monotonic() - began < 2 * QUICK  # a reply that stays in the buffer would wait for the next ping, about 3 s
 
     def test_certificates_that_are_not_trusted(self, secure: Secure, environment: Environment, chroot: str) -> None:
         url = f"zk://{secure.tls_hosts}{chroot}"
@@ -384,7 +384,7 @@ class TestTls:
                 connections.create_connection((LOCAL, proxy.port), LOCAL, 5.0).close()
                 assert connections.refusal is None
             proxy.mute(0)
-            for _ in range(PROBES - 1):  # one probe without an answer may mean a busy server
+            for _ in range(PROBES - 1):  # a single probe without an answer may mean a busy server
                 connections.create_connection((LOCAL, proxy.port), LOCAL, 5.0).close()
                 if connections.refusal is not None:
                     break
@@ -460,7 +460,9 @@ class TestSasl:
     def test_a_late_caller_does_not_wait_for_an_abandoned_connection(
         self, secure: Secure, monkeypatch: pytest.MonkeyPatch, environment: Environment, chroot: str
     ) -> None:
-        """kazoo shows AUTH_FAILED only for a moment. Then it shows CLOSED, which is also its state before connecting."""
+        """kazoo shows the state AUTH_FAILED only for a moment, and then CLOSED, which is also its state before connecting. The call
+        still fails at once.
+        """
         environment.sasl()
         failed = threading.Event()
         hears = Session._state_changed
@@ -526,7 +528,7 @@ class TestSasl:
     def test_without_pure_sasl(self, secure: Secure, monkeypatch: pytest.MonkeyPatch, environment: Environment) -> None:
         environment.sasl()
         for name in ("puresasl", "puresasl.mechanisms"):
-            monkeypatch.setitem(sys.modules, name, None)  # as if not installed
+            monkeypatch.setitem(sys.modules, name, None)  # an import of this module now fails, as if the module were not installed
         refused(f"zk://{secure.hosts}/none", "pure-sasl", "extra sasl", "pip install 'txnsegment[sasl]'")
 
 

@@ -64,7 +64,8 @@ def test_the_files_of_a_deleted_topic_stay_for_the_grace_period(made_again: bool
         party.topics.create(topic_name(U))
     bench.old()
     party.sweeper.sweep()
-    party.coordinator.commit(bench.work(2, topics=(T,)))  # so that the seal is not the newest record of the log
+    # this commit is needed so that the seal is not the newest record of the log
+    party.coordinator.commit(bench.work(2, topics=(T,)))
     party.sweeper.sweep()
     bench.clock.now += max(bench.settings.orphan_age_ms, bench.settings.grace_period_ms // 2) + 1
     delete_orphans(party.cluster)
@@ -82,7 +83,9 @@ def test_the_files_of_a_deleted_topic_stay_for_the_grace_period(made_again: bool
 
 
 def test_deleting_and_making_again_many_times() -> None:
-    """Segment ids increase, and the layout does not grow. `deleted_to_log` is the newest deletion that has left the layout."""
+    """A topic is deleted and created again several times. Its segment ids increase, and its layout does not grow. `deleted_to_log`
+    is the number of the newest deletion whose segments have left the layout.
+    """
     bench = Bench()
     party = bench.party()
     guards: list[int] = []

@@ -1,4 +1,4 @@
-"""Splits and merges: the seal in the log, the layout that shows it, writers that meet a seal (protocol.md section 5, Sealing)."""
+"""Splits and merges: the seal in the log, the layout that shows it, writers that meet it (protocol.md section 5, Sealing)."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def test_a_split_broken_off_anywhere_is_repaired_by_the_next_call(step: int, fat
 
 
 def test_two_splits_planned_from_one_layout_lose_no_range() -> None:
-    """The second seal names a layout that the first seal has replaced. So the second seal is void, and its split starts over. Known
-    failure A35 (protocol.md section 9).
+    """The second seal names the epoch of a layout that the first seal has already changed. So the second seal is void, and its
+    split starts over. Known failure A35 (protocol.md section 9).
     """
     bench = Bench()
     second = bench.party()
@@ -112,7 +112,7 @@ def test_two_splits_planned_from_one_layout_lose_no_range() -> None:
 
 
 def test_two_concurrent_splits_of_a_segment_split_it_once() -> None:
-    """Both splits start from the same layout; both return the same two children."""
+    """Both splits start from the same layout, and both return the same two children."""
     bench = Bench()
     second = bench.party()
     interrupted = []

@@ -1,5 +1,5 @@
 """Every store call of a commit, a sweep and a read fails in every way. Afterwards each version is committed exactly once, no
-transaction stays OPEN past its deadline, and readers see whole transactions.
+transaction stays OPEN past its deadline, and readers see only whole transactions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def test_a_commit_interrupted_at_every_step_is_atomic(fate: Fate, predecessor: b
     while True:
         bench = Bench()
         if predecessor:
-            with pytest.raises(Crashed):  # the predecessor crashes before its deciding CAS
+            with pytest.raises(Crashed):  # the earlier attempt crashes before its deciding CAS
                 bench.party(At(4, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1))
         gate = At(k, fate)
         _storage_fate(fate, gate)
@@ -58,7 +58,7 @@ def test_a_commit_interrupted_at_every_step_is_atomic(fate: Fate, predecessor: b
 
 
 def _prepared() -> Bench:
-    """A bench on which every step of a sweep has work. It has committed, aborted and crashed transactions, a duplicate
+    """Return a bench on which every step of a sweep has work. It has committed, aborted and crashed transactions, a duplicate
     registration, an old header and a seal.
     """
     bench = Bench()
@@ -108,7 +108,7 @@ def test_a_read_interrupted_at_every_step_does_no_harm(fate: Fate) -> None:
         k += 1
 
 
-# --- one operation is interrupted at every step by a whole other one ------------------------------------------------
+# --- one operation is interrupted at every step by another whole operation ------------------------------------------
 
 
 def _retention(bench: Bench) -> None:
@@ -149,7 +149,7 @@ def test_a_zombie_that_wakes_after_other_work_commits_at_most_once(name: str, em
             told = bench.party(gate).coordinator.commit(work)
             assert bench.committed(1), gate.hit
             assert not told.txn_id or told.skipped or bench.decided(1) == told.txn_id
-        except TxnConflict:  # then the driver's own transaction must not be committed
+        except TxnConflict:  # the driver's own transaction must not be committed in this case
             assert bench.decided(1) != _txn_of(bench, work.claim.attempt), gate.hit
         except OutcomeUnknown:
             assert "retention" in name, gate.hit
@@ -183,7 +183,7 @@ def test_a_reader_suspended_during_other_work_reads_a_consistent_state(name: str
 
 
 def _version_of(bench: Bench, name: str) -> None:
-    """Do the work `name` on a bench whose application `app` is at version 3. A successor therefore writes version 4, not 1."""
+    """Do the work `name` on a bench whose application `app` is at version 3. So a later attempt writes version 4, not 1."""
     if "successor" in name:
         bench.party().coordinator.commit(bench.work(4))
         if name.endswith("retention"):
@@ -220,8 +220,8 @@ def test_abort_after_commit_is_an_error_and_changes_nothing() -> None:
 
 
 def test_spark_aborts_after_a_commit_that_raised_at_every_step() -> None:
-    """Spark's abort follows a commit that raised. Whatever the outcome of the commit, the abort ends at most an OPEN header, and
-    deletes no file. Known failure A18 (protocol.md section 9).
+    """Spark aborts after a commit that raised an error. For any outcome of the commit, the abort ends at most an OPEN transaction,
+    and deletes no file. Known failure A18 (protocol.md section 9).
     """
     for fate in (Fate.CRASH_AFTER, Fate.LOSE_REPLY, Fate.UNAVAILABLE, Fate.SPLIT_CRASH):
         k = 0
@@ -262,8 +262,8 @@ def test_a_late_abort_never_ends_the_successor() -> None:
 
 
 def test_a_low_version_is_refused_not_dropped() -> None:
-    """A query with a new checkpoint uses the name of an older query, or a version is lower than the last committed version. Both
-    commits raise an error. Known failure A20 (protocol.md section 9).
+    """A query with a new checkpoint uses the application of an older query, or a version is lower than the last committed version.
+    Both commits raise an error. Known failure A20 (protocol.md section 9).
     """
     bench = Bench()
     party = bench.party()
@@ -274,7 +274,7 @@ def test_a_low_version_is_refused_not_dropped() -> None:
         party.coordinator.commit(bench.work(4))
     assert party.coordinator.commit(bench.work(5)).skipped
     batch = bench.work(5, by=None)
-    assert party.coordinator.commit(batch).skipped  # a batch write with an equal txnVersion
+    assert party.coordinator.commit(batch).skipped  # a batch write with the same txnVersion is skipped as well
 
 
 def test_a_driver_that_is_behind_is_fenced() -> None:
@@ -369,7 +369,7 @@ def test_an_undecided_registration_stays_in_the_log_of_a_recreated_topic() -> No
         other.coordinator.commit(bench.work(1, app="other", topics=(T,)))
         other.sweeper.sweep()
 
-    gate = At(4, meanwhile=delete_and_sweep, kinds=("write",))  # just before the deciding CAS
+    gate = At(4, meanwhile=delete_and_sweep, kinds=("write",))  # write 4 is the deciding CAS
     bench.party(gate).coordinator.commit(work)
     assert "Put /txn/id" in gate.hit
     bench.check()
@@ -443,8 +443,8 @@ class _Silent(Clock):
 
 
 def test_a_store_without_a_clock_leaves_no_transaction_open() -> None:
-    """The store does not tell its time, so a commit fails. It has then not committed, and leaves no OPEN transaction for whose
-    deadline readers would wait. Known failure A4 (protocol.md section 9).
+    """The store's clock fails, so a commit raises an error. The commit then has not taken effect, and leaves no OPEN transaction,
+    for which readers would wait until its deadline. Known failure A4 (protocol.md section 9).
     """
     for k in range(100):
         bench = Bench()

@@ -63,7 +63,7 @@ def test_a_damaged_manifest_is_an_error_that_names_the_manifest(name: str, monke
 
 
 def test_a_registration_without_checksum_is_read_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An older version wrote the registration, without the manifest's length and checksum."""
+    """An older version of the product wrote the registration without the manifest's length and checksum. Its rows are read."""
     monkeypatch.setattr(coordinator, "MAX_INLINE", 1)
     bench = Bench()
     bench.party().coordinator.commit(bench.work(1))
@@ -75,8 +75,9 @@ def test_a_registration_without_checksum_is_read_as_before(monkeypatch: pytest.M
 
 
 def test_a_manifest_that_a_reader_has_planned_from_stays_for_the_grace_period(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The manifest of an idle cluster's last registration may be older than the orphan age. A reader has listed the registration.
-    Meanwhile another commit lets a sweep fold and drop it (simulator, kind compacting, seed 600184).
+    """The manifest of an idle cluster's last registration may be older than the orphan age. A reader has listed this registration.
+    Then another commit allows a sweep to fold the registration and drop it from the log. The manifest stays for the grace period
+    (simulator, kind compacting, seed 600184).
     """
     monkeypatch.setattr(coordinator, "MAX_INLINE", 0)
     bench = Bench()

@@ -118,11 +118,11 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperSer
 
 
 def test_zookeeper_is_lost_at_the_deciding_cas(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
-    """The reply to the deciding CAS is lost, and the connection stays broken."""
+    """The reply to the deciding CAS is lost, and the connection stays broken. The error says that the outcome is unknown."""
     url, settings = f"zk://{zookeeper.hosts}/lost", Settings()
     setup = Face(client(open_cluster(url, ledgers=f"file://{tmp_path}/ledgers", settings=settings)))
     setup.topics.create("t")
-    first = setup.begin()  # creates the folders, so that the deciding CAS is one request
+    first = setup.begin()  # this commit creates the folders, so that the deciding CAS of the next commit is one request
     first.append("t", rows(1))
     first.commit()
     failed: list[BaseException] = []
@@ -133,7 +133,7 @@ def test_zookeeper_is_lost_at_the_deciding_cas(zookeeper: ZooKeeperServer, tmp_p
 
         def breaks(write: Callable[[], list[Record | None]]) -> list[Record | None]:
             broken.enter_context(proxy.drop_replies())
-            inner._session._connect_seconds = 0.1  # no server answers
+            inner._session._connect_seconds = 0.1  # the client gives up soon, because no server answers
             return write()
 
         breaking.deciding = breaks
@@ -191,7 +191,7 @@ def test_a_random_application_never_opens_twice(breaking: tuple[Face, Breaking, 
 
 
 def test_a_random_application_that_certainly_failed_runs_again(breaking: tuple[Face, Breaking, str]) -> None:
-    """The first commit certainly failed. A second commit opens again, even if a record of the first commit is left."""
+    """The first commit certainly failed. A second commit opens a transaction, even if a record of the first commit is left."""
     face, store, url = breaking
     txn = face.begin()
     txn.append("t", rows(3))

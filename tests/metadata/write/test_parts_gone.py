@@ -1,4 +1,4 @@
-"""A commit checks the files that it is about to name. It aborts if a file is missing or truncated, so no reader meets the loss."""
+"""A commit checks the files that it will name. It aborts if a file is missing or truncated, so no reader meets the loss."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ P = "persistent://public/default/p"
 
 
 def test_files_that_a_sweep_took_while_the_clock_was_ahead_are_not_committed() -> None:
-    """Between staging and committing the clock leaps ahead by more than the orphan age, and comes back. Only the missing files show
-    the leap, and the commit fails.
+    """Between staging and commit the clock leaps ahead by more than the orphan age, a sweep deletes the parts, and the clock comes
+    back. The commit finds the files missing, and fails.
     """
     bench = Bench()
     bench.party().coordinator.commit(bench.work(1))

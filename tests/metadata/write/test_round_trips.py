@@ -1,4 +1,6 @@
-"""The round trips of a warm commit: at most seven consecutive requests, for any number of segments and parts and any history."""
+"""A commit takes at most seven consecutive requests in a process that has committed before, for any number of segments and parts,
+and with any history.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +47,8 @@ def work(one: Client, topic: str, version: int, parts: int = 1) -> WriteSet:
 
 
 def trips(one: Client, count: Callable[[], int]) -> list[int]:
-    """Return the round trips of each warm commit. The commits write to 1, 4 or 64 segments, have 1 or 50 parts, and use more than
-    two blocks of transaction ids.
+    """Return the round trips of each commit after the first two to a topic. The commits write to 1, 4 or 64 segments, have 1 or 50
+    parts for each segment, and use more than two blocks of transaction ids.
     """
     found = []
     for segments in (1, 4, 64):
@@ -82,7 +84,7 @@ def test_a_commit_and_a_read_keep_to_their_round_trips_on_sqlite(tmp_path: Path)
 
 
 def test_a_commit_and_a_read_keep_to_their_round_trips_on_zookeeper(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
-    """The test counts the requests on the wire: flights of reads, and multis. It counts all reads that precede a write as well."""
+    """The test counts the requests to the server: groups of reads, and multis. It also counts the reads that precede a write."""
     url, settings = f"zk://{zookeeper.hosts}/trips", Settings(txn_id_block=BLOCK)
     open_cluster(url, ledgers=f"file://{tmp_path}/ledgers", settings=settings).close()
     store = ZooKeeperStore(*hosts_and_root(url))
