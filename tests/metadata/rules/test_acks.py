@@ -137,7 +137,7 @@ ACKS = st.one_of(
     st.lists(st.tuples(ACKS, st.sampled_from([None, "0_1", "0_2", "0_10"]), st.sampled_from(["", "commit", "abort"])), max_size=12)
 )
 def test_one_of_two_conflicting_acks_wins_and_the_other_leaves_no_record(steps: list[tuple[Ack, str | None, str]]) -> None:
-    """In the model each row is free, acked, or claimed by one transaction. Acks conflict exactly as section 7 of the protocol says."""
+    """Each row of the model is free, acked, or claimed by one transaction. Acks conflict exactly as protocol.md section 7 says."""
     cursor = Cursor()
     acked: Rows = ()
     claims: dict[str, Rows] = {}

@@ -233,7 +233,7 @@ class TestEras:
                 assert store.view().scan(paths.Prefix(f"/ev/{name}", name).range()) == records
 
     def test_a_skip_that_is_near_opens_no_era(self, zookeeper: ZooKeeperServer, root: str, store: ZooKeeperStore) -> None:
-        """Each migration of a persistent topic skips numbers. If each skip opened an era, later listings would have more folders."""
+        """Each migration of a persistent topic skips numbers. If each skip opened an era, later lists would read more eras."""
         before = store.append(LOG, b"it knows where the sequence stands")
         with ZooKeeperStore(zookeeper.hosts, root) as other:
             for to in (1_000, 6_000, 5_000):
@@ -271,7 +271,7 @@ class TestEras:
             assert store.append(LOG, b"x").number == ERA_SIZE + 1
 
     def test_a_list_over_eras_is_one_round_trip(self, zookeeper: ZooKeeperServer, root: str, store: ZooKeeperStore) -> None:
-        """After a restore or a migration a log has several eras. Every read lists them. Only the first list takes two round trips."""
+        """A restore or a migration gives a log a new era. Only the first list of all eras takes a second round trip."""
         made = [store.append(LOG, b"x")]
         with ZooKeeperStore(zookeeper.hosts, root) as other:
             for to in (10**6, 10**11):
