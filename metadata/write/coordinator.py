@@ -83,7 +83,7 @@ class Coordinator:
     `aftermath`: runs a job for which no caller waits.
 
         coordinator = Coordinator(cluster, aftermath)
-        coordinator.commit(WriteSet("app", "", Claim(version, attempt), parts, staged_ms, timeout_ms))
+        coordinator.commit(WriteSet("app", "", Claim(version, None, attempt, replays=False), parts, staged_ms, timeout_ms))
     """
 
     cluster: Cluster
