@@ -13,12 +13,12 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from ledgers.extents import within
 from ledgers.model import CompactedPart, Ledger, Part
 from ledgers.part_reader import read_part
 from ledgers.part_writer import PartWriter
 from ledgers.snapshot_changes import Place, place
 from ledgers.storage import LedgerStorage
-from ledgers.stretches import within
 
 TARGET_BYTES = 128 << 20
 """Approximate size of a compacted file."""

@@ -20,7 +20,7 @@ class Published(NamedTuple):
     weight: Weight
 
 
-class Stretch(NamedTuple):
+class LogWindow(NamedTuple):
     """The range of a log that a micro-batch may read, start < number <= end. `ledgers`: the visible ledgers above `start`,
     ascending.
     """
@@ -39,7 +39,7 @@ def published(weights: Iterable[Weight], times: Iterable[tuple[int, int]]) -> It
         yield Published(next(ms for number, ms in known if number == weight.number), weight)
 
 
-def ends_by_publish_time(logs: Mapping[str, Stretch], *, max_rows: int | None, max_bytes: int | None) -> dict[str, int]:
+def ends_by_publish_time(logs: Mapping[str, LogWindow], *, max_rows: int | None, max_bytes: int | None) -> dict[str, int]:
     """Return the end of the micro-batch in each log. A micro-batch has whole ledgers within the limits. It has at least one ledger,
     even if that ledger alone exceeds a limit.
 

@@ -14,7 +14,7 @@ from metadata.read.selection import AtLog, AtTime, Earliest, End, Latest, Positi
 from metadata.records.row_ranges import NONE, Rows
 from metadata.rules import timestamps, transitions
 from spark_txn_source import limits
-from spark_txn_source.limits import Stretch
+from spark_txn_source.limits import LogWindow
 from spark_txn_source.pieces import pieces
 from spark_txn_source.tasks import Piece
 
@@ -105,14 +105,14 @@ def limited(ranges: Sequence[LogRange], *, max_rows: int | None, max_bytes: int 
     ends = {one.log: transitions.limited((), one.end, seals=_seals(one)) for one in ranges}
     if max_rows is None and max_bytes is None:
         return ends
-    stretches = {one.log: _stretch(one, ends[one.log]) for one in ranges}
-    return limits.ends_by_publish_time(stretches, max_rows=max_rows, max_bytes=max_bytes)
+    windows = {one.log: _window(one, ends[one.log]) for one in ranges}
+    return limits.ends_by_publish_time(windows, max_rows=max_rows, max_bytes=max_bytes)
 
 
 def _seals(one: LogRange) -> Collection[int]:
     return one.reading.seals(one.start, one.end)
 
 
-def _stretch(one: LogRange, end: int) -> Stretch:
+def _window(one: LogRange, end: int) -> LogWindow:
     ledgers = limits.published(one.reading.weights(one.start, end), one.reading.published(one.start, end))
-    return Stretch(one.start, end, ledgers)
+    return LogWindow(one.start, end, ledgers)

@@ -9,15 +9,15 @@ from ledgers.model import Ledger
 from metadata.read.backlog import Left, pending
 from metadata.read.segment_view import SegmentView
 from metadata.records.row_ranges import NONE, Rows
-from spark_txn_source.tasks import Piece, of_stretch
+from spark_txn_source.tasks import Piece, of_extent
 
 
 def large_pieces(segment: SegmentView, start: int, end: int, *, marks: bool) -> Iterator[Piece]:
     """Yield pieces with the visible rows of a segment with start < number <= end, in order. There is one piece for each part, or
     for each run of adjacent rows in a compacted file. `marks`: the pieces have marks, which give the positions of the rows.
     """
-    for found in segment.stretches(start, end, marks=marks):
-        yield of_stretch(segment.name, found)
+    for found in segment.extents(start, end, marks=marks):
+        yield of_extent(segment.name, found)
 
 
 def pieces(segment: SegmentView, start: int, end: int, *, marks: bool, done: Rows = NONE) -> Iterator[Piece]:

@@ -13,10 +13,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ledgers.arrow import arrow_schema, conform
+from ledgers.extents import Extent, Marks
 from ledgers.model import CompactedPart, Part
 from ledgers.parts import BATCH_ROWS, EntryBatch, read_part
 from ledgers.storage import LedgerStorage
-from ledgers.stretches import Marks, Stretch
 from metadata.records.names import topic_of
 from spark_txn_source.pruning import pruned
 
@@ -84,7 +84,7 @@ class Piece:
         return self.part.bytes * self.rows // max(1, self.part.rows)
 
 
-def of_stretch(segment: str, found: Stretch) -> Piece:
+def of_extent(segment: str, found: Extent) -> Piece:
     """Return a piece with all rows of the extent `found`."""
     known = (segment, found.ledger, found.base, found.publish_ms, found.txn, found.part, 0, len(found.part.entries) - 1)
     return Piece(*known, last_ledger=found.last, marks=found.marks) if isinstance(found.part, CompactedPart) else Piece(*known)

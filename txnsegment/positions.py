@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from metadata.client.client import Client
 from metadata.client.logs import logs_of_segments
 from metadata.common.errors import SchemaError
-from metadata.read.backlog import extent, pending, taken
+from metadata.read.backlog import all_rows, pending, taken
 from metadata.read.segment_view import SegmentView
 from metadata.read.selection import LOG, Position, offset_json
 from metadata.records.row_ranges import FIRST, Row, Rows, Span, minus, rows, texts, union
@@ -117,7 +117,7 @@ def _remaining(segment: SegmentView, done: Rows, after: int, through: int) -> It
     """Yield the visible rows that are not in `done`, of the ledgers with after < id <= through."""
     for ledger, remaining in pending(segment, done, segment.number(after), segment.number(through)):
         if remaining is None:
-            yield extent(ledger)[0]
+            yield all_rows(ledger)[0]
             continue
         bases = [0, *accumulate(len(part.entries) for part in ledger.parts)]
         for one in remaining:

@@ -39,7 +39,8 @@ class Left:
     of: int
 
 
-def extent(ledger: Ledger) -> Rows:
+def all_rows(ledger: Ledger) -> Rows:
+    """Return all rows of a ledger as one range."""
     return rows([(Row(ledger.id, 0, 0), Row(ledger.id, ledger.last_entry + 1, 0))])
 
 
@@ -50,7 +51,7 @@ def behind(done: Rows) -> int:
 
 def left_in(ledger: Ledger, done: Rows) -> list[Left]:
     """Return the unacknowledged rows of a ledger, in order. `done`: the acknowledged rows."""
-    open_rows = minus(extent(ledger), done)
+    open_rows = minus(all_rows(ledger), done)
     found: list[Left] = []
     at = 0
     for number, part in enumerate(ledger.parts):
@@ -69,7 +70,7 @@ def pending(segment: SegmentView, done: Rows, after: int, through: int) -> Pendi
     the whole ledger).
     """
     for ledger in segment.ledgers(max(after, segment.number(behind(done))), through):
-        whole = extent(ledger)
+        whole = all_rows(ledger)
         if not common(whole, done):
             yield ledger, None
         elif minus(whole, done) and (left := left_in(ledger, done)):
@@ -119,7 +120,7 @@ def taken(segment: str, subscription: str, done: Rows, ledgers: list[Ledger]) ->
     """
     if not ledgers:
         return None
-    ranges = minus(rows([(FIRST, extent(ledgers[-1])[0][1])]), done)
+    ranges = minus(rows([(FIRST, all_rows(ledgers[-1])[0][1])]), done)
     return Ack(segment, subscription, ranges) if ranges else None
 
 

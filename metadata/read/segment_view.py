@@ -11,11 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ledgers import snapshots, stretches
+from ledgers import extents, snapshots
+from ledgers.extents import Extent
 from ledgers.model import Ledger
 from ledgers.snapshots import SnapshotHead
 from ledgers.storage import LedgerStorage
-from ledgers.stretches import Stretch
 from metadata.log.live_log import ledger
 from metadata.records.records import Position, Registration, SegmentInfo, Watermark
 from metadata.records.row_ranges import FIRST, NONE, Row, Rows, end_of
@@ -47,11 +47,11 @@ class SegmentView(ABC):
     def ledgers(self, after: int, through: int) -> Iterator[Ledger]:
         """Yield the visible ledgers, ascending. Raises DataLoss, CorruptRecord, StorageError."""
 
-    def stretches(self, after: int, through: int, *, marks: bool) -> Iterator[Stretch]:
+    def extents(self, after: int, through: int, *, marks: bool) -> Iterator[Extent]:
         """Yield the visible rows as extents: the parts of the ledgers, with adjacent rows of one compacted file joined to one
         extent. `marks`: an extent also has the position of each of its ledgers.
         """
-        return stretches.of_ledgers(self.ledgers(after, through), marks=marks)
+        return extents.of_ledgers(self.ledgers(after, through), marks=marks)
 
     @abstractmethod
     def weights(self, after: int, through: int) -> Iterator[Weight]:
@@ -130,10 +130,10 @@ class StoredSegment(SegmentView):
         yield from self._folded_ledgers(after, through)
         yield from self._live_ledgers(after, through)
 
-    def stretches(self, after: int, through: int, *, marks: bool) -> Iterator[Stretch]:
+    def extents(self, after: int, through: int, *, marks: bool) -> Iterator[Extent]:
         if self.head is not None and after < self.folded_to:
-            yield from stretches.of_snapshot(self.storage, self.head, after, min(through, self.folded_to), marks=marks)
-        yield from stretches.of_ledgers(self._live_ledgers(after, through), marks=marks)
+            yield from extents.of_snapshot(self.storage, self.head, after, min(through, self.folded_to), marks=marks)
+        yield from extents.of_ledgers(self._live_ledgers(after, through), marks=marks)
 
     def weights(self, after: int, through: int) -> Iterator[Weight]:
         for found in self._folded_ledgers(after, through):

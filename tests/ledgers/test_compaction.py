@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledgers import snapshot_changes, snapshots, stretches
+from ledgers import extents, snapshot_changes, snapshots
 from ledgers.compaction import Moved, Policy, groups, merged
 from ledgers.errors import CorruptPart
 from ledgers.model import CompactedPart, Ledger, Part
@@ -104,19 +104,19 @@ class Chain:
         return found
 
     def planned(self, after: int = -1, through: int = 10**9) -> list[tuple[int, int, Part]]:
-        """Return the stretches of a read without marks. Check that the ledgers give the same stretches if the head has no runs."""
+        """Return the extents of a read without marks. Check that the ledgers give the same extents if the head has no runs."""
         head = self.head()
         found, slow = (
-            [(s.ledger, s.last, s.part) for s in stretches.of_snapshot(self.storage, one, after, through, marks=False)]
+            [(s.ledger, s.last, s.part) for s in extents.of_snapshot(self.storage, one, after, through, marks=False)]
             for one in (head, replace(head, runs=()))
         )
         assert found == slow
         return found
 
-    def by_stretches(self, after: int = -1, through: int = 10**9) -> list[Row]:
-        """Return the rows, read stretch by stretch. The positions come from the marks."""
+    def by_extents(self, after: int = -1, through: int = 10**9) -> list[Row]:
+        """Return the rows, read extent by extent. The positions come from the marks."""
         found = []
-        for one in stretches.of_snapshot(self.storage, self.head(), after, through, marks=True):
+        for one in extents.of_snapshot(self.storage, self.head(), after, through, marks=True):
             row = one.part.first_row if isinstance(one.part, CompactedPart) else 0
             for rows in read_part(self.storage, one.part, batch_rows=3):
                 ids = rows.batch.column("id").to_pylist()
@@ -165,11 +165,11 @@ def test_rows_positions_and_order_stay(
             )
             assert (after.last_ledger, after.publish_max) == (before.last_ledger, before.publish_max)
     assert chain.by_parts() == chain.rows
-    assert chain.by_stretches() == chain.rows
+    assert chain.by_extents() == chain.rows
     for a, b in ranges:
         wanted = [row for row in chain.rows if a < int(row[0].split(":")[0]) <= b]
         assert chain.by_parts(a, b) == wanted
-        assert chain.by_stretches(a, b) == wanted
+        assert chain.by_extents(a, b) == wanted
         assert sum(part.rows for _, _, part in chain.planned(a, b)) == len(wanted)
 
 
@@ -179,11 +179,11 @@ def test_many_files_become_few_and_again(tmp_path: Path) -> None:
         chain.add(150)
         (moved,) = chain.compact(Policy())
         assert moved.files_after == 1
-    assert len(chain.planned()) == 1, "all ledgers of the chain are in one file, which is one stretch"
+    assert len(chain.planned()) == 1, "all ledgers of the chain are in one file, which is one extent"
     assert len(chain.head().runs) == 1, "one run of the head stands for all of its ledgers"
     assert sum(part.rows for _, _, part in chain.planned(after=100)) < len(chain.rows)
     assert len(set(snapshot_changes.listed(chain.storage, chain.head()))) == 1
-    assert chain.by_stretches() == chain.rows
+    assert chain.by_extents() == chain.rows
     assert not chain.compact(Policy()), "nothing is left to do"
 
 
@@ -224,7 +224,7 @@ def test_a_merge_beside_another_moves_the_remaining_ledgers(tmp_path: Path) -> N
         chain.path = path or chain.path
         assert sum(part.rows for _, _, part in chain.planned()) == len(chain.rows)
     assert chain.by_parts() == chain.rows
-    assert chain.by_stretches() == chain.rows
+    assert chain.by_extents() == chain.rows
 
 
 @pytest.fixture(scope="module")
@@ -243,13 +243,13 @@ def test_a_trimmed_chain_lists_the_rest(long: tuple[Chain, Chain], through: int,
     chain = copy.copy(long[compact])
     chain.path = snapshot_changes.trimmed(chain.storage, chain.head(), through, name=next(chain.names))
     chain.rows = [row for row in chain.rows if int(row[0].split(":")[0]) > through]
-    assert chain.by_stretches() == chain.rows
+    assert chain.by_extents() == chain.rows
     assert (chain.head().rows, chain.head().ledgers) == (len(chain.rows), max(0, 300 - through))
     chain.add(more, parts=1, most_rows=2)
     assert sum(part.rows for _, _, part in chain.planned()) == len(chain.rows)
     chain.compact(Policy())
     assert sum(part.rows for _, _, part in chain.planned()) == len(chain.rows)
-    assert chain.by_stretches() == chain.rows
+    assert chain.by_extents() == chain.rows
     assert chain.head().rows == len(chain.rows)
 
 
@@ -269,7 +269,7 @@ def test_a_damaged_compacted_file_is_noticed(tmp_path: Path) -> None:
     chain = Chain(tmp_path)
     chain.add(50)
     chain.compact(Policy())
-    (one,) = stretches.of_snapshot(chain.storage, chain.head(), -1, 10**9, marks=False)
+    (one,) = extents.of_snapshot(chain.storage, chain.head(), -1, 10**9, marks=False)
     file = tmp_path / one.part.path
     data = file.read_bytes()
     for at in random.Random(1).sample(range(len(data)), 300):

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ledgers.extents import Marks
 from ledgers.model import CompactedPart, Part
 from ledgers.part_reader import EntryBatch
-from ledgers.stretches import Marks
 from metadata.client.passes import delete_orphans
 from metadata.common.errors import OffsetOutOfRange
 from metadata.read.backlog import Left
@@ -18,7 +18,7 @@ from metadata.read.reading import LogSelection
 from metadata.read.selection import Pattern, Position, Topics, selection_of
 from metadata.records.names import topic_name
 from metadata.rules.transitions import Weight
-from spark_txn_source.limits import Published, Stretch, ends_by_publish_time
+from spark_txn_source.limits import LogWindow, Published, ends_by_publish_time
 from spark_txn_source.native_scan import _blocks
 from spark_txn_source.offsets import StreamOffset
 from spark_txn_source.options import ReadOptions
@@ -38,7 +38,7 @@ def test_acknowledged_rows_stay_in_an_offset_while_one_segment_needs_them() -> N
 @pytest.mark.parametrize(("max_rows", "max_bytes", "end"), [(3, None, 4), (None, 30, 4), (5, None, 9), (None, None, 9)])
 def test_limits_count_the_last_ledger_of_a_log(max_rows: int | None, max_bytes: int | None, end: int) -> None:
     ledgers = [Published(1, Weight(4, 2, 20)), Published(2, Weight(9, 2, 20))]
-    assert ends_by_publish_time({"a": Stretch(0, 9, iter(ledgers))}, max_rows=max_rows, max_bytes=max_bytes) == {"a": end}
+    assert ends_by_publish_time({"a": LogWindow(0, 9, iter(ledgers))}, max_rows=max_rows, max_bytes=max_bytes) == {"a": end}
 
 
 def test_whole_entries_of_two_parts_are_two_splits() -> None:

@@ -13,7 +13,7 @@ from conformance.simulator.store import keyed, origins
 from conformance.simulator.world.scheduler import Actor, Process, World
 from ledgers.model import CompactedPart, Ledger
 from metadata.common.errors import DataLoss, TxnSegmentError
-from metadata.read.backlog import extent
+from metadata.read.backlog import all_rows
 from metadata.read.log_reader import ClusterLog
 from metadata.read.reading import LogSelection, Reading
 from metadata.read.selection import Earliest
@@ -164,7 +164,7 @@ def collect(world: World, reading: Reading, start: int, end: int, known: Mapping
         (segment.name, ledger)
         for segment in reading.segments
         for ledger in segment.ledgers(start, end)
-        if minus(extent(ledger), left_out.get(segment.name, NONE))
+        if minus(all_rows(ledger), left_out.get(segment.name, NONE))
     ]
     for segment, ledger in planned:
         if world.files_go:

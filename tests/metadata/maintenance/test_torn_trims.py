@@ -12,7 +12,7 @@ from test_trimming import DAY, filled, keep, segments, subscriptions, trim
 from conformance.simulator.store.faults import Crashed, Fate
 from metadata.common.errors import DataLoss, TxnSegmentError
 from metadata.maintenance.trimming import Trimmed, Trimmer
-from metadata.read.backlog import extent
+from metadata.read.backlog import all_rows
 from metadata.read.reading import LogSelection, Reading
 from metadata.read.selection import AtLog, Earliest
 from metadata.records.names import topic_name
@@ -37,7 +37,7 @@ def from_earliest(bench: Bench, *names: str) -> Counter[int]:
     check_trims(LogRange(found, 0, found.cut), known)
     gone = hidden(found, known)
     shown = [(s.name, ledger) for s in found.segments for ledger in s.ledgers(0, found.cut)]
-    return Counter(ledger.id for name, ledger in shown if minus(extent(ledger), gone.get(name, NONE)))
+    return Counter(ledger.id for name, ledger in shown if minus(all_rows(ledger), gone.get(name, NONE)))
 
 
 def numbers(bench: Bench) -> list[int]:

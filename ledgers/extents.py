@@ -24,7 +24,7 @@ Longs = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Marks:
-    """The entries to which the rows of a stretch belong, in order. Each array has one value for each entry.
+    """The entries to which the rows of an extent belong, in order. Each array has one value for each entry.
 
     starts      index of the entry's first row in the file
     ledgers     ledgerId of the entry
@@ -55,8 +55,8 @@ class Marks:
 
 
 @dataclass(frozen=True, eq=False)
-class Stretch:
-    """An extent: rows that are read together. It is one part, or a range of wanted rows of one compacted file without a gap.
+class Extent:
+    """Rows that are read together: an extent is one part, or a range of wanted rows of one compacted file without a gap.
 
     ledger, last     first and last ledgerId
     base             entryId of the first entry
@@ -74,21 +74,21 @@ class Stretch:
     marks: Marks | None = None
 
 
-def of_ledgers(ledgers: Iterable[Ledger], *, marks: bool) -> Iterator[Stretch]:
-    """Yield the rows of ledgers as stretches, ascending."""
+def of_ledgers(ledgers: Iterable[Ledger], *, marks: bool) -> Iterator[Extent]:
+    """Yield the rows of ledgers as extents, ascending."""
     one = _marked if marks else _run
     return _joined(one(ledger, base, part) for ledger in ledgers for base, part in _based(ledger))
 
 
-def of_snapshot(storage: LedgerStorage, head: SnapshotHead, after: int, through: int, *, marks: bool) -> Iterator[Stretch]:
-    """Yield the rows of the ledgers with after < id <= through as stretches, ascending. Raises CorruptSnapshot, StorageError."""
+def of_snapshot(storage: LedgerStorage, head: SnapshotHead, after: int, through: int, *, marks: bool) -> Iterator[Extent]:
+    """Yield the rows of the ledgers with after < id <= through as extents, ascending. Raises CorruptSnapshot, StorageError."""
     return _joined(_by_runs(storage, head, after, through, () if marks else head.runs, marks=marks))
 
 
 def _by_runs(
     storage: LedgerStorage, head: SnapshotHead, after: int, through: int, runs: Sequence[Run], *, marks: bool
-) -> Iterator[Stretch]:
-    """Yield a stretch for each run whose ledgers all have after < id <= through, and the stretches of the other ledgers there."""
+) -> Iterator[Extent]:
+    """Yield an extent for each run whose ledgers all have after < id <= through, and the extents of the other ledgers there."""
     at = after
     for run in runs:
         if after < run.ledger and run.last <= through:
@@ -96,7 +96,7 @@ def _by_runs(
             part = CompactedPart(
                 run.path, run.rows, run.bytes, run.crc, (run.rows,), run.schema, run.first_row, run.file_bytes, run.groups
             )
-            yield Stretch(run.ledger, run.last, 0, run.publish_ms, run.txn or None, part)
+            yield Extent(run.ledger, run.last, 0, run.publish_ms, run.txn or None, part)
             at = run.last
     yield from _of_records(snapshots.read_records(storage, head, at, through), at, through, marks=marks)
 
@@ -105,9 +105,9 @@ LEAST = 64
 """Minimum difference between the first and the last ledgerId of a run. For shorter ranges, reading the ledgers is as fast."""
 
 
-def runs_of(found: Iterable[Stretch]) -> list[Run]:
-    """Return the runs among stretches. A stretch of a compacted file is a run if its ledgerIds span at least LEAST and it shares no
-    ledger with the previous or next stretch. `found` must contain all rows of its ledgers.
+def runs_of(found: Iterable[Extent]) -> list[Run]:
+    """Return the runs among extents. An extent of a compacted file is a run if its ledgerIds span at least LEAST and it shares no
+    ledger with the previous or next extent. `found` must contain all rows of its ledgers.
     """
     some = list(found)
     made = []
@@ -127,11 +127,11 @@ def _based(ledger: Ledger) -> Iterator[tuple[int, Part]]:
         base += len(part.entries)
 
 
-def _run(ledger: Ledger, base: int, part: Part) -> Stretch:
-    return Stretch(ledger.id, ledger.id, base, ledger.publish_ms, ledger.txn, part)
+def _run(ledger: Ledger, base: int, part: Part) -> Extent:
+    return Extent(ledger.id, ledger.id, base, ledger.publish_ms, ledger.txn, part)
 
 
-def _marked(ledger: Ledger, base: int, part: Part) -> Stretch:
+def _marked(ledger: Ledger, base: int, part: Part) -> Extent:
     if not isinstance(part, CompactedPart):
         return _run(ledger, base, part)
     count = len(part.entries)
@@ -146,7 +146,7 @@ def _marked(ledger: Ledger, base: int, part: Part) -> Stretch:
     return replace(_run(ledger, base, part), marks=marks)
 
 
-def _of_records(records: Iterable[dict[str, Any]], after: int, through: int, *, marks: bool) -> Iterator[Stretch]:
+def _of_records(records: Iterable[dict[str, Any]], after: int, through: int, *, marks: bool) -> Iterator[Extent]:
     for record in records:
         if record.get("files") and 0 not in record["fileOf"]:
             yield from _of_columns(record, after, through, marks=marks)
@@ -157,8 +157,8 @@ def _of_records(records: Iterable[dict[str, Any]], after: int, through: int, *, 
                     yield from (one(ledger, base, part) for base, part in _based(ledger))
 
 
-def _of_columns(record: dict[str, Any], after: int, through: int, *, marks: bool) -> Iterator[Stretch]:
-    """Yield the stretches of a block whose parts have all been moved. No object is created for a ledger, because there are many."""
+def _of_columns(record: dict[str, Any], after: int, through: int, *, marks: bool) -> Iterator[Extent]:
+    """Yield the extents of a block whose parts have all been moved. No object is created for a ledger, because there are many."""
     ids = np.cumsum(np.array(record["ids"], np.int64))
     publish = np.cumsum(np.array(record["publishMs"], np.int64))
     rows, sizes, schemas = (np.array(record[name], np.int64) for name in ("rows", "bytes", "schemas"))
@@ -199,7 +199,7 @@ def _of_columns(record: dict[str, Any], after: int, through: int, *, marks: bool
             txns = pa.array([t or None for t in record["txns"]], pa.string()).take(pa.array(of_ledger))
             found = Marks(starts, ids[of_ledger], bases[of_part] + within, publish[of_ledger], txns)
         txn = record["txns"][first] or None
-        yield Stretch(int(ids[first]), int(ids[last]), int(bases[begin]), int(publish[first]), txn, part, found)
+        yield Extent(int(ids[first]), int(ids[last]), int(bases[begin]), int(publish[first]), txn, part, found)
 
 
 def _first_rows(rows: Longs, file_of: Longs, gaps: Longs) -> Longs:
@@ -217,9 +217,9 @@ def _bases(counts: Longs, owner: Longs) -> Longs:
     return before - np.repeat(before[begins], np.diff(np.append(begins, len(counts))))
 
 
-def _joined(found: Iterable[Stretch]) -> Iterator[Stretch]:
-    """Join stretches that are adjacent in a compacted file."""
-    group: list[Stretch] = []
+def _joined(found: Iterable[Extent]) -> Iterator[Extent]:
+    """Join extents that are adjacent in a compacted file."""
+    group: list[Extent] = []
     for one in found:
         if group and not _follows(group[-1].part, one.part):
             yield _together(group)
@@ -239,7 +239,7 @@ def _follows(a: Part, b: Part) -> bool:
     )
 
 
-def _together(group: list[Stretch]) -> Stretch:
+def _together(group: list[Extent]) -> Extent:
     first = group[0]
     if not isinstance(first.part, CompactedPart):
         return first
@@ -259,7 +259,7 @@ def within(groups: Iterable[int], first_row: int, end: int) -> Iterator[int]:
         start += count
 
 
-def _all(group: list[Stretch]) -> Marks | None:
+def _all(group: list[Extent]) -> Marks | None:
     marks = [one.marks for one in group if one.marks is not None]
     if not marks:
         return None
