@@ -83,7 +83,7 @@ def overdue(cluster: Cluster) -> tuple[int, list[str]]:
     records, now_ms, allowance_ms = _of_state(view, State.OPEN), view.now_ms(), cluster.settings.deadline_allowance_ms
     late = [r.key.partition for r in records if transitions.expired(Header.of(r), now_ms, allowance_ms)]
     log = TransactionLog(cluster)
-    live = [t for t in log.live() if t.state is TxnState.OPEN]  # COMMITTING and ABORTING ones have no deadline
+    live = [t for t in log.live() if t.state is TxnState.OPEN]  # COMMITTING and ABORTING transactions have no deadline
     return len(records) + len(live), [*late, *(f"{log.most}_{t.least}" for t in live if expired(t, now_ms, allowance_ms))]
 
 

@@ -46,5 +46,7 @@ def seen_time(store: MetadataStore, clock: Clock, *, within_ms: int = OFTEN_MS) 
 
 
 def seen_for(store: MetadataStore, clock: Clock, keep_ms: int) -> SeenTime:
-    """Return a state fresh enough for a limit of `keep_ms`. Its age is at most 1/SPACING of the limit, and at most a minute."""
+    """Return a state that is fresh enough for the age limit `keep_ms`. Its last observation is less than 1/SPACING of the limit
+    old, and less than a minute old.
+    """
     return seen_time(store, clock, within_ms=min(OFTEN_MS, keep_ms // SPACING))

@@ -71,8 +71,8 @@ def read_mark(storage: LedgerStorage) -> Mark | None:
 
 
 def marked(storage: LedgerStorage) -> str | None:
-    """Return the id of the cluster that owns the root by its mark; None without a mark. Raises ConfigurationError for a damaged
-    mark.
+    """Return the id of the cluster that the root's mark names as the owner; None without a mark. Raises ConfigurationError if the
+    mark is damaged.
     """
     return next(iter(heirs(storage)), None)
 

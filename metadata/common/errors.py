@@ -87,7 +87,7 @@ class ValueTooLarge(StoreError):
 
 
 class CorruptRecord(StoreError):
-    """A record's bytes are not what section 4 describes."""
+    """The bytes of a record do not have the form that protocol.md (section 4) describes."""
 
 
 # --- configuration ------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ SINK_NAMES: Final = [
     "valueFormat",
     "schemaVersion",
 ]
-"""Names of all options. Source and sink do not import each other. By this list each recognises an option of the other."""
+"""Names of all options. Source and sink do not import each other. With this list each of them recognises an option of the other."""
 
 _NAMES: Final[Mapping[Side, Sequence[str]]] = {"source": SOURCE_NAMES, "sink": SINK_NAMES}
 _OTHER: Final[Mapping[Side, Side]] = {"source": "sink", "sink": "source"}
@@ -319,9 +319,7 @@ def byte_size(least: int = 1, most: int = LONG_MAX) -> Parse[int]:
 
 
 def milliseconds(least: int, most: int) -> Parse[int]:
-    """Return a parser for a duration in whole milliseconds. Units are refused, so that seconds are never taken for milliseconds
-    (A12).
-    """
+    """Return a parser for a duration in whole milliseconds. Units are refused, because seconds could be misread (A12)."""
     return integer(least, most, unit="milliseconds")
 
 

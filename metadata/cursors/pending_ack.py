@@ -211,7 +211,8 @@ class PendingAcks:
             name = segment_name(segment)
             record = view.get(paths.topic(name.topic))
             info = None if record is None else Layout.of(record).segments.get(str(name.segment_id))
-            if where in cursors or info is None or not info.parent_ids or record is None:  # a tombstone, or a root
+            # the cursor is a tombstone, or the segment has no parents
+            if where in cursors or info is None or not info.parent_ids or record is None:
                 raise not_found(name.topic, subscription)
             parents = [Layout.of(record).segments.get(str(i)) for i in info.parent_ids]
             names = [p.full_name(name.topic) for p in parents if p is not None]

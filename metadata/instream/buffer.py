@@ -229,7 +229,7 @@ class InStreamBuffer:
                 raise _Moved
             raise snapshots.corrupt(topic.name, found, f"it is newer than the log, which ends at {end}")
         except CorruptSnapshot as error:
-            if topic.layout.trimmed_log or topic.layout.lost:  # the log then lacks entries that the snapshot stands for
+            if topic.layout.trimmed_log or topic.layout.lost:  # the log then lacks entries that only the snapshot covers
                 raise
             log.warning("replaying all of %s: %s", topic.name, error.message)
             known.unusable = found

@@ -31,7 +31,7 @@ class ManagedLog(Generic[E]):
         self._lock = threading.Lock()
 
     def numbers(self, view: View, after: int = 0) -> list[int]:
-        """Return the numbers of the entries above `after`, ascending. If the result has an entry, it also has all earlier ones
+        """Return the numbers of the entries above `after`, ascending. If the result has an entry, it also has all earlier entries
         above `after` that are still in the log.
         """
         return [sequence_number(path) for path in view.keys(self.prefix.range(after + 1))]

@@ -86,10 +86,12 @@ class Remains:
             return False
         reading = self.buffer.read(topic.name)
         assert reading.sealed_at is not None
-        self.trimmer.trim_to(reading, reading.sealed_at - 1)  # like retention, which leaves the entries for the grace period
+        # like a trim by retention, this one leaves the entries in the log for the grace period
+        self.trimmer.trim_to(reading, reading.sealed_at - 1)
         layout = self.topics.get(topic.name).layout
         if layout.trimmed_log >= reading.sealed_at - 1 and not layout.leaving:
-            self.topics.change(topic.name, _stripped)  # first: a snapshot beyond the end of the log is an error
+            # the snapshot is removed first, because a snapshot beyond the end of the log is an error
+            self.topics.change(topic.name, _stripped)
             self._empty(topic.name, reading.sealed_at)
             self._forget(topic.name)
             self._mark(topic.name)

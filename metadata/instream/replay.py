@@ -148,5 +148,5 @@ class Replay(Generic[E, S, O]):
     def _delete(self, view: View, to: int) -> int:
         numbers = [n for n in self.log.numbers(view) if n <= to]
         self.log.delete(numbers)
-        self.log.forget(to)  # also entries that another process has deleted
+        self.log.forget(to)  # this also drops entries that another process has deleted
         return len(numbers)

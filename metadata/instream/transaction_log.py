@@ -98,7 +98,7 @@ class TransactionLog:
             return any(txn.app == app for txn in self.replay.state.txns.values())
 
     def low_water(self) -> int:
-        """Return the low-water mark (`TxnLogState.low_water`) as of the last read of the log. An older mark remains true."""
+        """Return the low-water mark (`TxnLogState.low_water`) as of the last read of the log. It stays valid when the log grows."""
         with self.replay.lock:
             return self.replay.state.low_water
 

@@ -91,7 +91,7 @@ class PersistentReading(Reading):
         return place.ledger
 
     def position(self, number: int) -> Place:
-        """Return the position of the last entry of an append."""
+        """Return the position of the last entry of the append `number`."""
         return Place(number, self.found.last_entry(number))
 
     def shown(self, number: int) -> str:

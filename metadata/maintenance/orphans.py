@@ -108,7 +108,7 @@ def sweep_orphans(cluster: Cluster, markers: MarkerModel) -> Orphans:
             continue
         if path.endswith(snapshots.SUFFIX) or path.startswith(MANIFESTS):
             if file.mtime_ms + settings.orphan_age_ms >= now_ms:
-                continue  # just published and perhaps not named yet: the grace period must not start now
+                continue  # the file was just published and is perhaps not named yet, so its grace period must not start now
             first = (seen or {}).get(path, now_ms)
             expired = first + settings.grace_period_ms < now_ms
             if not expired:

@@ -67,7 +67,8 @@ def _delete_tombstones(store: MetadataStore, view: View, keys: list[Key], grace_
         if deleted_ms is not None and deleted_ms + grace_period_ms < view.now_ms():
             try:
                 store.delete(record.key, expect=record)
-            except (BadVersion, UnknownOutcome):  # recreated just now, or deleted by another process: the next sweep checks again
+            # the cursor was recreated just now, or another process deleted it: the next sweep checks again
+            except (BadVersion, UnknownOutcome):
                 continue
 
 

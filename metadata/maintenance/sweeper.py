@@ -286,7 +286,7 @@ class Sweeper:
     # --- expire headers -------------------------------------------------------------------------------------------
 
     def forget(self, report: SweepReport, *, limit: int) -> None:
-        """Delete the headers older than the retention whose registrations are settled and whose op records are deleted."""
+        """Delete headers that are older than the retention, if their registrations are settled and their op records are deleted."""
 
         def body(view: View) -> None:
             top = paths.pad20(max(0, view.now_ms() - self.cluster.settings.header_retention_ms))

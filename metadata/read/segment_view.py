@@ -159,7 +159,8 @@ class StoredSegment(SegmentView):
         last = self.head.last_ledger
         if last <= cut:
             return last
-        return max((found.id for found in self._folded_ledgers(start, cut)), default=start)  # folded after the log was listed
+        # the last ledger was folded after the log was listed
+        return max((found.id for found in self._folded_ledgers(start, cut)), default=start)
 
     def last(self, cut: int) -> tuple[int, int] | None:
         """Return maxReadPosition from the live log or the snapshot. The position of the watermark is not used, because its

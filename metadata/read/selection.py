@@ -123,7 +123,7 @@ class Earliest:
 
 @dataclass(frozen=True)
 class Latest:
-    """The start or the end of a read at the cut at the time of the read."""
+    """The start or the end of a read: the cut at the time of the read."""
 
 
 _POSITION = re.compile(r"([0-9]{1,19}):([0-9]{1,19})", re.ASCII)

@@ -48,7 +48,7 @@ class TopicName(NamedTuple):
         return f"topic://{self.tenant}/{self.namespace}/{self.name}"
 
     def segment(self, hash_range: HashRange, segment_id: int) -> str:
-        """Return the full name of one of its segments, e.g. `segment://public/default/t/0000-7fff-1`."""
+        """Return the full name of a segment of this topic, e.g. `segment://public/default/t/0000-7fff-1`."""
         return f"segment://{self.tenant}/{self.namespace}/{self.name}/{hash_range.start:04x}-{hash_range.end:04x}-{segment_id}"
 
 

@@ -39,7 +39,7 @@ class Told:
 
     def counts(self, number: int) -> bool | None:
         """Return whether the transaction belongs to the log up to `number`. A transaction of acknowledgements alone has no number.
-        Return None for it if it may have been decided between the two reads.
+        Return None for such a transaction if it may have been decided between the two reads.
         """
         if self.header is None or not self.has_committed:
             return False

@@ -44,8 +44,8 @@ def let_go(name: PersistentName, successor: Layout | None) -> bool:
 
 
 def shift(sealed_at_log: int, seal: int) -> int:
-    """Return the offset that, added to the id of a migrated ledger, gives the ledger's number in the cluster's log. With it the
-    SEAL of the persistent topic gets the number just before the seal of the segment.
+    """Return the offset that, added to the id of a migrated ledger, gives the ledger's number in the cluster's log. With this
+    offset the SEAL of the persistent topic gets the number just before the seal of the segment.
     """
     return sealed_at_log - 1 - seal
 

@@ -42,8 +42,8 @@ NETWORK = {"nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "ncpfs", "afs"
 """File systems whose locks and shared memory do not suffice for SQLite's WAL (sqlite.org/wal.html)."""
 FUSE_LOCAL = {"fuseblk", "fuse.overlayfs", "fuse.fuse-overlayfs", "fuse.ext2fs", "fuse.fuse-ext2", "fuse.ntfs", "fuse.ntfs-3g"}
 
-# The connections of the parent, in a forked child. The child neither uses nor closes them, because closing would drop the parent's
-# locks.
+# In a forked child this list has the connections of the parent. The child neither uses nor closes them, because closing would drop
+# the parent's locks.
 _inherited: list[sqlite3.Connection] = []
 
 

@@ -1,8 +1,8 @@
 """Connections to ZooKeeper's servers: TLS, and the diagnosis of failed connections.
 
-kazoo makes its connections through a handler. It retries without end and does not report why a connection failed. Most causes are
-temporary: a server restarts, or the servers elect a leader. Some are permanent, such as a certificate that is not trusted. Waiting
-callers get the error of a permanent cause at once.
+kazoo makes its connections through a handler. kazoo retries without end and does not report why a connection failed. Most causes
+are temporary: a server restarts, or the servers elect a leader. Some are permanent, such as a certificate that is not trusted.
+Waiting callers get the error of a permanent cause at once.
 """
 
 from __future__ import annotations

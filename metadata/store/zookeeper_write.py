@@ -76,7 +76,8 @@ class _Plan:
 
     steps: list[_Step] = field(default_factory=list)
     results: list[tuple[int, Callable[[Any], Record | None]]] = field(default_factory=list)
-    known: dict[str, Record | None] = field(default_factory=dict)  # the content of each record after the steps so far
+    # the content of each record after the steps that are planned so far
+    known: dict[str, Record | None] = field(default_factory=dict)
 
     def add(self, role: str, about: str, path: str, size: int, add: Callable[[Any], None]) -> None:
         self.steps.append(_Step(add, role, about, path, size + len(path) + 64))

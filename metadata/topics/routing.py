@@ -149,7 +149,9 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def _hashes(keys: pa.Array) -> npt.NDArray[np.uint32]:
-    """Return the ring position of each key, as `metadata.records.names.key_hash` does. No key may be null. 50 ns for each key."""
+    """Return the ring position of each key, as `metadata.records.names.key_hash` does. No key may be null. Takes 50 ns for each
+    key.
+    """
     if pa.types.is_integer(keys.type):
         keys = keys.cast(pa.string())
     if _is_text(keys.type):

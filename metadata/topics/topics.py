@@ -280,7 +280,7 @@ class Topics:
         """
 
         def step() -> bool | None:
-            self.finish_seals()  # also seals of other processes
+            self.finish_seals()  # this also finishes seals of other processes
             topic = of_record(name, look(self._cluster.store, paths.topic(name)))
             legacy = None if topic is None else topic.layout.unsealed_legacy()
             if topic is None or legacy is None:

@@ -304,7 +304,7 @@ class Coordinator:
         """
         key, record, sent = paths.header(opened.txn_id), opened.record, False
         try:
-            now_ms = self._now()  # a request of its own, which may also fail
+            now_ms = self._now()  # this is a separate request, which may also fail
             while True:
                 ended = ending.end(self.cluster.store, record, State.COMMITTED, now_ms=now_ms, commit=number)
                 if ended is not None:
