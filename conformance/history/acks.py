@@ -82,7 +82,7 @@ class Acks:
         return any(self.moved(*name, after, before) for name in self._moved if name[1] == subscription)
 
     def _free(self, wanted: Range, event: Ack, name: tuple[str, str]) -> None:
-        """Report wanted rows that another transaction holds or that are acked. (A cumulative ack may cover acked rows.)"""
+        """Report wanted rows that are acked, or that another transaction claims. A cumulative ack may cover acked rows."""
         for held, ack in self._pending[name]:
             if ack.txn != event.txn and _meet(held, wanted) and self._state(ack.txn, event.at) != "ABORTED":
                 text = f"{_what(event)} by {event.txn or 'a plain ack'} although {ack.txn} claims it"

@@ -244,7 +244,7 @@ class Deciding:
         batch = truth.decided.get(version)
         which = f"{call.who} was told {said} for version {call.version} of {call.app}"
         if call.random and not call.rows and not told.txn:
-            return  # no other attempt can fence this application, and no row can be lost
+            return  # the application is used only here, so no attempt can fence it, and there is no row to lose
         if said in ("committed", "skipped") and batch is None:
             found.note("lost write", f"{which}, which nobody committed", call, told)
         elif said in ("committed", "skipped") and call.rows and batch is not None and self._raised_alone(batch, version):

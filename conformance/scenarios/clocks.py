@@ -59,8 +59,8 @@ def faketime() -> Path:
 
 
 class Clocks(Scenario):
-    """Each writer commits `transactions` transactions. `library`: the path of libfaketime if it shifts the clocks; None if Python's
-    `time` is shifted.
+    """The scenario of wrong clocks. Each writer commits `transactions` transactions. `library`: the path of libfaketime if it
+    shifts the clocks; None if Python's `time` is shifted.
     """
 
     meets = frozenset({Fault.SHIFT})

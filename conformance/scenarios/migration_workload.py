@@ -81,8 +81,8 @@ class Scene:
         (self.folder / "reading").unlink(missing_ok=True)
 
     def wait_for_work(self, names: Iterable[str], children: Collection[Child], more: int = 1) -> None:
-        """Wait until each of these parties has recorded `more` further pieces of work. With 2, at least one of these pieces began
-        after this call.
+        """Wait until each of these parties has recorded `more` further pieces of work. With `more` = 2, at least one of these
+        pieces began after this call.
 
         `children` are the processes that do the work. Raises Died if one of them ends, or if the work takes more than
         `WORK_SECONDS`.

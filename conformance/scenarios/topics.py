@@ -117,8 +117,8 @@ def wrong(url: str, batches: int, *, moved: int | None = None) -> list[str]:
     """Return what is wrong with the rows that are visible now, in words. `moved`: exactly this many batches must be in the output
     topics.
 
-    The unacknowledged rows are read before the output topics and again after them. A row that was acknowledged before must be in
-    the output topics. A row that is in the output topics must be acknowledged after.
+    The unacknowledged rows are read before the output topics and again after them. A row that is acknowledged in the first of these
+    two reads must be in the output topics. A row of the output topics must be acknowledged in the second.
     """
     left = {"serviceUrl": url, "path": INPUT, "subscription": NAME}
     before = {row for row, _ in _rows(left)}
@@ -139,7 +139,7 @@ def wrong(url: str, batches: int, *, moved: int | None = None) -> list[str]:
 
 @dataclass
 class Looked:
-    """The number of checks that an observer made, and what they found wrong."""
+    """The number of checks that an observer made, and the errors that they found."""
 
     times: int = 0
     wrong: list[str] = field(default_factory=list)

@@ -32,7 +32,8 @@ def conclude(bench: Bench) -> None:
             migrations.note_moves(world)
         world.settle()
         migrations.note_moves(world)
-    bench.clock.passed_ms += 60_000 + max(0, deadlines - bench.clock.true_ms())  # the deadlines of all open transactions pass
+    # After this, all open transactions are past their deadlines.
+    bench.clock.passed_ms += 60_000 + max(0, deadlines - bench.clock.true_ms())
     for world in bench.worlds:
         if world.usable:
             _conclude(bench, world)

@@ -113,7 +113,7 @@ class Model:
         return topic
 
     def delete(self, name: str, shown_ms: int) -> None:
-        """Delete a topic with its rows and acknowledgements. `shown_ms`: the time on the clock."""
+        """Delete a topic with its rows and acknowledgements. `shown_ms`: the time that the clock shows."""
         topic = self.topics.pop(name)
         self.deleted_ms[name] = min(shown_ms, self.deleted_ms.get(name, shown_ms))
         for row in self.rows_of(topic):

@@ -1,4 +1,4 @@
-"""Streaming queries. They are killed and started again, have limits or `AvailableNow`, and lose entries of their commit logs."""
+"""Streaming queries. They are killed and started again, run with limits or `AvailableNow`, and lose entries of the commit log."""
 
 from __future__ import annotations
 

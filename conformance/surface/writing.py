@@ -177,14 +177,14 @@ def world_commit(world: World, one: Open, call: object) -> object:
 
 
 def decided(world: World, one: Open, done: object) -> None:
-    """Record the result of a commit. Its rows and acks count, unless its version had been committed before."""
+    """Record the result of a commit. Its rows and acks count, unless it was skipped, because its version was already committed."""
     if getattr(done, "skipped", False):
         one.written.state = "skipped"
         for consumer in one.consumers:
             consumer.due = consumer.skipped = True
         return
     for topic, sub, rows in one.written.acks:
-        # A cumulative ack may cover rows that were acknowledged before. It is refused only if it covers no other row.
+        # A cumulative ack may cover rows that are already acknowledged. It is refused only if it covers no other row.
         covered = {n for name, of, found in one.covered if (name, of) == (topic, sub) for n in found}
         twice = (rows & world.model.acked.get((topic, sub), set())) - covered
         if twice:

@@ -80,8 +80,8 @@ def usual(domain: str = TOPIC) -> Scene:
 
 
 def scaling() -> Scene:
-    """Return a scene with three streaming writers and three readers of one topic. It is split from 4 to 16 segments and merged back
-    to 4 meanwhile.
+    """Return a scene with three streaming writers and three readers of one topic. Meanwhile the topic is split from 4 to 16
+    segments and merged back to 4.
     """
     topic = named(TOPIC, "scaled")
     writers = tuple(Writes(f"writer{i}", topic, streams=True, cores=1) for i in (1, 2, 3))

@@ -53,8 +53,8 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
 
 
 def short(rng: random.Random, trace: bool) -> Cast:
-    """Return a short cast: two or three consumers on rows that were committed before. Some worlds also have a sweeper, an actor
-    that moves the subscription, or a writer.
+    """Return a short cast: two or three consumers on rows that were committed before the first step. Some worlds also have a
+    sweeper, an actor that moves the subscription, or a writer.
     """
     before = past(rng.choice(PAST_NAMES), (T, 1), (U, 1), keyed=rng.random() < 0.7, then=subscribed)
     settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 0, 5, 500)), "fold_after_registrations": 3})

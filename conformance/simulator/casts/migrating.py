@@ -196,7 +196,7 @@ def _start_sweeper(world: World, name: str, rounds: int, *, within: int) -> Acto
 
 
 def start_migrator(world: World, move: Move, *, within: int) -> Actor:
-    """Start a process that migrates a topic. It is restarted after a crash, in the calm without a limit."""
+    """Start a process that migrates a topic. After a crash it is restarted, in the calm as often as necessary."""
     process = Process(world, f"{move.name}.{move.tries}")
 
     def again() -> None:
@@ -316,7 +316,7 @@ def _ended(stage: Stage) -> None:
 
 
 def _went_on(stage: Stage, move: Move) -> None:
-    """Check that the topic has migrated to the name for which success was reported, and that its successor has active segments."""
+    """Check that the topic has migrated, to the name for which success was reported, and that its successor is active."""
     world = stage.world
     client = Process(world, "end").client
     to = client.instream.migrator.successor(persistent_name(move.old))

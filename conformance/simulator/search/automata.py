@@ -283,7 +283,7 @@ class _Run:
 
 class Node(NamedTuple):
     """The state of an actor after a history of answers. `request`: its next request; None if the actor is done. `emitted`: the
-    emissions since the previous node, `parent`. `answer`: the answer that led from there to here.
+    emissions since the previous node, `parent`. `answer`: the answer that led from `parent` to this node.
     """
 
     actor: int

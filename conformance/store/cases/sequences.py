@@ -29,7 +29,7 @@ def numbers_begin_at_one_rise_and_are_never_used_again(area: Area) -> None:
 
 @cases.add
 def the_newest_number_is_not_used_again_after_its_delete(area: Area) -> None:
-    """The only record of a sequence is deleted before a new session appends. Each append gets a higher number than the last one."""
+    """The only record of a sequence is deleted before a new session appends. Each append gets a higher number than all before."""
     numbers = []
     for _ in range(12):
         record = area.open().append(LOG, b"x")

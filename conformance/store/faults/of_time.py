@@ -58,7 +58,7 @@ class StaleReads(_Lagging):
 
 @planted("histories/threads")
 class StaleReadsNowAndThen(_Lagging):
-    """One get in twenty returns a value that the session read before. This is so rare that only a history shows it."""
+    """One get in twenty returns an older value, which the session has read. This is so rare that only a history shows it."""
 
     every, looks, since = 20, 10, 1  # a remembered value is at least nine gets old when it is returned
 
