@@ -11,7 +11,7 @@ from metadata.read.backlog import acked, pending
 from metadata.read.reading import Reading
 from metadata.read.segment_view import SegmentView
 from metadata.read.selection import LOG
-from metadata.records.row_ranges import NONE, Rows, before, end_of, last_of, minus, union
+from metadata.records.row_ranges import Rows, before, end_of, last_of, minus, union
 
 
 def acknowledged(client: Client, reading: Reading, subscription: str) -> dict[str, Rows]:
@@ -29,18 +29,13 @@ def ledger_at(segment: SegmentView, numbers: Mapping[str, int], log: str = LOG) 
     return numbers[segment.name] if segment.name in numbers else segment.ledger_id(numbers.get(log, 0))
 
 
-def first_left(segment: SegmentView, done: Rows, among: Rows) -> Ledger | None:
+def first_unacknowledged_ledger(segment: SegmentView, done: Rows, among: Rows) -> Ledger | None:
     """Return the first ledger of a segment that has a row in `among` and not in `done`, or None if no ledger has such a row."""
     if not among:
         return None
     last = last_ledger(among)
     others = minus(before(end_of(last)), among)
     return next((ledger for ledger, _ in pending(segment, union(done, others), 0, segment.number(last))), None)
-
-
-def upto(ledger: int) -> Rows:
-    """Return all rows of the ledgers with an id at or below `ledger` as one range. The result has no rows if `ledger` is 0."""
-    return before(end_of(ledger)) if ledger else NONE
 
 
 def last_ledger(rows: Rows) -> int:

@@ -16,9 +16,9 @@ from metadata.read.backlog import Lag, first_pending, lag, measure, pending, tot
 from metadata.read.reading import Reading
 from metadata.read.selection import LOG, Earliest, Pattern, Position, selection_of
 from metadata.records.names import topic_of
-from metadata.records.row_ranges import NONE, Row, Rows, before, end_of, minus, texts, union
+from metadata.records.row_ranges import NONE, Row, Rows, before, end_of, minus, texts, through_ledger, union
 from metadata.rules.acks import up_to
-from spark_txn_source.acked import acknowledged, first_left, last_ledger, ledger_at, upto
+from spark_txn_source.acked import acknowledged, first_unacknowledged_ledger, last_ledger, ledger_at
 from spark_txn_source.log_ranges import NOTHING, deleted_to
 from spark_txn_source.losses import check_cursors, known_trims
 from spark_txn_source.offsets import StreamOffset
@@ -97,8 +97,8 @@ class StreamCursors:
             left_out = offset.done()
         for reading, segment, number in added:
             done = acknowledged(self._client(), reading, self.subscription)[segment.name]
-            wanted = union(upto(segment.ledger_id(number)), left_out.get(segment.name, NONE))
-            if first_left(segment, done, wanted) is not None:
+            wanted = union(through_ledger(segment.ledger_id(number)), left_out.get(segment.name, NONE))
+            if first_unacknowledged_ledger(segment, done, wanted) is not None:
                 through = max(number, segment.number(last_ledger(wanted)))
                 there, to = where_now(self._client(), segment.topic, through)
                 why = "the stream's offset" if through == number else "among rows that its former subscription acknowledged"
@@ -136,7 +136,9 @@ class StreamCursors:
             through = {one.name: ledger_at(one, numbers, reading.log) for one in reading.segments}
             if acked_to:
                 beyond = {one.name: to.acked_beyond(one.name) for one in reading.segments}
-                were = {s.name: union(upto(ledger_at(s, acked_to, reading.log)), beyond[s.name]) for s in reading.segments}
+                were = {
+                    s.name: union(through_ledger(ledger_at(s, acked_to, reading.log)), beyond[s.name]) for s in reading.segments
+                }
                 self._check_not_moved_back(reading, done, were, through)
             for segment in reading.segments:
                 for ledger, _ in pending(segment, done[segment.name], 0, segment.number(through[segment.name])):
@@ -156,7 +158,7 @@ class StreamCursors:
         (`done`). `ends`: the last ledger of the batch. `done`, `were` and `ends` are by segment.
         """
         for segment in reading.segments:
-            found = first_left(segment, done[segment.name], were[segment.name])
+            found = first_unacknowledged_ledger(segment, done[segment.name], were[segment.name])
             if found is None:
                 continue
             topic = segment.topic.name

@@ -83,7 +83,7 @@ def trim_past_a_subscription(real: Real, ledger_id: int, last_entry: int, needed
 @fault(
     "7, 8.11",
     "Retention keeps the rows that an open transaction claims, since they are delivered again if it aborts.",
-    at="metadata.rules.acks:first_left",
+    at="metadata.rules.acks:first_unacknowledged_row",
     by=f"{_TRIMMING}::test_rows_with_pending_acks_are_kept",
 )
 def trim_what_is_claimed(real: Real, cursor: Cursor) -> Any:

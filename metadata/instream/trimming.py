@@ -78,7 +78,7 @@ class InStreamTrimmer:
         ack count as needed.
         """
         cursors = self.acks.read((reading.name, subscription) for subscription in self.acks.list(reading.name))
-        first = min((acks.first_left(cursor) for cursor in cursors.values()), default=None)
+        first = min((acks.first_unacknowledged_row(cursor) for cursor in cursors.values()), default=None)
         done = 0
         for found in reading.ledgers(0, through):
             if not retention.is_done(found.id, found.last_entry, first):

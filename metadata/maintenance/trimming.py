@@ -108,7 +108,7 @@ class Trimmer:
         ack count as needed: if the transaction aborts, they are delivered again.
         """
         found = decide(self.cluster.store, lambda view: list(live(view, segment).values()))
-        return min((acks.first_left(cursor) for cursor in found), default=None)
+        return min((acks.first_unacknowledged_row(cursor) for cursor in found), default=None)
 
     def _trim_segment(self, segment: str, through: int, done: Trimmed) -> None:
         last: Position | None = None

@@ -44,7 +44,7 @@ def all_rows(ledger: Ledger) -> Rows:
     return rows([(Row(ledger.id, 0, 0), Row(ledger.id, ledger.last_entry + 1, 0))])
 
 
-def behind(done: Rows) -> int:
+def acknowledged_through(done: Rows) -> int:
     """Return the highest id up to which every ledger is wholly acknowledged (0: none)."""
     return max(0, done[0][1].ledger_id - 1) if done and done[0][0] == FIRST else 0
 
@@ -69,7 +69,7 @@ def pending(segment: SegmentView, done: Rows, after: int, through: int) -> Pendi
     """Yield each ledger of a segment with after < number <= through that has unacknowledged rows, together with these rows (None:
     the whole ledger).
     """
-    for ledger in segment.ledgers(max(after, segment.number(behind(done))), through):
+    for ledger in segment.ledgers(max(after, segment.number(acknowledged_through(done))), through):
         whole = all_rows(ledger)
         if not common(whole, done):
             yield ledger, None

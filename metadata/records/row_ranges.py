@@ -98,6 +98,11 @@ def end_of(ledger_id: int, entry_id: int | None = None, batch_index: int | None 
     return Row(ledger_id, entry_id + 1, 0) if batch_index is None else Row(ledger_id, entry_id, batch_index + 1)
 
 
+def through_ledger(ledger_id: int) -> Rows:
+    """Return all rows of the ledgers with an id at or below `ledger_id` as one range (0: no rows)."""
+    return before(end_of(ledger_id)) if ledger_id else NONE
+
+
 def span(ledger_id: int, entry_id: int | None = None, batch_index: int | None = None) -> Span:
     """Return the span of one row, one entry or one ledger."""
     return Row(ledger_id, entry_id or 0, batch_index or 0), end_of(ledger_id, entry_id, batch_index)

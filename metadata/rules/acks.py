@@ -56,7 +56,7 @@ def done(cursor: Cursor) -> Rows:
     return union(NONE if cursor.mark_delete is None else before(boundary(cursor.mark_delete)), cursor.acked)
 
 
-def first_left(cursor: Cursor) -> Row:
+def first_unacknowledged_row(cursor: Cursor) -> Row:
     """Return the first row that is not acknowledged. Claims do not count. If the acknowledged rows before it end with a whole
     entry, the result is the boundary after that entry.
     """

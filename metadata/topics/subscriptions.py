@@ -14,7 +14,7 @@ from metadata.records import paths
 from metadata.records.names import TopicName, is_persistent, persistent_name, segment_name, topic_name
 from metadata.records.persistent_records import PersistentLayout
 from metadata.records.records import Cursor, Watermark
-from metadata.records.row_ranges import NONE, Rows, before, end_of
+from metadata.records.row_ranges import Rows, through_ledger
 from metadata.rules import acks
 from metadata.rules.migrated import shift, to_cluster, to_own
 from metadata.store.contract import ABSENT, Put, Record, View, decide, in_groups, time_ms, until
@@ -37,11 +37,6 @@ def legacy_shift(topic: Topic, segment: str) -> int:
     assert topic.layout.migration is not None
     assert info.sealed_at_log is not None
     return shift(info.sealed_at_log, topic.layout.migration.seal)
-
-
-def behind(number: int) -> Rows:
-    """Return the set of all rows with a ledger id at or below `number`."""
-    return before(end_of(number)) if number else NONE
 
 
 class Subscriptions:
@@ -146,7 +141,7 @@ class Subscriptions:
         now = self._topics.get(topic)
         shifts = {s: legacy_shift(now, s) for s in now.segments() if is_persistent(s)}
         if number:
-            return {w: behind(to_own(number, shifts.get(w[0], 0))) for w in where}
+            return {w: through_ledger(to_own(number, shifts.get(w[0], 0))) for w in where}
         segments = sorted({*now.segments(), *(s for s, _ in where)})
         keys = [paths.topic(persistent_name(s)) if is_persistent(s) else paths.watermark(s) for s in segments]
         records = decide(self._cluster.store, lambda view: view.get_many(keys))
@@ -154,7 +149,7 @@ class Subscriptions:
         highest = max(to_cluster(n, shifts.get(s, 0)) for s, n in own.items())
         if now.layout.trimmed_to is not None:
             highest = max(highest, now.layout.trimmed_to.ledger_id)
-        return {w: behind(max(own[w[0]], to_own(highest, shifts.get(w[0], 0)))) for w in where}
+        return {w: through_ledger(max(own[w[0]], to_own(highest, shifts.get(w[0], 0)))) for w in where}
 
     @staticmethod
     def where(topic: Topic, name: str) -> Sequence[Where]:

@@ -27,10 +27,10 @@ from metadata.maintenance.remains import collect_remains
 from metadata.records import paths
 from metadata.records.names import topic_name
 from metadata.records.records import Cursor, Op, OpKind, State
-from metadata.records.row_ranges import NONE, Rows, end_of, parse_all, texts
+from metadata.records.row_ranges import NONE, Rows, end_of, parse_all, texts, through_ledger
 from metadata.rules import acks
 from metadata.rules.acks import Ack, up_to
-from metadata.topics.subscriptions import Subscriptions, behind
+from metadata.topics.subscriptions import Subscriptions
 from metadata.write.write_set import WriteSet
 from tests.support.bench import At, Bench, T, U, each_step
 
@@ -555,7 +555,7 @@ def test_a_created_subscription_exists_whole_once_its_creator_is_answered(fate: 
         party = bench.party(gate)
         subscriptions(party).create(NAME, SUB, at=at)
         for segment in party.topics.get(NAME).segments():
-            assert acks.done(stored(bench, segment)) == behind(at)
+            assert acks.done(stored(bench, segment)) == through_ledger(at)
         bench.finish()
 
     assert list(each_step(run, lambda k: At(k, fate, kinds=("write",))))

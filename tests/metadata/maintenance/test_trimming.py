@@ -17,13 +17,13 @@ from metadata.read.reading import LogSelection
 from metadata.read.selection import AtLog, AtTime, Earliest
 from metadata.records.names import topic_name
 from metadata.records.records import Policies
-from metadata.records.row_ranges import end_of, rows, span, union
+from metadata.records.row_ranges import end_of, rows, span, through_ledger, union
 from metadata.rules import retention
 from metadata.rules.acks import Ack, up_to
 from metadata.rules.acks import done as done_of
 from metadata.rules.retention import Kept
 from metadata.topics.policies import set_for_namespace, set_for_topic
-from metadata.topics.subscriptions import Subscriptions, behind
+from metadata.topics.subscriptions import Subscriptions
 from spark_txn_source.log_ranges import LogRange, start_number
 from spark_txn_source.losses import check_cursors, check_trims, known_trims
 from tests.support.bench import At, Bench, T, U
@@ -126,12 +126,12 @@ def test_rows_that_a_subscription_needs_are_kept_unless_the_policy_overrides() -
     trim(bench.party())
     assert numbers(bench) == all_of_them[2:], "`slow` has not acknowledged an earlier row"
     reading = bench.party().buffer.read(LogSelection((T,)))
-    check_cursors(reading, {s.name: behind(all_of_them[1]) for s in reading.segments}, "slow")
+    check_cursors(reading, {s.name: through_ledger(all_of_them[1]) for s in reading.segments}, "slow")
     set_for_topic(bench.party().cluster, topic_name(T), {"despite_subscriptions": True})
     trim(bench.party())
     assert numbers(bench) == []
     reading = bench.party().buffer.read(LogSelection((T,)))
-    done = {s.name: union(behind(all_of_them[1]), rows([span(all_of_them[3])])) for s in reading.segments}
+    done = {s.name: union(through_ledger(all_of_them[1]), rows([span(all_of_them[3])])) for s in reading.segments}
     with pytest.raises(DataLoss, match=f"its rows after {all_of_them[1]} up to there, which the subscription 'slow' may need"):
         check_cursors(reading, done, "slow")
     here.seek(topic_name(T), "slow", to=0)

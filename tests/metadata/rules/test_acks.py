@@ -28,7 +28,7 @@ from metadata.records.row_ranges import (
     union,
 )
 from metadata.rules import acks
-from metadata.rules.acks import Ack, acknowledged, done, first_left, resolved, settled, up_to, with_done
+from metadata.rules.acks import Ack, acknowledged, done, first_unacknowledged_row, resolved, settled, up_to, with_done
 
 S = "segment://public/default/t/0000-ffff-0"
 
@@ -119,10 +119,10 @@ def test_mark_delete_is_a_row_an_entry_or_a_ledger() -> None:
 
 
 def test_the_first_unacknowledged_row_lies_before_every_gap() -> None:
-    assert first_left(Cursor()) == FIRST
-    assert first_left(with_done(Cursor(), before(end_of(5)))) == end_of(5)
-    assert first_left(with_done(Cursor(), parse_all(["5:2..5:4"]))) == FIRST, "the rows before 5:2 are left"
-    assert first_left(with_done(Cursor(), union(before(end_of(3)), parse_all(["5:2"])))) == end_of(3)
+    assert first_unacknowledged_row(Cursor()) == FIRST
+    assert first_unacknowledged_row(with_done(Cursor(), before(end_of(5)))) == end_of(5)
+    assert first_unacknowledged_row(with_done(Cursor(), parse_all(["5:2..5:4"]))) == FIRST, "the rows before 5:2 are left"
+    assert first_unacknowledged_row(with_done(Cursor(), union(before(end_of(3)), parse_all(["5:2"])))) == end_of(3)
 
 
 # --- acks and pending acks ----------------------------------------------------------------------------------------
