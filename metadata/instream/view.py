@@ -23,7 +23,7 @@ from metadata.topics.topic import Topic
 
 @dataclass(frozen=True, kw_only=True)
 class PersistentSegment(SegmentView):
-    """A persistent topic as a segment. `reading`: the topic's own reading. All numbers are ledger ids of the topic's log."""
+    """A persistent topic as a segment. `reading`: the topic's own reading. `after`, `through`, `cut`: ledger ids of its log."""
 
     reading: TopicReading
 
@@ -49,7 +49,7 @@ class PersistentSegment(SegmentView):
 
 @dataclass(frozen=True, kw_only=True)
 class PersistentReading(Reading):
-    """A `Reading` made from `found`, the reading of a persistent topic's log. All numbers are ledger ids of that log."""
+    """A `Reading` made from `found`, the reading of a persistent topic's log. `cut`, `end_of_log`: ledger ids of that log."""
 
     found: TopicReading
 
