@@ -1,4 +1,4 @@
-"""The wheel for all tests of this folder. It is built once."""
+"""A fixture with the wheel, for all tests of this folder. The wheel is built once."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def test_the_two_models(tmp_path: Path) -> None:
     assert "its rows never seen" in models.sealed_in_stream(cluster, sweeps=1)
     assert models.sealed_in_store(cluster).startswith("committed")
     cluster.close()
-    assert models.open_in_store(fresh, 2, 1) > 0  # this call and the calls below close their clusters
+    assert models.open_in_store(fresh, 2, 1) > 0  # this call closes the cluster that it gets, and so do the calls below
     assert models.written_in_stream(older, 2).entries == 2, "the message and its marker"
     assert models.written_in_store(newer, 2).entries == 1
 

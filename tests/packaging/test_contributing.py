@@ -1,5 +1,5 @@
-"""CONTRIBUTING.md and docs/architecture.md are right: each named function exists, the picture equals the contracts, and a task that
-is followed to the letter works.
+"""CONTRIBUTING.md and docs/architecture.md are right. Each named function exists, the picture agrees with the contracts, and a task
+whose steps are followed literally works.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All things that README.md, docs/*.md and the Makefile name exist: commands with their options, files, tests, headings, sections,
+"""The things that README.md, docs/*.md and the Makefile name exist: commands with their options, files, tests, headings, sections,
 numbers of cases. Each test fails if it finds nothing to check.
 """
 
@@ -62,7 +62,7 @@ def commands(text: str, program: str) -> list[list[str]]:
 
 
 def filled(words: list[str]) -> list[str]:
-    """Return a command with a value in each open place: `N`, `[--every 1]`, `sqlite|zookeeper` (the first), `$(nproc)`."""
+    """Return a command with a value for each placeholder: `N`, `[--every 1]`, `sqlite|zookeeper` (the first), `$(nproc)`."""
     values = {"N": "1", "S": "1"}
     bare = (word.strip("[]").partition("|")[0] for word in words if word not in ("..", "..."))
     return [values.get(word, re.sub(r"\$+\(nproc\)", "2", word)) for word in bare if word != "$(MUTANTS_ARGS)"]
@@ -110,13 +110,13 @@ def test_documented_options_of_suites_exist() -> None:
 
 
 def made(text: str, target: str) -> Iterator[re.Match[str]]:
-    """Yield matches of the calls of a Makefile target with arguments (group 1): `make chaos CHAOS_ARGS="--only topics"`."""
+    """Yield the calls of a Makefile target in a text: `make chaos CHAOS_ARGS="--only topics"`. Group 1 has the arguments."""
     pattern = re.compile(rf"make {target}(?: [A-Z]+_ARGS=\"?([^\"]*)\"?)?")
     return (found for line in shown(text) if (found := pattern.fullmatch(line)) and found[1])
 
 
 def test_documented_options_of_other_programs_exist(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The options that pages show, and their values if `--help` lists values, are in the `--help` of the program."""
+    """The options and values that pages show are in the `--help` of the program, if the help lists values of the option."""
     texts = {page.name: text_of(page) for page in PAGES} | {"Makefile": MAKEFILE}
     found: list[tuple[str, str, list[str]]] = []
     for name, text in texts.items():
@@ -208,7 +208,7 @@ def prose(text: str) -> str:
 
 
 def test_pages_contain_no_placeholders() -> None:
-    """No page has, outside of code, a word in the place of a missing table or sentence (QUICKTABLE, TODO)."""
+    """No page has a placeholder for a missing table or sentence (QUICKTABLE, TODO) outside of code."""
     assert PLACEHOLDER.findall("QUICKTABLE; TODO: FIXME, TBD. (XXX)") == ["QUICKTABLE", "TODO", "FIXME", "TBD", "XXX"]
     texts = {page.name: prose(text_of(page)) for page in PAGES}
     assert min(len(text.split()) for text in texts.values()) > 100, "a page has nearly no words, so the check finds nothing"

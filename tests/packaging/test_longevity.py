@@ -1,4 +1,4 @@
-"""Tests of the judgement of a soak (`benchmarks/longevity`), on written samples. The soak itself takes hours: `make longevity`."""
+"""Tests of the judgement of a soak (`benchmarks/longevity`), on samples made here. `make longevity` runs a soak, for hours."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_figure_is_drawn_from_the_samples(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("gone", [False, True], ids=["a process that is ending", "a process that has ended"])
 def test_a_process_that_ends_while_being_sampled_ends_no_soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: bool) -> None:
-    """A process that ends has no memory in /proc, or is not there any more. The sample leaves it out and raises no error."""
+    """A process that is ending has no memory in /proc, and a process that has ended is not in /proc. The sample leaves both out."""
     if not gone:
         (tmp_path / "7" / "fd").mkdir(parents=True)
         (tmp_path / "7" / "status").write_text("Name:\tpython\nState:\tX (dead)\nThreads:\t1\n")

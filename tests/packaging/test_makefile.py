@@ -37,7 +37,7 @@ def make_venv(path: Path, venv: Path, **environment: str) -> subprocess.Complete
 
 
 def program(folder: Path, name: str, says: str) -> None:
-    """Make a program that prints `says` to any call, such as `java -version`. It stands for a version that is not installed."""
+    """Make a program that prints `says` for any arguments, such as `java -version`. It stands for a version not installed."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
@@ -68,7 +68,7 @@ def test_make_without_java_names_the_next_step(bare: Path, tmp_path: Path) -> No
 
 
 def test_java_home_without_java(bare: Path, tmp_path: Path) -> None:
-    """JAVA_HOME goes before PATH, as in Spark. So a wrong JAVA_HOME is an error, although there is a Java on PATH."""
+    """JAVA_HOME takes precedence over PATH, as in Spark. So a wrong JAVA_HOME is an error, although PATH has a Java."""
     with_python(bare)
     program(bare, "java", 'openjdk version "17.0.15" 2025-04-15')
     ran = make_venv(bare, tmp_path / "venv", JAVA_HOME=str(tmp_path / "nothing"))

@@ -1,4 +1,4 @@
-"""CI or these tests run every command and every program of README.md and of the other pages in docs/readme.py."""
+"""CI or these tests run every command and every program of README.md, and of the other pages that docs/readme.py lists."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_links_lead_somewhere() -> None:
 
 
 def shell(script: str, folder: Path, **environment: str) -> str:
-    """Run commands in a shell with this environment activated, which stops at the first error. Return what they print."""
+    """Run commands in a shell that has this environment activated and stops at the first error. Return what the commands print."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "TXNSEGMENT_", "SPARK_"))}
     ran = subprocess.run(
@@ -108,7 +108,9 @@ spark.conf.set("spark.sql.shuffle.partitions", "2")
 
 @pytest.mark.slow
 def test_the_tour_of_the_readme_runs(tmp_path: Path) -> None:
-    """The programs run in their order in one session. Then the commands and the programs without Spark run on the same cluster."""
+    """The Spark programs of the tour run one after the other in one session. Then the commands and the programs without Spark run
+    on the same cluster.
+    """
     url = (tmp_path / "cluster").as_uri()
     (tmp_path / "tour.py").write_text(
         "\n".join([SESSION, *texts("python", "tour"), "spark.read.format('txnsegment').load('small').show()"])
@@ -131,7 +133,7 @@ def test_the_tour_of_the_readme_runs(tmp_path: Path) -> None:
     assert shell("python till.py", tmp_path, TXNSEGMENT_SERVICE_URL=url) == "2\n"
     (program,) = texts("python", "subscriptions")
     (tmp_path / "till.py").write_text(program)
-    # the messages 30, 12.5 and 99 are delivered; none is left
+    # the program prints that 3 messages were delivered and that 0 are left
     assert shell("python till.py", tmp_path, TXNSEGMENT_SERVICE_URL=url) == "3 0\n"
     listed = shell("txnsegment txns list --json", tmp_path, TXNSEGMENT_SERVICE_URL=url)
     assert {txn["state"] for txn in json.loads(listed)} == {"COMMITTED"}
@@ -194,8 +196,8 @@ class Standalone:
 
 @pytest.mark.slow
 def test_the_cluster_commands_of_the_readme_run(wheel: Path, tmp_path: Path) -> None:
-    """The commands run as they stand, on a real ZooKeeper server and a real standalone cluster. Only names of machines and folders
-    are replaced, and the environment gets its dependencies by a path entry instead of a download.
+    """The commands run unchanged on a real ZooKeeper server and a real standalone cluster, except that names of machines and
+    folders are replaced. The environment gets its dependencies by a path entry instead of a download.
     """
     assert commands("wheel") == [f"pip install {wheel.name}"]
     shutil.copy(wheel, tmp_path)
@@ -206,7 +208,7 @@ def test_the_cluster_commands_of_the_readme_run(wheel: Path, tmp_path: Path) -> 
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     shell(pack, tmp_path)
 
-    # The launcher of Spark comes from this environment. All else comes from the new environment, as if the wheel were installed
+    # Spark's launcher comes from this environment. All other programs come from the new environment, as if the wheel were installed
     # there.
     path = f"{tmp_path / 'env' / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with ZooKeeperServer(tmp_path / "zookeeper") as zookeeper, Standalone(tmp_path / "spark", path) as standalone:

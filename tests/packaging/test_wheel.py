@@ -1,4 +1,4 @@
-"""The wheel contains the program and nothing else, and Spark finds the format in it without registration and without a jar."""
+"""The wheel contains the program and no other file. Spark finds the format in the wheel without registration and without a jar."""
 
 from __future__ import annotations
 

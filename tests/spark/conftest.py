@@ -68,7 +68,7 @@ class Deployment:
         return reader.load() if topic is None else reader.load(topic)
 
     def start(self, df: DataFrame, checkpoint: str, batches: list[list[Row]]) -> StreamingQuery:
-        """Run the query over the available rows, and append the rows of each micro-batch to `batches`. The query is stopped at the
+        """Run a query over the available rows, and append the rows of each micro-batch to `batches`. The query is stopped at the
         end of the test.
         """
 
@@ -82,7 +82,7 @@ class Deployment:
         return query
 
     def drain(self, df: DataFrame, checkpoint: str = "checkpoint") -> list[list[Row]]:
-        """Return the rows of each micro-batch of an AvailableNow run, without empty ones: Spark may start a query with one."""
+        """Return the rows of each micro-batch of an AvailableNow run. Spark may begin with an empty one, which is left out."""
         batches: list[list[Row]] = []
         self.start(df, checkpoint, batches).awaitTermination()
         return [batch for batch in batches if batch]

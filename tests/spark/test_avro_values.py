@@ -1,4 +1,4 @@
-"""`valueFormat=avro`: reads and writes exchange rows as Avro binary by the topic's schema, or by a chosen version of the schema."""
+"""With `valueFormat=avro`, reads and writes exchange rows as Avro binary, by the topic's schema or by a chosen schema version."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Ahead(SystemClock):
 
 
 class Site:
-    """A cluster with a topic `t` of a hundred rows in two segments. Its methods call the data source as Spark does."""
+    """A cluster with a topic `t`, which has a hundred rows in two segments. Its methods call the data source as Spark does."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "cluster"
@@ -282,7 +282,7 @@ DAMAGE: dict[str, tuple[Callable[[list[Path]], object], str]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_part_is_an_error_that_names_the_part(site: Site, damage: str) -> None:
-    """The error also names the segment and the positions. The read never returns fewer rows instead."""
+    """The error names the part, its segment and the positions of the lost rows. The read never returns fewer rows instead."""
     run, said = DAMAGE[damage]
     parts = site.parts()
     run(parts)
@@ -454,15 +454,15 @@ def test_a_read_only_disk(disk: Disk, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_under_the_records(disk: Disk) -> None:
-    """The disk becomes full between staging and commit, so that other writes raise an error. After there is room again, the commit
-    and its repetition commit the rows once.
+    """The disk becomes full between staging and commit, so that other writes raise an error. When the disk has room again, the
+    commit and its repetition commit the rows once.
     """
     site = Site(disk.folder)
     table = rows_of({"n": list(range(1000))})
     writer, messages = site.staged(table, txnAppId="app", txnVersion="1")
 
     def write_on() -> None:
-        for version in range(2, 10_000):  # until SQLite's free pages are used up
+        for version in range(2, 10_000):  # the loop ends with an error when SQLite's free pages are used up
             site.write(rows_of({"n": [version]}), txnAppId="filler", txnVersion=str(version))
 
     with disk.full(), pytest.raises((StoreError, StorageError)) as caught:
@@ -578,7 +578,7 @@ def test_two_first_writes_with_different_keys(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("planned", ["before", "after"])
 def test_a_key_set_between_staging_and_commit_refuses_the_write(tmp_path: Path, planned: str) -> None:
-    """The process that commits a stream has a plan of its own, which may know the key although the tasks' plan does not."""
+    """The process that commits a stream makes its own plan. This plan may know the key although the plan of the tasks does not."""
     site = Site(tmp_path)
     table = rows_of({"a": [1, 2]})
     site.write(table.slice(0, 0), topic="new", segments="4")
@@ -649,7 +649,7 @@ def test_zookeeper_lost_in_a_commit(zookeeper: ZooKeeperServer, tmp_path: Path) 
 
         thread = threading.Thread(target=commit)
         with proxy.drop_replies():
-            store._session._connect_seconds = 0.1  # no server is reachable in this block
+            store._session._connect_seconds = 0.1  # the client gives up soon, because no server is reachable in this block
             thread.start()
             assert proxy.wait_dropped()
             thread.join(30)

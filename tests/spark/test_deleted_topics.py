@@ -102,13 +102,14 @@ def test_a_pattern_sees_deleted_topics(here: Deployment) -> None:
         one.partitions(early, one.latestOffset(early, ReadAllAvailable()))
     gone = reader(here, startingOffsets="earliest", failOnDataLoss="false", **pattern)
     assert drained(gone, early)[0] == 3
-    assert drained(one, {"log": last, "read": {"pattern": PATTERN}})[0] == 1  # this stream had read all rows
+    # from this offset the stream has no unread row of the deleted topic
+    assert drained(one, {"log": last, "read": {"pattern": PATTERN}})[0] == 1
     assert batch(here, first, second, **pattern) == 2
     assert batch(here, last, number, **pattern) == 1
 
 
 def test_the_first_batch_replays_with_the_deletions_known_at_its_planning(here: Deployment) -> None:
-    """Spark plans the first batch again, and requests the initial offset again, here after a deletion. It gets DataLoss."""
+    """Spark plans the first batch again after a deletion, and first requests the initial offset again. The plan raises DataLoss."""
     two(here)
     one = reader(here, startingOffsets="earliest", topicsPattern=PATTERN)
     end = one.latestOffset(one.initialOffset(), ReadAllAvailable())
@@ -134,7 +135,7 @@ def test_a_new_stream_from_the_earliest_begins_after_the_deletions(here: Deploym
         assert start["deletedTo"] > last
         rows, end = drained(one, start)
         assert rows == (4 if "topics" in options else 3)
-        assert "deletedTo" not in end  # dropped when the stream has passed the deletion
+        assert "deletedTo" not in end  # the offset loses this field when the stream has passed the deletion
     # A later deletion removes rows that a running stream has not read.
     first = {"log": 1, "read": start["read"], "deletedTo": start["deletedTo"]}
     assert drained(one, first)[0] == 4
@@ -153,9 +154,7 @@ def test_timestamps_begin_after_the_deletions(here: Deployment) -> None:
 
 
 def test_the_deletion_is_known_after_the_grace_period(here: Deployment) -> None:
-    """The deleted segments have left the layout, which keeps the number of the deletion. A read from before this number raises
-    DataLoss.
-    """
+    """The deleted segments have left the layout, which keeps the deletion's number. A read from a lower number raises DataLoss."""
     first, _, last = two(here)
     here.cluster.topics.delete("x")
     here.cluster.topics.create("x", schema="n bigint")

@@ -1,5 +1,5 @@
-"""examples/etl.py as a user runs it: by spark-submit, killed during staging, and run again (`examples/etl_killed.py` does more).
-Further tests show how the examples kill their jobs.
+"""Tests of examples/etl.py as a user runs it: by spark-submit, killed during staging, and run again (`examples/etl_killed.py` does
+more). Further tests show how the examples kill their jobs.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def test_the_split_stream_expects_every_flight_once(example: Callable[[str], Mod
 
 BUSY = f"""{shlex.quote(sys.executable)} -c 'import os; os.setsid()
 while True: pass' & wait"""
-"""A shell command. Its child has a process group of its own and is busy all the time."""
+"""A shell command whose child has a process group of its own and is busy all the time."""
 
 
 def test_a_job_is_killed_only_if_its_state_still_holds_once_stopped(example: Callable[[str], ModuleType], tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ import os, sys
 os.posix_spawn("/bin/sleep", ["sleep", "600"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, sys.argv[1], os.O_RDONLY, 0)])
 os.wait()
 """
-"""Spawns a program whose input is a FIFO. The program begins only when another process opens the FIFO for writing. Until then the
-spawning process waits in the kernel.
+"""A Python program that spawns another program whose input is a FIFO. The other program begins only when a process opens the FIFO
+for writing. Until then the spawning process waits in the kernel.
 """
 
 
@@ -128,7 +128,7 @@ def test_a_waiter_for_a_program_stopped_before_its_start_is_stopped_too(
         processes.send(signal.SIGSTOP)
         while "T" not in states():
             assert process.poll() is None
-        fd = os.open(fifo, os.O_RDWR)  # opens the FIFO, which lets the program begin
+        fd = os.open(fifo, os.O_RDWR)  # this opens the FIFO for writing, so the program can begin
         with processes.stopped():
             assert states() == ["T", "T"]
         os.close(fd)

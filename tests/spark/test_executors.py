@@ -47,7 +47,7 @@ pickle.dump(answer, sys.stdout.buffer)
 
 
 def in_a_task(*work: object) -> object:
-    """Return the answer of a worker process that gets the pickled reader or writer, as Spark sends it."""
+    """Run the work in a worker process, which gets the reader or writer pickled, as from Spark. Return its answer."""
     found = subprocess.run(
         [sys.executable, "-c", WORKER], input=pickle.dumps(work), capture_output=True, check=False, cwd=Path(__file__).parents[2]
     )

@@ -30,8 +30,8 @@ def rows(here: Deployment, first: int, end: int) -> DataFrame:
 
 
 def test_batches_and_scans_read_both_models(here: Deployment) -> None:
-    """The source and Spark's own Parquet reader return the same rows. A repeated version is written once. A read of both models has
-    the union of their columns.
+    """The source, and `scan` with Spark's own Parquet reader, return the same rows. A repeated version is written once. A read of
+    both models has the union of their columns.
     """
     here.write(rows(here, 0, 10), X)
     for _ in range(2):
@@ -50,7 +50,7 @@ def test_batches_and_scans_read_both_models(here: Deployment) -> None:
 
 
 def test_a_stream_from_one_persistent_topic_to_another_is_exactly_once(here: Deployment) -> None:
-    """The stream restarts, and Spark repeats a micro-batch whose commit it has not recorded. The transaction log shows the commit,
+    """The stream restarts, and Spark repeats a micro-batch for which it has no commit record. The transaction log shows the commit,
     so the repetition is skipped.
     """
 
@@ -102,7 +102,9 @@ def test_a_persistent_topic_has_one_log(here: Deployment) -> None:
 
 
 def test_rows_are_repartitioned_for_the_topic_behind_a_name(here: Deployment) -> None:
-    """The name may belong to a migrated topic, or to a topic that the write creates. A persistent topic gets one partition."""
+    """Rows are repartitioned by the segments of a migrated topic's successor, or of the topic that the write will create. For a
+    persistent topic they get one partition.
+    """
     cluster, new = here.cluster, "persistent://public/new/a"
 
     def partitions(topic: str, **options: object) -> int:
@@ -120,7 +122,7 @@ def test_rows_are_repartitioned_for_the_topic_behind_a_name(here: Deployment) ->
 
 
 def test_a_transaction_never_spans_both_models(here: Deployment) -> None:
-    """The second write is refused before it stages a row. The transaction is then aborted."""
+    """The second write, to a topic of the other model, is refused before it stages a row. The transaction is then aborted."""
     here.cluster.topics.create("t", schema="n bigint")
     here.write(rows(here, 0, 1), X)
     for first, second in (("t", X), (X, "t")):

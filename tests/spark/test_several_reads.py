@@ -17,7 +17,7 @@ def one(here: Deployment, topic: str, number: int) -> None:
 
 
 def test_several_reads_of_a_topic(here: Deployment) -> None:
-    """The table of the guide is correct for Spark. Reads up to the same snapshot return the same rows."""
+    """Reads of a topic in Spark see the states that the guide's table says. Reads up to the same snapshot return the same rows."""
     for topic in ("t", "u"):
         here.cluster.topics.create(topic, schema="n bigint")
         one(here, topic, 1)

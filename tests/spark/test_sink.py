@@ -116,8 +116,8 @@ def test_foreach_batch_with_two_topics(here: Deployment) -> None:
 
 
 def test_a_new_checkpoint_under_old_tokens_is_an_error_in_foreach_batch(here: Deployment) -> None:
-    """Batch 0 of a new checkpoint is not a repetition of the committed batch 0, so it raises an error. The batch is a write, a
-    transaction of writes, or a transaction that reads.
+    """Batch 0 of a new checkpoint does not repeat the committed batch 0 of the old checkpoint, so it raises an error. The test does
+    this for a write, for a transaction of writes, and for a transaction that reads.
     """
     here.cluster.topics.create("in", schema="id bigint")
     here.append("in", pa.table({"id": pa.array([0], pa.int64())}))

@@ -146,7 +146,7 @@ def test_a_restart_resumes_and_a_lost_commit_replays_the_same_rows(here: Deploym
     assert only(here.drain(stream)) == [list(range(50)), list(range(50, 100))]
     ten(here, first=100)
     _forget_commit(here.folder / "checkpoint", 1)
-    here.cluster.client.sweeper.sweep()  # folds the log between the runs
+    here.cluster.client.sweeper.sweep()  # this sweep folds the log between the runs
     assert only(here.drain(stream)) == [list(range(50, 100)), list(range(100, 150)), list(range(150, 200))]
     assert only(here.drain(stream)) == []
 
@@ -235,7 +235,9 @@ def test_topics_that_differ_from_the_checkpoint_are_refused_or_continued(here: D
 
 
 def test_a_replay_reads_the_topics_that_it_was_planned_for(here: Deployment) -> None:
-    """The sink may have committed the replayed batch already. It would skip the batch, and lose rows of an added topic in it."""
+    """A replay does not read a topic that was added since. The sink may have committed the replayed batch. It would then skip the
+    batch, and lose rows of the added topic in it.
+    """
     ten(here, "a")
     here.drain(here.stream("a", startingOffsets="earliest"))
     ten(here, "b", first=1000)
@@ -249,7 +251,7 @@ def test_a_replay_reads_the_topics_that_it_was_planned_for(here: Deployment) -> 
 
 @pytest.mark.parametrize(("before", "after"), [(["a"], ["a", "b"]), (["a", "b"], ["b"])])
 def test_a_replay_of_other_topics_with_other_columns(here: Deployment, before: list[str], after: list[str]) -> None:
-    """Columns that the replayed topics lack are null. Columns that the new read lacks are left out."""
+    """The replayed batch has the columns of the new read. Columns that its own topics lack are null."""
     here.cluster.topics.create("a", schema="n int, s struct<x:int>, only_a string")
     here.cluster.topics.create("b", schema="n bigint, s struct<x:int,y:int>, only_b string")
     a = pa.table({"n": pa.array([1], pa.int32()), "s": pa.array([{"x": 5}], pa.struct([("x", pa.int32())])), "only_a": ["a"]})
@@ -352,7 +354,7 @@ def test_new_columns_may_be_ignored_but_not_wider_ones(here: Deployment) -> None
 
 
 def test_streams_in_a_chain(here: Deployment) -> None:
-    """t -> u -> v: each row is written exactly once, over restarts and the loss of one of Spark's commit records."""
+    """Streams copy t to u, and u to v. Each row is written once, over restarts and the loss of one of Spark's commit records."""
     ten(here)
 
     def run(source: str, target: str, **options: str) -> None:

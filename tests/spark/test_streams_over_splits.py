@@ -21,7 +21,7 @@ ROWS = 14
 
 
 class Writing:
-    """Writes numbered rows of a few keys into topics, and splits and merges their segments."""
+    """A writer of numbered rows of a few keys to topics. It can split and merge the topics' segments."""
 
     def __init__(self, here: Deployment) -> None:
         self.here, self._next = here, count()
@@ -50,8 +50,8 @@ class Writing:
 
 
 def check(batches: list[list[Row]], written: dict[str, list[int]], limit: int) -> None:
-    """Check that every row comes once, and each key's rows in order, in a segment of the key's hash. A micro-batch has no rows of
-    both a parent and its child, and no more rows than the limit.
+    """Check that every row comes once, from a segment that contains the hash of its key, and that the rows of each key come in
+    order. Check that no micro-batch has rows of both a parent and its child, or more rows than the limit.
     """
     seen: dict[str, list[int]] = defaultdict(list)
     by_key: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -65,7 +65,7 @@ def check(batches: list[list[Row]], written: dict[str, list[int]], limit: int) -
             seen[topic.rpartition("/")[2]].append(row["n"])
             by_key[topic, row["k"]].append(row["n"])
             ids[topic, row["k"]].add(number)
-        assert all(len(found) == 1 for found in ids.values()), ids  # in one micro-batch, the rows of a key are in one segment
+        assert all(len(found) == 1 for found in ids.values()), ids  # all rows of a key in this micro-batch are in one segment
     assert {topic: sorted(numbers) for topic, numbers in seen.items()} == written
     assert all(numbers == sorted(numbers) for numbers in by_key.values())
 
@@ -112,11 +112,11 @@ def test_a_stream_follows_splits_merges_new_and_deleted_topics_as_it_runs(here: 
     writing.append("log-a", "log-c")
     writing.split("log-a")
     writing.append("log-a")
-    here.cluster.sweep()  # the seals leave the log; the layouts still have them
+    here.cluster.sweep()  # the sweep drops the seals from the log, but the layouts still have them
 
     def more(rows: DataFrame, batch: int) -> None:
         keep(rows, batch)
-        if len(batches) == at + 1:  # the split comes after the end of the run was planned
+        if len(batches) == at + 1:  # Spark has planned the end of the run before this split
             writing.split("log-c")
             writing.append("log-c")
 

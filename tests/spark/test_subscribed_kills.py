@@ -1,4 +1,4 @@
-"""A stream on a subscription whose driver is killed: no row is skipped, and only rows beyond the cursor are repeated."""
+"""The driver of a stream on a subscription is killed. No row is skipped, and only rows beyond the cursor are repeated."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def test_a_killed_driver_skips_nothing(here: Deployment, tmp_path: Path) -> None
         driver.kill()
     assert sorted(first) == wanted[: 2 * ROWS]
 
-    # All acknowledged rows are written, because the cursor is never ahead of the sink.
+    # The stream has written all acknowledged rows, because the cursor is never ahead of the sink.
     copied = [row.id for row in here.read("out").collect()]
     left = [row.id for row in here.read("t", subscription="s").collect()]
     assert sorted({*copied, *left}) == wanted
     assert len(copied) + len(left) <= len(wanted) + 2 * ROWS, "the cursor is behind the sink by two micro-batches at most"
     assert cluster.subscriptions.describe("t", "s").lag.rows == len(left)
 
-    # A restart from its checkpoint writes each row once.
+    # A restart from the stream's checkpoint writes each row once.
     copying(here.spark, here.url, "t", "out", "s", tmp_path / "checkpoint", 9).trigger(availableNow=True).start().awaitTermination()
     assert sorted(row.id for row in here.read("out").collect()) == wanted
 
@@ -65,7 +65,9 @@ def test_a_killed_driver_skips_nothing(here: Deployment, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_driver_killed_before_its_first_batch_was_done_writes_each_row_once(here: Deployment, tmp_path: Path) -> None:
-    """The first batch was planned from the cursor. Another process moves the cursor before the restart."""
+    """The first batch was planned from the cursor. Another process moves the cursor before the restart. The restart replays the
+    planned rows, and writes each row once.
+    """
     cluster = here.cluster
     cluster.topics.create("t", schema="id bigint", segments=2)
     cluster.topics.create("out", schema="id bigint")

@@ -1,4 +1,4 @@
-"""`with cluster.transaction() as txn` under Spark: several writes and the acks of their input, committed as a whole."""
+"""Tests of `with cluster.transaction() as txn` in Spark: several writes and the acks of their input are committed as a whole."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_consume_transform_produce(here: Deployment) -> None:
     last = here.append("in", rows(8, 9))
     with here.cluster.transaction(app="etl", version=1) as txn:
         given = txn.read(here.spark, "in", subscription="etl", minPartitions=2)
-        here.append("in", rows(10, 11))  # committed after the read
+        here.append("in", rows(10, 11))  # these rows are committed after the read, so the transaction does not have them
         broken = given.select(F.when(F.col("id") < 8, F.col("id")).otherwise(F.raise_error(F.lit("broken"))).alias("id"))
         with pytest.raises(PySparkException, match="broken"):
             write(txn, broken, BIG)
@@ -85,7 +85,8 @@ def test_a_micro_batch_is_acknowledged_with_its_output(here: Deployment) -> None
             write(txn, batch.where("id % 10 < 5").select("id"), BIG)
             write(txn, batch.where("id % 10 >= 5").select("id"), SMALL)
         runs.append((version, txn.commit().skipped))
-        with here.cluster.transaction(app="halves", version=version) as again:  # as after a crash before Spark's record
+        # the program repeats the version, as after a crash before Spark's commit record
+        with here.cluster.transaction(app="halves", version=version) as again:
             again.acknowledge_rows(batch, subscription="etl")
             write(again, batch.select("id"), BIG)
         runs.append((version, again.commit().skipped))
@@ -108,8 +109,8 @@ def test_a_micro_batch_is_acknowledged_with_its_output(here: Deployment) -> None
 
 
 def test_a_failed_write_with_a_published_manifest_does_not_count(here: Deployment) -> None:
-    """The committing process dies after publishing its manifest, and Spark's abort fails, too. The program gets an error and
-    repeats the write. Only the repetition is committed.
+    """The committing process dies after it has published its manifest, and Spark's abort fails as well. The program gets an error
+    and repeats the write. Only the repetition is committed.
     """
 
     class Dying(BatchWriter):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.spark.conftest import Deployment
 
-# For each column name: two SQL expressions. `rows_of` adds a row of nulls.
+# For each column: two SQL expressions, which are its values in the first and the second row. `rows_of` adds a row of nulls.
 PLAIN = {
     "yes": ("true", "false"),
     "tiny": ("cast(-128 as tinyint)", "cast(127 as tinyint)"),
@@ -140,8 +140,10 @@ def test_every_type_comes_back_by_every_way(here: Deployment, write_zone: str, r
         assert streamed == [found[0]]
 
 
-def test_a_single_column_of_each_type_comes_back(here: Deployment) -> None:
-    """A single column is projected by its index in the file. The columns have names with dots, or are next to nested columns."""
+def test_single_columns_with_odd_names_or_nested_types_come_back(here: Deployment) -> None:
+    """The source finds a column in a file by its Parquet column indexes. The columns here could be confused: their names have a
+    dot, a backtick or a name that Spark uses itself, or they are nested and have several Parquet columns.
+    """
     here.write(rows_of(here.spark, ALL))
     for name in ("a", "a.b", "with.dot", "with`tick", "_metadata", "map_int", "deep", "vars"):
         source = here.read(columns=json.dumps([name]))

@@ -1,5 +1,5 @@
-"""Batch writes with a token (txnAppId, txnVersion). Which writes repeat a version depends on the query in whose `foreachBatch` they
-run, if there is one.
+"""Batch writes with a token (txnAppId, txnVersion). A batch write may run in the `foreachBatch` of a query. The query then decides,
+too, which writes repeat a version.
 
 tests/spark/test_sink.py does the same in a real streaming query.
 """
@@ -17,7 +17,7 @@ from tests.support.rows import rows
 from txnsegment import Cluster
 
 Write = Callable[..., None]
-"""A function that writes rows to the topic t under the application `app`, by a version and, in `foreachBatch`, a query."""
+"""A function that writes rows to the topic t as the application `app`. It takes a version, and in `foreachBatch` a query."""
 
 
 def numbers(cluster: Cluster) -> list[int]:
@@ -64,7 +64,7 @@ def test_another_query_repeats_nothing(cluster: Cluster, write: Write) -> None:
 
 
 def test_without_a_query_the_token_decides(cluster: Cluster, write: Write) -> None:
-    for query in (None, None, "q"):  # at the last write the record names no query, like a record of an older version
+    for query in (None, None, "q"):  # before the write of query q the record names no query, like a record of an older version
         write(1, version=4, query=query)
     write(2, version=5, query="q")
     write(3, version=5)

@@ -1,4 +1,4 @@
-"""Splits and merges on real files: rows of a key keep their order through parents and children, and no row is lost or doubled."""
+"""Splits and merges on real files. Rows of a key keep their order through parents and children, and no row is lost or doubled."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def rows(first: int, count: int = 40) -> pa.RecordBatch:
 
 
 def streamed(url: str) -> list[list[dict[str, object]]]:
-    """Return the rows of each micro-batch of a stream that is driven as Spark drives it."""
+    """Return the rows of each micro-batch of a stream. The stream's reader is called as Spark calls it."""
     options = {"path": "t", "serviceUrl": url, "includeMetadata": "true", "startingOffsets": "earliest"}
     query, found = MicroBatchExecution(), []
     query.start(options)
@@ -59,7 +59,7 @@ def active(cluster: Cluster) -> list[tuple[int, int]]:
 @settings(max_examples=15)
 @given(seed=st.integers(0, 2**32))
 def test_rows_of_a_key_keep_their_order_over_any_splits_and_merges(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    """Some transactions are staged before a seal and committed after it."""
+    """Some transactions are staged before a seal and committed after it. The rows of each key still keep their order."""
     rng = random.Random(seed)
     url = f"file://{tmp_path_factory.mktemp('cluster')}/c"
     with connect(url) as cluster:

@@ -1,4 +1,4 @@
-"""A write by a persistent name may set a key or segments only if a `topic://` topic is behind the name (docs/in_stream.md)."""
+"""A write to a persistent name may set a key or segments only if the name stands for a `topic://` topic (docs/in_stream.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream's checkpoint is used with another cluster than its own, or with other topics than before.
+"""A stream's checkpoint is used with a cluster other than its own, or with other topics than before.
 
 Readers are called as Spark calls them (`conformance.harness.spark_driver`).
 """
@@ -23,7 +23,7 @@ def commit(cluster: Cluster, topic: str, *numbers: int) -> None:
 
 
 def drained(query: MicroBatchExecution, **options: str) -> list[int]:
-    """Run the query until no row is left. Return its rows."""
+    """Run the query until it has read all rows. Return these rows."""
     query.start(options)
     found: list[int] = []
     try:
@@ -40,7 +40,7 @@ def test_a_checkpoint_counts_for_the_cluster_that_it_was_made_with(cluster: Clus
     """
     cluster.topics.create("t", schema="n bigint")
     commit(cluster, "t", 1)
-    cluster.client.finish()  # waits for folds, which would change the copied ledgers
+    cluster.client.finish()  # this call waits for folds, which would change the copied ledgers
     cluster.backup(tmp_path / "backup")
     root = Path(cluster.ledgers.removeprefix("file://")).rename(tmp_path / "ledgers")
     query, urls = MicroBatchExecution(), [f"file://{tmp_path}/{name}" for name in ("first", "second")]
@@ -103,7 +103,7 @@ def test_a_subscription_added_to_a_stream_loses_no_unacknowledged_row(cluster: C
 
 
 def test_a_checkpoint_file_resumes_after_a_kill_between_any_two_steps(cluster: Cluster, tmp_path: Path) -> None:
-    """A batch that was planned and not committed is read again, with the same rows."""
+    """Spark is killed between two steps. A batch that was planned and not committed is then read again, with the same rows."""
     cluster.topics.create("t", schema="n bigint")
     options = {"serviceUrl": cluster.url, "path": "t", "startingOffsets": "earliest"}
     commit(cluster, "t", 1)

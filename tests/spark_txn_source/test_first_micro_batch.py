@@ -90,7 +90,7 @@ STARTS = ("latest", "earliest", "number", "timestamp", "future timestamp", "patt
 
 
 def changes(site: Site) -> None:
-    """Write to old and new topics, and sweep, between the plan and its replay."""
+    """Change the cluster between the plan of a batch and its replay: write to old and new topics, and sweep."""
     site.write("u", 4)
     site.bench.commit(X, [14])
     site.write("v", 5)
@@ -118,7 +118,7 @@ def test_replay_of_the_first_batch_reads_the_same_rows(site: Site, start: str, l
     again.prepareForTriggerAvailableNow()
     assert replayed.read(again.initialOffset(), end) == planned
 
-    # The other rows come once, and no later offset has the record of the start.
+    # The rows after the first batch come once. No later offset has the record of the first batch's start.
     replayed.at = end
     rest = list(replayed.rest())
     assert "began" not in replayed.at
@@ -131,7 +131,9 @@ def test_replay_of_the_first_batch_reads_the_same_rows(site: Site, start: str, l
 
 @pytest.mark.parametrize("start", STARTS)
 def test_the_first_plan_of_a_batch_asks_for_the_initial_offset_twice(site: Site, start: str) -> None:
-    """Even without a crash Spark asks twice: before the end is determined, and before the batch is planned. Both answers agree."""
+    """Even without a crash Spark asks for the initial offset twice: before the end is determined, and before the batch is planned.
+    Both answers give the same rows.
+    """
     options = starts(site)[start]
     reader = site.reader(**options)
     begin = reader.initialOffset()
@@ -143,7 +145,7 @@ def test_the_first_plan_of_a_batch_asks_for_the_initial_offset_twice(site: Site,
 
 
 def test_an_idle_stream_returns_its_start(site: Site) -> None:
-    """Spark compares start and end as JSON. If they differ, Spark runs a micro-batch."""
+    """An idle stream returns its start as its end, with equal JSON. If they differed, Spark would run a micro-batch."""
     for start, options in starts(site).items():
         reader = site.reader(**options)
         empty = logged(reader.latestOffset(reader.initialOffset(), ReadAllAvailable()))
@@ -199,7 +201,7 @@ def test_replay_of_the_first_batch_of_a_subscription_whose_cursor_has_moved(
 
     # Spark commits the first batch after it has planned the second one. The commit moves the cursor.
     if moved is moved_back:
-        with pytest.raises(AckConflict, match="moved back"):  # row 2 was acknowledged, but the seek has undone this
+        with pytest.raises(AckConflict, match="moved back"):  # the seek has undone the acknowledgement of row 2
             again.commit(end)
         assert {row["n"] for row in site.bench.batch(["u", X], subscription="s")} == {1, 2, 3, 4, 5, 11, 12}
         return
@@ -251,7 +253,7 @@ def test_replay_of_the_first_batch_of_a_topic_that_was_migrated_meanwhile(site: 
 
 
 def test_replay_of_the_first_batch_after_retention_took_rows_is_data_loss(site: Site) -> None:
-    """A replay raises DataLoss, also with the end offset of an older version, which does not record the start of the batch."""
+    """A replay raises DataLoss, also with an older version's end offset, which does not record the start of the batch."""
     options = {"topics": "u", "startingOffsets": "earliest"}
     first = site.reader(**options)
     begin = first.initialOffset()
@@ -289,7 +291,9 @@ def test_a_stream_from_earliest_after_a_trim_replays_its_first_batch(site: Site)
 
 
 def test_a_first_batch_planned_by_an_older_version_continues(site: Site) -> None:
-    """The offsets of an older version do not record the start. A replay from a log number, or from earliest, needs no record."""
+    """The offsets of an older version of the product do not record the start. A replay from a log number, or from earliest, does
+    not need this record.
+    """
     for options in ({"topics": "u", "startingOffsets": "earliest"}, {"topics": "u", "startingOffsets": '{"log": 0}'}):
         first = site.reader(**options)
         begin = first.initialOffset()

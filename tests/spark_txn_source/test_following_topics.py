@@ -22,7 +22,7 @@ STEPS = At(-1).kinds
 
 
 class Followed:
-    """A stream's process without wake-ups, whose clock stands still, and another process that changes the stream's topics."""
+    """A stream's process, without wake-ups and with a clock that stands still, and another process that changes the topics."""
 
     def __init__(self) -> None:
         self.bench, self.gate = Bench(topics=PERSISTENT), At(-1, kinds=STEPS)
@@ -37,7 +37,7 @@ class Followed:
         return self.gate.steps - before, {one.log: one.cut for one in found}
 
     def settle(self) -> None:
-        for _ in range(2):  # the first reading sets the watches; the second covers changes from before the watches
+        for _ in range(2):  # the first reading sets the watches; the second finds changes from before they were set
             self.poll()
 
 

@@ -56,7 +56,7 @@ def test_a_stream_and_a_writer_continue_over_a_migration(bench: SparkBench) -> N
     commit(late)
     migrate(bench)
     assert commit(late).skipped
-    commit(written)  # these rows were staged for the persistent topic, which is now sealed
+    commit(written)  # the rows of this write were staged for the persistent topic, which is now sealed
     assert commit(written).skipped
     assert [n for found in old.rest() for n in found] == [3, 4, 5]
     assert [n for found in behind.rest() for n in found] == [1, 2, 3, 4, 5]
@@ -118,7 +118,7 @@ def test_a_sink_continues_when_a_migration_falls_between_its_tasks_and_its_commi
 
 
 def test_a_plain_producer_of_a_migrated_topic_gets_an_error(bench: SparkBench) -> None:
-    """One producer has written a row before the migration, the other has not. Both get the error."""
+    """One of two producers has written a row before the migration. Both producers get the error."""
     bench.commit(X, [1])
     with connect(bench.url) as cluster:
         producer, begun = (cluster.producer(X, plain=True) for _ in range(2))
@@ -139,7 +139,9 @@ def test_a_plain_producer_of_a_migrated_topic_gets_an_error(bench: SparkBench) -
 def test_a_flush_of_a_plain_producer_is_safe_beside_a_migration_at_each_lookup(
     bench: SparkBench, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The topic is migrated after a given lookup of its name. A flush looks up the name and its model at most once each."""
+    """A flush makes two lookups: of the topic's name, and of the name's model. The topic is migrated after lookup `looks` (3: not
+    at all). After a migration the flush raises TopicSealed and writes no row.
+    """
     bench.commit(X, [1])
     asked = 0
     select = Providers.select
@@ -227,7 +229,9 @@ def test_a_migration_under_load(bench: SparkBench) -> None:
 
 
 def test_a_pattern_of_the_old_name_continues_with_the_successor(bench: SparkBench) -> None:
-    """The readers are a running stream, a restarted stream and a batch. They also read the other topics of the pattern."""
+    """A pattern matches the old name. After the migration a running stream, a restarted stream and a batch with the pattern read
+    the successor, and the other topics that match.
+    """
     old, other = "persistent://public/default/(x|z)", "persistent://public/default/z"
     bench.commit(X, [1, 2])
     query, matching = (bench.stream([], topicsPattern=p, startingOffsets="earliest") for p in (old, ".*default/(x|went-on)"))
@@ -251,8 +255,8 @@ def test_a_pattern_of_the_old_name_continues_with_the_successor(bench: SparkBenc
 
 
 def test_deleted_rows_of_a_migrated_topic_are_a_loss_for_streams(bench: SparkBench) -> None:
-    """The successor is deleted and created again. A stream that has read all rows continues with the new topic. Any other stream
-    gets DataLoss. No old row is read.
+    """The successor is deleted and created again. A stream that has read all rows before continues with the new topic. Any other
+    stream gets DataLoss. No stream reads an old row.
     """
     bench.commit(X, [1, 2])
     end, behind = (bench.stream([], topicsPattern="persistent://.*", startingOffsets="earliest") for _ in range(2))

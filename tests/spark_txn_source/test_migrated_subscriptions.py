@@ -1,4 +1,4 @@
-"""Subscriptions over a migration: no acknowledged row comes again, no unacknowledged row is skipped (Spark's classes, no JVM)."""
+"""Subscriptions during a migration. No acknowledged row comes again, and no unacknowledged row is skipped (without a JVM)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_stream_commits_its_cursor_for_rows_of_either_log(bench: SparkBench) -
         bench.commit(X, [2])
         migrate(bench)
         send(cluster, 3)
-        query.reader.commit(query.at)  # the batch was planned before the migration
+        query.reader.commit(query.at)  # Spark commits a batch that was planned before the migration
         assert left(cluster, TO) == [2, 3]
         assert query.next() == [2]
         query.reader.commit(query.at)
@@ -134,7 +134,9 @@ def test_a_new_stream_of_the_old_name_starts_at_the_given_offset(bench: SparkBen
 
 
 def test_a_checkpoint_continues_under_the_new_name(bench: SparkBench) -> None:
-    """With `topicsChanged=continue` rows that were read by positions of the old log are not read again by numbers of the new."""
+    """A checkpoint of the old name continues under the new name with `topicsChanged=continue`. Rows that were read from the old log
+    are not read again from the cluster's log.
+    """
     for n in range(1, 5):
         bench.commit(X, [n])
     query = bench.stream(X, startingOffsets="earliest", maxRowsPerTrigger="2")
@@ -153,7 +155,8 @@ def test_old_and_new_name_together(bench: SparkBench) -> None:
     bench.commit(X, [2])
     migrate(bench)
     with connect(bench.url) as cluster:
-        cluster.subscriptions.create(X, "s", start=shift(bench) + 1)  # a log number is valid under the old name, too
+        # X now stands for its successor, so `start` may be a number of the cluster's log
+        cluster.subscriptions.create(X, "s", start=shift(bench) + 1)
         send(cluster, 3)
         for given in ({"topics": f"{X},{TO}"}, {"topicsPattern": ".*/default/(x|went-on)"}):
             read = {"subscription": "s", **given}
@@ -168,7 +171,7 @@ def test_old_and_new_name_together(bench: SparkBench) -> None:
 
 
 def test_a_log_beside_a_topic_that_is_migrated(bench: SparkBench) -> None:
-    """The stream reads the cluster's log before it knows the migration. Its cut must not pass rows of the successor."""
+    """The stream reads the cluster's log, and then the topic is migrated. The stream's cut must not pass rows of the successor."""
     other = "topic://public/default/other"
     with connect(bench.url) as cluster:
         cluster.topics.create(other, schema="n bigint")
@@ -206,7 +209,7 @@ def test_a_consumer_acknowledges_in_every_way_across_a_migration(bench: SparkBen
         with cluster.consumer(X, "s", start="earliest") as consumer, other.consumer(X, "all", start="earliest") as whole:
             rows = list(consumer.messages(timeout=0))
             all_rows = list(whole.messages(timeout=0))
-            consumer.ack(rows[1])  # one of the two rows of an entry
+            consumer.ack(rows[1])  # this is only one row of its entry
             with cluster.begin() as txn:
                 consumer.ack(rows[0], txn=txn)
                 migrate(bench)
@@ -233,7 +236,7 @@ def shift(bench: SparkBench) -> int:
 
 
 def test_a_cumulative_acknowledgement_keeps_to_the_order_of_the_log(bench: SparkBench) -> None:
-    """Migrated ledgers keep the ids of their old topic. Ids of two topics cannot be compared, so log numbers give the order."""
+    """Migrated ledgers keep their ids. Ids of two topics cannot be compared, so log numbers decide what an ack covers."""
     z, later = "topic://public/default/z", "topic://public/default/later"
     with connect(bench.url) as cluster:
         cluster.topics.create(z, schema="n bigint")
@@ -288,7 +291,7 @@ def test_a_transaction_reads_the_same_rows_under_either_name(bench: SparkBench, 
             txn.acknowledge(found.acks)
             assert bench.numbers(topic, **found.options()) == [2, 3, 4]
             txn.commit()
-        assert bench.numbers(topic, **found.options()) == [2, 3, 4]  # also after the commit
+        assert bench.numbers(topic, **found.options()) == [2, 3, 4]  # the offsets give the same rows after the commit
         assert bench.numbers(X, **before.options()) == [2, 3]
         assert left(cluster, topic) == []
         with cluster.begin() as txn:
@@ -298,7 +301,7 @@ def test_a_transaction_reads_the_same_rows_under_either_name(bench: SparkBench, 
 
 
 def test_a_reading_transaction_continues_over_a_migration(bench: SparkBench) -> None:
-    """The transaction reads rows before the migration. Its acks, and its rows for the old name, are committed after it."""
+    """The transaction reads rows before the migration, and then commits its acks and its rows for the old name."""
     bench.commit(X, [1, 2])
     with connect(bench.url) as cluster:
         cluster.subscriptions.create(X, "s")
@@ -336,8 +339,8 @@ def test_a_pattern_of_the_old_name_reads_the_successor(bench: SparkBench) -> Non
 
 
 def test_times_of_publishing(bench: SparkBench) -> None:
-    """Rows of the persistent topic have publish times of its own log, later rows those of the cluster's log. A timestamp may fall
-    into either log.
+    """Rows from before the migration have publish times of the topic's own log, later rows have those of the cluster's log. A read
+    by timestamp works for both.
     """
     bench.commit(X, [1])
     first = bench.batch(X, includeMetadata="true")[0]["__publishTime"]
@@ -367,7 +370,9 @@ def pause(bench: SparkBench) -> None:
 
 
 def test_the_successor_of_a_dropped_topic_is_added_only_if_no_row_is_unacknowledged(bench: SparkBench) -> None:
-    """The query drops the persistent topic before the topic's migration. Its offset keeps the position in the persistent topic."""
+    """The query drops the persistent topic, and then the topic is migrated. The query's offset keeps the position in the persistent
+    topic. The successor can be added only if all of these rows are acknowledged.
+    """
     z = "topic://public/default/z"
     options = {"subscription": "s", "topicsChanged": "continue", "maxRowsPerTrigger": "1"}
     with connect(bench.url) as cluster:

@@ -1,4 +1,4 @@
-"""Planning a batch of persistent topics: one reading of each topic decides the whole plan (without a JVM)."""
+"""Plans of batches of persistent topics. One reading of each topic decides the whole plan (without a JVM)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def one_reading_each(mine: Client) -> list[int]:
 
 
 def test_a_plan_costs_one_reading_of_each_topic() -> None:
-    """The reading of a migrated topic also shows whether its successor still has its rows."""
+    """The plan of a batch takes the round trips of one reading of each topic, also for a migrated topic. The reading of a migrated
+    topic also shows whether its successor still has its rows.
+    """
     bench, gate = Bench(topics=PERSISTENT), At(-1)
     mine, other = client(bench.instream(gate).cluster), bench.instream()
     other.coordinator.commit(bench.work())
@@ -61,8 +63,8 @@ def rows(mine: Client, options: ReadOptions) -> list[str]:
 
 
 def deleted_at(step: int, options: ReadOptions) -> tuple[str, list[str] | None]:
-    """Read a batch, and delete the successor of T at a step of it. T and the successor have a row each. Return the store call at
-    this step, and the labels of the rows that the batch returns, or None if it raises TopicNotFound.
+    """Read a batch, and delete the successor of T at step `step` of the read. T and its successor have a row each. Return the store
+    call at this step, and the labels of the rows that the batch returns, or None if it raises TopicNotFound.
     """
     bench = Bench(topics=[T])
     other = bench.instream()

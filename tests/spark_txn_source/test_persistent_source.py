@@ -116,7 +116,7 @@ def test_starts_and_ends_of_a_batch(bench: SparkBench) -> None:
 
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
 def test_the_log_number_of_an_offset_is_ignored_without_topics_of_the_log(bench: SparkBench, level: str) -> None:
-    """A stream's offset always has a log number. A batch without `topic://` topics accepts this offset unchanged."""
+    """A stream's offset always has a number of the cluster's log. A batch without `topic://` topics ignores this number."""
     number, last = scalable(bench, 0), bench.plain(X, [1, 2])
     at = {X: f"{last}:0"}
     for log in (number, number + 1000):
@@ -282,7 +282,7 @@ def test_a_stream_reads_both_models(bench: SparkBench) -> None:
 
 @pytest.mark.parametrize(("limit", "batches"), [("1", 6), ("3", 3), ("100", 1)])
 def test_limits_take_the_oldest_first(bench: SparkBench, limit: str, batches: int) -> None:
-    """A micro-batch has whole appends. Rows of one log do not wait for rows of another log."""
+    """A limit takes the oldest rows of all logs first, in whole appends. Rows of one log do not wait for rows of another log."""
     for n in range(2):
         scalable(bench, 10 * n)
         bench.plain(X, [10 * n + 1])
@@ -340,7 +340,7 @@ def test_a_stream_stops_before_a_new_column_is_dropped(bench: SparkBench) -> Non
 
 
 def test_a_micro_batch_ends_at_the_seal(bench: SparkBench) -> None:
-    """The entry above the seal is void. The offset ends at the seal."""
+    """An entry above the seal is void. The micro-batch ends at the seal."""
     bench.plain(X, [1])
     instream = bench.client.instream
     instream.topics.change(persistent_name(X), lambda layout: layout.model_copy(update={"sealing": True}))
@@ -373,8 +373,8 @@ def test_a_start_among_trimmed_rows_is_an_error(bench: SparkBench) -> None:
 
 
 def test_a_range_of_timestamps_among_trimmed_rows_is_an_error(bench: SparkBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All rows of the range and all later ones are trimmed. The two timestamps then resolve to the same number, but the range is
-    not empty.
+    """All rows of the range, and all later rows, are trimmed. Both timestamps then resolve to the same number, but the range is not
+    empty. So the batch raises an error.
     """
     clock = bench.client.cluster.clock
     began, last = clock.now_ms(), 0
@@ -399,7 +399,7 @@ def trim(bench: SparkBench, to: int) -> None:
 
 
 def test_a_deleted_topic_of_a_pattern(bench: SparkBench) -> None:
-    """The deletion of rows that a stream has not read is a DataLoss for the stream. The deletion of rows it has read is none."""
+    """A topic of a pattern is deleted. A stream gets DataLoss if it has not read all rows of the topic, and continues otherwise."""
     bench.plain(X, [1])
     bench.plain(Y, [2])
     read, unread = (bench.stream([], topicsPattern="persistent://.*", startingOffsets="earliest") for _ in range(2))
@@ -433,7 +433,7 @@ def test_a_checkpoint_of_another_cluster(bench: SparkBench) -> None:
 
 
 def test_a_name_mapped_by_its_namespace_reads_the_segmented_topic(bench: SparkBench) -> None:
-    """Streams and batches use the persistent name. A topic given by both of its names is read once."""
+    """Streams and batches read a `topic://` topic by its persistent name. A topic given by both names is read once."""
     named = "persistent://public/new/t"
     with connect(bench.url) as cluster:
         cluster.topics.set_model("namespace://public/new", "metadata")
@@ -451,7 +451,7 @@ def test_a_name_mapped_by_its_namespace_reads_the_segmented_topic(bench: SparkBe
 
 
 def test_an_invalid_position_is_refused(bench: SparkBench) -> None:
-    """An invalid position lies beyond the last entry of its append."""
+    """A position beyond the last entry of its append is invalid."""
     first = bench.plain(X, [1, 2, 3], entry_rows=2)
     bench.plain(X, [4])
     assert bench.numbers(X, startingOffsets=json.dumps({X: f"{first}:1"})) == [4]

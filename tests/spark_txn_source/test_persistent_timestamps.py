@@ -1,4 +1,4 @@
-"""A batch of persistent topics up to a publish time is final: it waits or raises an error (docs/protocol.md, section 6)."""
+"""A batch up to a publish time waits or raises an error until its rows are final (docs/protocol.md, section 6)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_batch_in_the_middle_of_a_commit_is_final_or_an_error(dies: bool) -> N
 
 @pytest.mark.parametrize("done", [0, 1, 2])
 def test_a_batch_beside_a_running_transaction_is_final_or_an_error(done: int) -> None:
-    """`done`: how many steps of the transaction precede the batch. The remaining steps run at one store call of the batch."""
+    """`done`: the number of the transaction's steps that precede the batch. Its other steps run at one store call of the batch."""
     answered = 0
     for k in range(200):
         bench = Bench(topics=PERSISTENT)
@@ -125,8 +125,8 @@ def test_a_batch_waits_for_an_open_transaction_until_it_has_timed_out() -> None:
 
 
 def test_a_plain_append_takes_its_publish_time_when_it_is_appended() -> None:
-    """An append may be slow, because of its checks or of a file for a long list of parts. A plain append has no header that would
-    show its start to a reader. So its publish time is the time of the append itself.
+    """An append may be slow, because of its checks or because it writes a long list of parts to a file. A plain append has no
+    header that would show its start to a reader. So its publish time is the time of the append itself.
     """
     bench = Bench(topics=PERSISTENT)
 
@@ -145,7 +145,9 @@ def test_a_plain_append_takes_its_publish_time_when_it_is_appended() -> None:
 
 
 def test_a_stream_from_a_timestamp_starts_where_a_batch_up_to_it_ends() -> None:
-    """An open transaction that was published before the timestamp belongs to the batch. A timestamp in the future is an error."""
+    """A batch up to a timestamp and a stream from this timestamp have each row once between them. A transaction that was published
+    before the timestamp and is open belongs to the batch. A timestamp in the future is an error.
+    """
     from pyspark.sql.types import LongType, StructField, StructType
 
     from metadata.client import client as clients

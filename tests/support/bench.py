@@ -1,4 +1,4 @@
-"""A small cluster in memory. A test can make any store call fail, or interrupt it with the complete work of another process."""
+"""A small cluster in memory. Tests make any store call fail, or interrupt it with the complete work of another process."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ PERSISTENT = (PersistentName("public", "default", "t"), PersistentName("public",
 
 
 class Bench:
-    """A store and a disk that several processes share. `history` records all writes. `topics`: topics of either model, made at the
-    start (T has two segments). `restored`: the numbers that restores of the store have lost.
+    """A store and a disk that several processes share. `history` records all writes. `topics`: the topics of either model that
+    exist at the start; T has two segments. `restored`: the numbers that restores of the store have lost.
     """
 
     def __init__(self, settings: Settings = SETTINGS, topics: Sequence[str | PersistentName] = (T, U)) -> None:
@@ -57,8 +57,8 @@ class Bench:
     def party(
         self, gate: Gate = always, wakes: Wakes | None = None, late: Callable[[Callable[[], None]], None] | None = None
     ) -> Client:
-        """Return the client of a new process. `wakes`: wakes the watches of the process; if it is None, no watch wakes. `late`:
-        keeps the requests of the process that the gate delays.
+        """Return the client of a new process. `wakes`: a function that wakes the process's watches; with None no watch wakes.
+        `late`: a function that gets the requests of the process that the gate delays.
         """
         store = GatedStore(self.state, self.clock, gate, observer=self.history, wakes=wakes, late=late)
         storage = GatedStorage(self.disk, gate)
@@ -70,7 +70,7 @@ class Bench:
         return self.party(gate, late=late).instream
 
     def part(self, label: str) -> Part:
-        """Make a part of one row, which lies on the disk under its label."""
+        """Make a part of one row, whose file lies on the disk under the part's label."""
         return self._part(f"public/default/x/persistent/{label}-{self.unique()}.parquet")
 
     def _part(self, path: str) -> Part:
@@ -88,9 +88,8 @@ class Bench:
         timeout_ms: int = 1_000,
         random: bool = False,
     ) -> WriteSet:
-        """Return a write set with one part for each segment of the topics. `topics`: None for all topics of the bench; without
-        topics the write set is an empty batch. In persistent topics the parts are labelled `app.version`. The parts lie on the
-        disk.
+        """Return a write set with one part, which lies on the disk, for each segment of the topics. `topics`: None means all topics
+        of the bench; without topics the write set is an empty batch. In persistent topics the label of each part is `app.version`.
         """
         attempt = attempt or self.unique()
         parts: dict[str, list[Part]] = {}
@@ -184,7 +183,7 @@ class Bench:
         assert not found, found
 
     def decided(self, version: int, app: str = "app") -> str | None:
-        """Return the transaction that committed the version; `empty` if the version has no rows; None if it is not committed."""
+        """Return the transaction that committed the version: `empty` if it has no rows, None if the version is not committed."""
         for event in self.history.events:
             if isinstance(event, Changed) and (event.state, event.app, event.version) == ("COMMITTED", app, version):
                 return event.txn
@@ -207,8 +206,8 @@ def label(part: Part) -> str:
 
 @dataclass
 class At:
-    """A gate that calls `meanwhile` and returns `fate` at the k-th step (from 0). All other steps pass. `hit`: the k-th step; empty
-    if it was not reached.
+    """A gate that calls `meanwhile` and returns `fate` at the k-th step (from 0). All other steps succeed. `hit`: the name of the
+    k-th step; empty if it was not reached.
     """
 
     k: int
@@ -231,7 +230,7 @@ class At:
 
 
 def each(run: Callable[[int], At]) -> int:
-    """Run for k = 0, 1, 2, .. until the gate is not reached. Return the number of steps."""
+    """Call `run` with k = 0, 1, 2, .. until its gate does not reach step k. Return the number of steps."""
     for k in range(10_000):
         if not run(k).hit:
             return k
@@ -239,7 +238,7 @@ def each(run: Callable[[int], At]) -> int:
 
 
 def each_step(run: Callable[[At], None], make: Callable[[int], At]) -> Iterator[At]:
-    """Run once for each step of the run: k = 0, 1, 2, .. until the gate is not reached. Yield the gate of each run."""
+    """Call `run` with a gate for each step: k = 0, 1, 2, .. until the gate does not reach its step. Yield the gate of each call."""
     for k in range(10_000):
         gate = make(k)
         run(gate)

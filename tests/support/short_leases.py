@@ -1,4 +1,4 @@
-"""Functions that open stores with a short lease or short timeouts, for tests that wait. Other processes import them by name."""
+"""Functions that open stores with a short lease or short timeouts, for tests that wait. Child processes import them by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LEASE_SECONDS = 3
 
 
 def open_mortal(url: str) -> MetadataStore:
-    """Open a store like `open_store`, for a process that will be killed: its ephemeral records end about three seconds after it."""
+    """Open a store like `open_store`, for a process that will be killed. Its ephemeral records end about three seconds later."""
     if url.startswith("file://"):
         return SqliteStore(folder_of(url), lease_ms=LEASE_SECONDS * 1000)
     if url.startswith("zk://"):

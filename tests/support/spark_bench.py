@@ -1,4 +1,4 @@
-"""The reader and the sink, called as Spark calls them, over persistent topics of a real embedded cluster. There is no JVM."""
+"""Calls the reader and the sink as Spark calls them, over persistent topics of a real embedded cluster, without a JVM."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class SparkBench:
 
 
 class Query:
-    """A streaming query, driven as Spark drives it. `at`: the offset up to which it has read, such as that of a checkpoint."""
+    """A streaming query, driven as Spark drives it. `at`: the offset up to which the query has read, as in a checkpoint."""
 
     def __init__(self, reader: StreamReader, at: dict[str, Any] | None = None) -> None:
         self.reader = reader
@@ -102,7 +102,7 @@ class Query:
         return numbers(run_tasks(self.reader, self.reader.partitions(start, end)))
 
     def rest(self, most: int = 100) -> Iterator[list[int]]:
-        """Yield the rows of micro-batches until there are no new rows."""
+        """Yield the rows of each micro-batch until there are no new rows."""
         for _ in range(most):
             before = self.at
             found = self.next()
@@ -113,5 +113,5 @@ class Query:
 
 
 def position_of(offset: dict[str, Any]) -> dict[str, Any]:
-    """Return the position in an offset, without its record of the first micro-batch's start."""
+    """Return the position that an offset has, without the other fields, such as the start of the first micro-batch."""
     return {name: value for name, value in offset.items() if name not in ("initial", "began", "cluster", "subscription")}

@@ -77,7 +77,9 @@ def test_batches_are_arrow(topic: Cluster, consumer: Consumer) -> None:
 
 
 def test_a_value_outside_the_range_of_python_blocks_no_earlier_row(cluster: Cluster) -> None:
-    """Spark writes dates before the year 1. Rows before such a date are delivered. A batch delivers the date as an Arrow value."""
+    """Spark can write a date that Python cannot represent. The consumer still delivers the rows before this date. A batch delivers
+    the date as an Arrow value.
+    """
     cluster.topics.create("days", schema="day date")
     with cluster.begin() as txn:
         txn.append("days", pa.table({"day": pa.array([0, -(10**6), 1], pa.date32())}))
@@ -129,7 +131,7 @@ def test_a_cumulative_ack_covers_all_earlier_rows(topic: Cluster, consumer: Cons
         write(topic, first)
     found = list(consumer.messages(timeout=NOW))
     consumer.ack_cumulative(found[6])
-    consumer.ack_cumulative(found[3])  # already acknowledged: nothing to do
+    consumer.ack_cumulative(found[3])  # this row is acknowledged already, so the call changes nothing
     left = [m.value["n"] for m in found[7:]]
     with topic.consumer("t", "s") as other:
         assert numbers(other) == left
@@ -184,7 +186,9 @@ def test_an_uncommitted_transaction_returns_its_rows(topic: Cluster, consumer: C
 
 @pytest.mark.parametrize("cumulative", [True, False])
 def test_a_skipped_transaction_returns_its_rows(topic: Cluster, consumer: Consumer, cumulative: bool) -> None:
-    """The program died after its commit and runs the version again. The skipped commit acknowledges no row of this run."""
+    """The program died after its commit and runs the version again. The second commit is skipped. It acknowledges no row of this
+    run, so the rows are delivered again.
+    """
 
     def step(reader: Consumer, version: int) -> tuple[list[int], bool]:
         with topic.begin(app="etl", version=version) as txn:
@@ -265,7 +269,7 @@ def test_a_new_column_appears_with_the_next_batch(topic: Cluster, consumer: Cons
 
 
 def test_a_commit_wakes_a_waiting_consumer(topic: Cluster, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The consumer would sleep for ten minutes. The registration and the events of a commit wake it."""
+    """The consumer would sleep for ten minutes. A commit wakes it by its registration or its events."""
     monkeypatch.setattr("txnsegment.consumer.IDLE_SECONDS", 600.0)
     monkeypatch.setattr("txnsegment.consumer.UNDECIDED_SECONDS", 600.0)
     waiting = threading.Event()
@@ -324,7 +328,7 @@ def test_a_producer_whose_block_raises_drops_its_rows(topic: Cluster, consumer: 
 
 
 def trim(topic: Cluster) -> None:
-    """Fold everything and trim by retention. (A sweep trims, too.)"""
+    """Fold all registrations, and trim by retention. A sweep trims, too."""
     inner = topic.client.cluster
     inner.settings = inner.settings.model_copy(update={"fold_after_registrations": 1})
     topic.sweep()
@@ -332,7 +336,7 @@ def trim(topic: Cluster) -> None:
 
 
 def test_trimmed_rows_acknowledged_by_another_consumer_are_no_loss(topic: Cluster, consumer: Consumer) -> None:
-    """Formerly a consumer got DataLoss for rows that its subscription had acknowledged (found by `make surface`)."""
+    """Another consumer acknowledges rows, which are then trimmed. Formerly the first consumer got DataLoss (`make surface`)."""
     write(topic, 0)
     assert sorted(numbers(consumer)) == [0, 1, 2, 3]
     write(topic, 4)

@@ -39,7 +39,7 @@ def numbers(consumer: Consumer) -> list[int]:
 
 
 def left(cluster: Cluster, *topics: str) -> list[int]:
-    """Return the rows that a new consumer of the subscription gets. Topics that are new to the subscription start at earliest."""
+    """Return the rows that a new consumer of the subscription gets. It starts at earliest in topics new to the subscription."""
     with cluster.consumer(topics, "s", start="earliest") as consumer:
         return numbers(consumer)
 
@@ -78,8 +78,8 @@ def test_rows_undelivered_before_the_migration_come_in_their_order(cluster: Clus
 
 @pytest.mark.parametrize("log", [LOG, X])
 def test_a_migration_between_two_polls_loses_no_row(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, log: str) -> None:
-    """The topic is migrated just before a poll reads the log `log`. Rows of `topic://` topics are not delivered before
-    lower-numbered rows of the successor.
+    """The topic is migrated just before a poll reads the log `log`. No row is lost, and rows of `topic://` topics are not delivered
+    before rows of the successor that have lower numbers.
     """
     read: Callable[[Feed], Reading] = Feed.look
     moved = False
@@ -130,13 +130,13 @@ def test_a_batch_begun_before_the_migration_is_delivered_once(cluster: Cluster) 
         cluster.topics.migrate(X, Y)
         write(cluster, 4, Z)
         write(cluster, 5, Y)
-        assert consumer.lag().rows == 4  # the lag counts rows of the successor only after that batch
+        assert consumer.lag().rows == 4  # the lag counts rows of the successor only after the batch from before the migration
         assert [first.value["n"], *(m.value["n"] for m in rows), *numbers(consumer)] == [1, 2, 3, 4, 5]
         assert consumer.lag().rows == 5
 
 
 def test_rows_read_ahead_before_the_migration_are_delivered_once_after_it(cluster: Cluster) -> None:
-    """The consumer has read a batch ahead. After the migration the rest of this batch comes first, and only once."""
+    """The consumer has read a batch ahead. After the migration it delivers the rest of this batch first, and only once."""
     with cluster.consumer([X, Z], "s", start="earliest") as consumer:
         with cluster.begin() as txn:
             txn.append(X, pa.table({"n": pa.array([1, 2, 3], pa.int64())}))
@@ -183,7 +183,7 @@ def test_cumulative_acknowledgements_after_a_migration(cluster: Cluster) -> None
 
 
 def test_rows_that_were_delivered_before_the_migration_are_not_missed(cluster: Cluster) -> None:
-    """Retention trims rows after the migration. Delivered rows are no loss to a consumer. Undelivered rows are a DataLoss."""
+    """Retention trims rows after the migration. Rows that the consumer has delivered are no loss. Other rows are a DataLoss."""
     for n in (1, 2):
         write(cluster, n, X)
     with (

@@ -1,4 +1,4 @@
-"""Retention, compaction and deletion of a migrated topic, for plain programs (docs/in_stream.md, Migration)."""
+"""Tests of retention, compaction and deletion of a migrated topic, in plain programs (docs/in_stream.md, Migration)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Marker-based topics in the public API: the calls of plain programs on topic:// work on persistent:// (docs/in_stream.md)."""
+"""Marker-based topics in the public API. All calls of plain programs on topic:// work on persistent:// (docs/in_stream.md)."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_acknowledged_rows_do_not_come_again(topics: Cluster, consumer: Consumer
         other.rewind()
         found = list(other.messages(timeout=NOW))
         other.ack_cumulative(found[1])
-        other.ack_cumulative(found[0])  # already acknowledged
+        other.ack_cumulative(found[0])  # this row is acknowledged already
         with pytest.raises(AckConflict):
             other.ack(found[0])
     consumer.rewind()
@@ -239,7 +239,7 @@ def test_one_transaction_never_spans_both_models(topics: Cluster) -> None:
 
     write(topics, P, 0)
     write(topics, T, 0)
-    topics.client.finish()  # waits for the background work of both writes
+    topics.client.finish()  # this call waits for the background work of both writes
     before = kept()
     for first, second in ((P, T), (T, P)):
         with topics.begin() as txn:
@@ -282,7 +282,7 @@ def test_a_commit_wakes_an_idle_consumer(topics: Cluster, consumer: Consumer) ->
 
     def waiting(seconds: float | None = None) -> bool:
         asleep.set()
-        return plain(30)  # only an event ends the wait
+        return plain(30)  # only an event ends this wait
 
     consumer._woken.wait = waiting  # type: ignore[method-assign]
     thread = threading.Thread(target=lambda: found.append(next(iter(consumer.messages()))), daemon=True)
@@ -389,7 +389,7 @@ def test_a_sweep_ends_transactions_past_their_deadline(topics: Cluster, consumer
     assert topics.transactions.get(ongoing).state in (
         "OPEN",
         "ABORTED",
-    )  # by the store's clock the deadline may not have passed yet
+    )  # the deadline may not have passed yet by the store's clock
     assert numbers(consumer) == [1]
 
 

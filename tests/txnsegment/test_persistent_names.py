@@ -39,7 +39,9 @@ def write(cluster: Cluster, topic: str, *numbers: int) -> None:
 
 @pytest.mark.parametrize("name", [str(TRANSACTION_LOG), "persistent://pulsar/system/mine"])
 def test_a_transaction_log_takes_no_writes(cluster: Cluster, name: str) -> None:
-    """A producer's entry in this log would block every transaction over persistent topics permanently."""
+    """A producer's entry in this log would block every transaction over persistent topics permanently. So every call refuses to
+    write to the log.
+    """
     calls: list[Callable[[], object]] = [
         lambda: cluster.topics.create(name, schema="n bigint"),
         lambda: cluster.producer(name, plain=True),
@@ -58,7 +60,7 @@ def test_a_transaction_log_takes_no_writes(cluster: Cluster, name: str) -> None:
 
 
 def test_persistent_names_keep_working_when_the_namespace_maps_them_to_topics(cluster: Cluster) -> None:
-    """The namespace creates new persistent topics as `topic://` topics. Every call accepts the persistent name."""
+    """The namespace maps new persistent topics to `topic://` topics. Every call accepts the persistent name."""
     cluster.topics.create(P, schema="n bigint")
     for namespace in ("namespace://public/new", "namespace://public/default"):
         cluster.topics.set_model(namespace, "metadata")
@@ -148,8 +150,8 @@ def test_a_trim_by_command(cluster: Cluster) -> None:
 
 
 def test_a_trim_reports_the_rows_that_it_trimmed_itself(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between this process's read and its trim another sweeper trims the first of three ledgers, and at a second trim all of them.
-    The report counts only the rows that this process trimmed.
+    """Between this process's read and its trim, another sweeper trims the first of three ledgers. In a second trim the other
+    sweeper trims all that is left. The report counts only the rows that this process trimmed.
     """
     cluster.topics.create(P, schema="n bigint")
     for number in (1, 2, 3):

@@ -134,7 +134,7 @@ def test_rows_are_given_up_while_there_is_no_topic(cluster: Cluster) -> None:
 
 
 def test_rows_whose_commit_is_not_known_are_never_staged_anew(cluster: Cluster) -> None:
-    """The first flush committed, but its reply was lost. Its row is not written twice."""
+    """The first flush committed its row, but lost the reply. The second flush does not write this row again."""
     make(cluster)
     producer = eventful(cluster, after=fail(OutcomeUnknown("The reply was lost.", advice="Run it again.")))
     producer.send({"n": 1})
@@ -148,7 +148,9 @@ def test_rows_whose_commit_is_not_known_are_never_staged_anew(cluster: Cluster) 
 
 
 def test_rows_that_were_sent_after_a_flush_that_failed_are_committed_with_the_block(cluster: Cluster) -> None:
-    """The rows are committed in the order in which they were sent. The rows of `write` come after them."""
+    """A flush fails. The next flush commits the kept rows and the new rows in the order in which they were sent. The rows of
+    `write` come after them.
+    """
     make(cluster)
     with eventful(cluster, before=fail(Unavailable("The store is away.", advice="Try again."))) as producer:
         producer.send({"n": 1})

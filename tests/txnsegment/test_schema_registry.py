@@ -1,4 +1,4 @@
-"""Schemas of topics: versions, compatibility, changes by writes; `cluster.topics` and `txnsegment topics schema`."""
+"""Tests of the schemas of topics: versions, compatibility, changes by writes; `cluster.topics` and `txnsegment topics schema`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_column_left_out_of_a_schema_stays_a_column(cluster: Cluster) -> None:
     assert json.loads(found.avro or "") == avro(("x", "int"))
     assert found.columns.simpleString() == "struct<x:int,y:int>"
     with pytest.raises(SchemaError, match="column y is string in this write, but int in the topic"):
-        cluster.topics.set_schema("t", avro(("x", "int"), ("y", "string", "")))  # existing rows could not be read by this schema
+        cluster.topics.set_schema("t", avro(("x", "int"), ("y", "string", "")))  # this schema could not read the existing rows
 
 
 def test_the_topic_s_key_stays_in_the_schema(cluster: Cluster) -> None:
@@ -106,7 +106,7 @@ def test_backward_is_the_default_and_refusals_leave_no_version(cluster: Cluster)
 def test_writes_grow_topics_as_ever_until_a_mode_is_set(cluster: Cluster) -> None:
     cluster.topics.create("t", schema="x int, d decimal(4,2)")
     write(cluster, x=pa.array([1], pa.int64()), y=["new"])
-    write(cluster, d=pa.array([None], pa.decimal128(6, 3)))  # `backward` would refuse it, but no mode is set
+    write(cluster, d=pa.array([None], pa.decimal128(6, 3)))  # the mode `backward` would refuse this write, but no mode is set
     assert [s.columns.simpleString() for s in cluster.topics.schemas("t")] == [
         "struct<x:int,d:decimal(4,2)>",
         "struct<x:bigint,d:decimal(4,2),y:string>",

@@ -1,4 +1,4 @@
-"""`cluster.snapshot`: several reads end at the same state (without a JVM)."""
+"""Tests of `cluster.snapshot`. Several reads up to a snapshot see the same state (without a JVM)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def more(bench: SparkBench, cluster: Cluster) -> None:
 
 
 def test_reads_up_to_a_snapshot_see_the_same_rows(bench: SparkBench, cluster: Cluster) -> None:
-    """The reads take all topics of the snapshot, some of them, or one."""
+    """Reads of all topics of the snapshot, of some of them, or of one see the same rows, whatever is written later."""
     end = cluster.snapshot([T, U, X, Y])
     more(bench, cluster)
     assert bench.numbers([T, U, X, Y]) == [1, 2, 3, 4, 100, 100, 100, 100]
@@ -108,7 +108,7 @@ def test_a_snapshot_of_a_topic_that_is_migrated_later(bench: SparkBench, cluster
 
 
 def test_a_snapshot_keeps_no_rows(bench: SparkBench, cluster: Cluster) -> None:
-    """A deletion after the snapshot raises DataLoss. The read does not return fewer rows."""
+    """A topic is deleted after the snapshot. A read up to the snapshot raises DataLoss, and does not return fewer rows."""
     end = cluster.snapshot(topicsPattern="topic://public/default/[tu]")
     cluster.topics.delete("u")
     with pytest.raises(DataLoss, match="topic://public/default/u"):

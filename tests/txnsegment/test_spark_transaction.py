@@ -92,13 +92,13 @@ def test_an_exception_in_the_block_leaves_nothing_and_the_sweep_takes_the_manife
     settled(consumed)
     assert numbers(consumed, BIG) == []
     assert consumed.subscriptions.describe("in", "s").lag.rows == 6
-    assert {t.state for t in consumed.transactions.list()} == {"COMMITTED"}  # the fixture's transaction
+    assert {t.state for t in consumed.transactions.list()} == {"COMMITTED"}  # this is the transaction of the fixture
     assert staged(consumed) == []
     for use in (lambda: txn.options, txn.commit, lambda: txn.append("in", table(7)), txn.__enter__):
         with pytest.raises(TxnConflict, match="it was aborted"):
             use()
     assert consumed.sweep().orphans_deleted == 0
-    assert sum(path.endswith(".parquet") for path in files(consumed)) == 3  # kept for the orphan age
+    assert sum(path.endswith(".parquet") for path in files(consumed)) == 3  # these files stay for the orphan age
     with pytest.raises(TxnConflict, match="There is no transaction"):
         spark_write(options, BIG, table(4))
 
@@ -123,7 +123,7 @@ def test_a_transaction_does_not_begin_inside_another(cluster: Cluster, tmp_path:
 
 
 def test_writes_of_several_threads_are_one_transaction(cluster: Cluster) -> None:
-    """All threads ask at the same time for `options`, which do not exist before."""
+    """Several threads ask at the same time for the transaction's `options`, which the first request makes."""
     topics = [f"t{number}" for number in range(4)]
     together = threading.Barrier(len(topics))
 
@@ -158,7 +158,7 @@ def test_a_write_counts_once_however_often_spark_runs_it(cluster: Cluster) -> No
         twice.commit(twice.run())  # the repetition has other parts of the same rows
         given_up = SparkWrite({**txn.options, "path": BIG}, table(3))
         given_up.commit(messages := given_up.run())
-        given_up.abort(messages)  # as Spark does after a lost reply to its commit
+        given_up.abort(messages)  # Spark aborts like this after a lost reply to its commit
         failed = SparkWrite({**txn.options, "path": BIG}, table(4))
         failed.abort([])
         spark_write(txn.options, BIG, table(4))  # the program repeats the write
@@ -167,7 +167,7 @@ def test_a_write_counts_once_however_often_spark_runs_it(cluster: Cluster) -> No
 
 
 def test_a_transaction_is_as_old_as_its_first_write(cluster: Cluster) -> None:
-    """A sweep may have deleted the parts of the oldest write, even if the other writes are new."""
+    """The age of a transaction is that of its first write, because a sweep may have deleted the parts of this write."""
     txn = cluster.transaction()
     spark_write(txn.options, BIG, table(1))
     area = StagingArea(cluster.client.cluster.storage, txn.options["txnStaging"])
@@ -197,7 +197,7 @@ def test_writes_after_a_failed_commit_are_added_once(cluster: Cluster, monkeypat
 
 def test_an_earlier_attempt_of_the_same_version_does_not_count(cluster: Cluster) -> None:
     stale = cluster.transaction(app="q", version=7)
-    spark_write(stale.options, BIG, table(1, 2))  # its driver seems to be killed
+    spark_write(stale.options, BIG, table(1, 2))  # the driver of this attempt seems to be killed
     with cluster.transaction(app="q", version=7) as txn:
         spark_write(txn.options, BIG, table(1, 2))
     assert numbers(cluster, BIG) == [1, 2]
@@ -335,7 +335,7 @@ def test_an_expired_transaction_is_not_found(cluster: Cluster) -> None:
     spark_write(forgotten.options, BIG, table(1))
     forgotten = None
     assert cluster.transactions.list() == []
-    assert cluster.sweep().orphans_deleted == 0  # its manifest is kept
+    assert cluster.sweep().orphans_deleted == 0  # the manifest of the forgotten transaction is kept
     assert len(staged(cluster)) == 3
     with cluster.transaction(app="f", version=1) as txn:
         spark_write(txn.options, BIG, table(1))

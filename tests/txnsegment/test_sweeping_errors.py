@@ -1,4 +1,4 @@
-"""A failure within a sweep is named, and the rest is swept. Neither the daemon nor the background thread ends."""
+"""A sweep reports a failure by name, and does the rest of its work. The daemon and the background thread do not end."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def root(cluster: Cluster) -> Path:
 
 
 def swept(cluster: Cluster, passes: int = 1, *, orphans_every: float = 0) -> int:
-    """Let the daemon make `passes` passes. Return how many succeeded completely."""
+    """Let the daemon make `passes` passes. Return the number of passes that succeeded completely."""
     stop, done, begun = threading.Event(), [0], [0]
     sweep = cluster.client.sweep
 
@@ -114,7 +114,7 @@ def test_a_file_is_not_deleted_by_the_other_note_while_one_is_damaged(cluster: C
     cluster.sweep()
     assert file.exists()
     assert not other.exists()
-    other.write_text(f'{{"{path}": 1}}')  # two intact notes let the file be deleted
+    other.write_text(f'{{"{path}": 1}}')  # two intact notes allow the sweep to delete the file
     for one in (root(cluster) / "sweep").glob("unprotected-*.json"):
         one.write_text(f'{{"{path}": 1}}')
     cluster.sweep()
@@ -133,7 +133,7 @@ def test_a_part_is_not_deleted_while_a_damaged_note_may_spare_it(cluster: Cluste
     note.write_text("not json")
     cluster.sweep()
     assert orphan.exists()
-    os.utime(note, (1, 1))  # the grace period has passed
+    os.utime(note, (1, 1))  # the note is now older than the grace period
     cluster.sweep()
     assert not note.exists()
     cluster.sweep()
@@ -158,7 +158,7 @@ def test_a_damaged_staging_manifest_spares_all_parts_and_blocks_no_other_delete(
     assert orphan.exists()
     assert not left.exists()
     assert ["token.write.manifest" in r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == [True]
-    os.utime(manifest, (1, 1))  # the orphan age has passed
+    os.utime(manifest, (1, 1))  # the manifest is now older than the orphan age
     cluster.sweep()
     assert not orphan.exists()
     assert not manifest.exists()
@@ -169,7 +169,7 @@ Failing = Callable[[Trimmer, TopicName, Trimmed | None], Trimmed]
 
 
 def foreign(monkeypatch: pytest.MonkeyPatch, topic: str, error: BaseException) -> None:
-    """Let the trim of the topic raise an error that is not the package's."""
+    """Make the trim of the topic raise an error that is not one of the package's errors."""
     trim = Trimmer.trim
 
     def failing(self: Trimmer, name: TopicName, done: Trimmed | None = None) -> Trimmed:
@@ -186,7 +186,7 @@ def two(cluster: Cluster) -> Cluster:
     for topic in ("a", "b"):
         cluster.topics.create(topic, schema="n bigint")
         write(cluster, topic, 1)
-    cluster.client.coordinator.aftermath.close()  # ends the commits' background sweeping
+    cluster.client.coordinator.aftermath.close()  # this call ends the background sweeping of the commits
     return cluster
 
 
@@ -210,7 +210,7 @@ def test_the_daemon_continues_past_an_unexpected_error_and_retries(
 def test_the_daemon_does_not_list_all_files_at_each_pass_because_one_topic_fails(
     two: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a failed pass the daemon waits for ten minutes until it lists all files again."""
+    """One topic fails in each pass. After a failed pass the daemon waits for ten minutes before it lists all files again."""
     listed: list[int] = []
 
     def counted(cluster: object) -> Orphans:
@@ -243,7 +243,7 @@ def test_a_failing_step_of_a_sweep_blocks_no_other_step(two: Cluster, monkeypatc
         steps.append("settle")
         raise KeyError("planted")
 
-    two.client.finish()  # waits for the commits' background work, which also sweeps
+    two.client.finish()  # this call waits for the background work of the commits, which also sweeps
     with monkeypatch.context() as patched:
         patched.setattr(Sweeper, "settle", failing)
         patched.setattr(Sweeper, "forget", lambda *args, **kwargs: steps.append("forget"))

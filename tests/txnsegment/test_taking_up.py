@@ -1,4 +1,4 @@
-"""A consumer whose loops are left and resumed in any way delivers each row once, and acknowledges only delivered rows."""
+"""A program leaves and resumes a consumer's loops. Each row is delivered once, and only delivered rows are acknowledged."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class LeftInTheMiddle(Exception):
 
 
 class Run:
-    """One consumer of two topics, and the rows that it must deliver. `given`: the rows delivered since the last rewind. `ever`: all
-    rows delivered so far.
+    """A consumer of two topics, and the rows that it must deliver. `given`: the rows that were delivered since the last rewind.
+    `ever`: all rows that were delivered so far.
     """
 
     def __init__(self, cluster: Cluster, consumer: Consumer) -> None:
@@ -79,7 +79,7 @@ class Run:
             gc.collect()
 
     def go_on(self, which: int, count: int) -> None:
-        """Continue a loop that was left, beside loops that started later."""
+        """Continue a loop that was left, while later loops exist."""
         if self.kept:
             loop = self.kept[which % len(self.kept)]
             for _ in range(count):
@@ -99,8 +99,8 @@ class Run:
         assert numbers == sorted(numbers), "transactions came out of order"
 
     def ack_cumulative(self, at: int | None, end: str) -> None:
-        """Acknowledge up to the last delivered item, or up to an earlier row. `end`: without a transaction, or how the transaction
-        ends.
+        """Acknowledge up to the last delivered message or batch, or up to an earlier row. `end`: whether the ack is in a
+        transaction, and how this transaction ends.
         """
         if not self.given or self.last is None:
             return
@@ -166,7 +166,7 @@ class Run:
         assert self.acked <= self.ever
 
     def check_all(self) -> None:
-        """Read all rows not delivered since the last rewind, with a loop of each kind. Check that every row came."""
+        """Read the rows that were not delivered since the last rewind, with a loop of each kind. Check that each of them came."""
         self.take("break", by_batch=False, count=2)
         self.take("break", by_batch=True, count=1_000_000)
         delivered = {message.value["n"] for message in self.given}
@@ -251,7 +251,7 @@ def test_two_loops_at_once_share_the_rows(consumer: Consumer) -> None:
 
 
 def test_a_temporarily_missing_file_loses_no_row(cluster: Cluster, consumer: Consumer) -> None:
-    """After the error the next loop continues with the next row, and repeats none."""
+    """A missing file raises an error in a loop. The next loop continues with the next row, and repeats no row."""
     parts = Path(cluster.ledgers.removeprefix("file://")).rglob("*.parquet")
     (_, second) = sorted(parts, key=lambda path: path.stat().st_mtime_ns)
     found = [next(consumer.messages(timeout=NOW)).value["n"]]
@@ -266,7 +266,9 @@ def test_a_temporarily_missing_file_loses_no_row(cluster: Cluster, consumer: Con
 
 
 def test_a_retried_transaction_acknowledges_the_rows_of_its_first_try(cluster: Cluster) -> None:
-    """After an abort the rows are delivered again. If the program repeats the transaction before that, all acks are repeated."""
+    """After an abort the rows are delivered again. If the program first repeats the transaction, the second try acknowledges the
+    rows of the first.
+    """
     cluster.topics.create("t", segments=2, key="k", schema="k string, n bigint")
     with cluster.consumer("t", "s", start="earliest") as consumer:
         write(cluster, 0, 10)
@@ -283,7 +285,9 @@ def test_a_retried_transaction_acknowledges_the_rows_of_its_first_try(cluster: C
 
 
 def test_a_cumulative_ack_in_an_open_transaction_replaces_no_other_ack(cluster: Cluster, consumer: Consumer) -> None:
-    """Other acks of the same rows, with or without a transaction, succeed. The open transaction's commit then fails."""
+    """A cumulative ack is in an open transaction. Other acks of the same rows, with or without a transaction, still succeed. The
+    commit of the open transaction then fails.
+    """
     *_, last = consumer.messages(timeout=NOW)
     late = cluster.begin()
     consumer.ack_cumulative(last, txn=late)
@@ -340,7 +344,7 @@ def test_rows_returned_by_a_seek_are_not_covered_by_an_older_cumulative_ack(clus
 
 
 def test_a_failed_rewind_is_repeated(cluster: Cluster, consumer: Consumer) -> None:
-    """The next read repeats the rewind, so that no row is skipped."""
+    """A rewind raises an error. The next read repeats the rewind, so that no row is skipped."""
     cluster.topics.create("u", schema="k string, n bigint")
     with cluster.consumer(["t", "u"], "s", start="earliest") as both:
         assert numbers(both) == [1, 2, 3, 4, 5]

@@ -1,4 +1,4 @@
-"""The calls of `cluster.topics` and `cluster.transactions`."""
+"""Tests of the calls of `cluster.topics` and `cluster.transactions`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cluster.begin()`: a commit of all topics or none, once for each version, with clear refusals."""
+"""Tests of `cluster.begin()`: it commits rows of all topics or none, once for each version, and refuses clearly."""
 
 from __future__ import annotations
 
@@ -134,12 +134,12 @@ def test_a_block_that_silently_drops_work_warns(cluster: Cluster) -> None:
 
 
 def test_a_transaction_is_as_old_as_its_first_append(cluster: Cluster) -> None:
-    """A sweep may have deleted the parts of the first append, even if later appends are new."""
+    """The age of a transaction is that of its first append, because a sweep may have deleted the parts of this append."""
     cluster.topics.create("t", schema="k string, n bigint")
     txn = cluster.begin()
     txn.append("t", table(["x"]))
     assert txn._staged_ms is not None
-    txn._staged_ms -= cluster.settings.orphan_age_ms // 2 + 1_000  # the first append was that long ago
+    txn._staged_ms -= cluster.settings.orphan_age_ms // 2 + 1_000  # the first append now seems to be that long ago
     txn.append("t", table(["y"]))
     with pytest.raises(TxnConflict, match="staged more than half the orphan age ago"):
         txn.commit()
@@ -263,7 +263,7 @@ def test_a_forked_child_has_ids_and_a_background_of_its_own(cluster: Cluster) ->
     txn.append("t", table(["x"]))
     txn.commit()
     cluster.client.finish()
-    # The background thread must be idle: a forked child inherits SQLite's locks in their present state.
+    # The background thread must be idle, because a forked child inherits SQLite's locks in their present state.
     waits, over = threading.Event(), threading.Event()
     cluster.client.coordinator.aftermath(lambda: (waits.set(), over.wait()))
     waits.wait()
@@ -446,7 +446,7 @@ def test_the_timeout_is_in_seconds(cluster: Cluster, timeout: Any) -> None:
 
 
 class LosesReplies:
-    """A cluster's store that loses the reply to the first write below `prefix`. `happened`: whether this write takes effect."""
+    """A cluster's store. It loses the reply to the first write below `prefix`. `happened`: whether this write takes effect."""
 
     def __init__(self, cluster: Cluster, *, prefix: str, happened: bool) -> None:
         self._store = cluster.client.cluster.store
@@ -492,7 +492,7 @@ def test_a_lost_reply_commits_once(cluster: Cluster, prefix: str, happened: bool
 
 
 class GoesAway(LosesReplies):
-    """A store that is unreachable from the deciding write on. `happened`: whether this write takes effect."""
+    """A store that becomes unreachable at the deciding write. `happened`: whether this write takes effect."""
 
     away = False
 
@@ -528,7 +528,9 @@ def test_giving_up_aborts_a_transaction_left_open_by_a_commit(cluster: Cluster) 
 
 
 def test_a_transaction_with_an_unknown_outcome_takes_no_more_work(cluster: Cluster) -> None:
-    """A second commit only finds the outcome of the first commit. Work added in between would be in neither commit."""
+    """A transaction with an unknown outcome accepts no rows and no acks. A second commit only finds the outcome of the first
+    commit, so work added in between would be in neither commit.
+    """
     for name in ("t", "given"):
         cluster.topics.create(name, schema="k string, n bigint")
         with cluster.producer(name) as producer:
@@ -549,8 +551,8 @@ def test_a_transaction_with_an_unknown_outcome_takes_no_more_work(cluster: Clust
 
 
 def test_a_second_commit_that_finds_the_first_returns_no_row(cluster: Cluster) -> None:
-    """The transaction has no application, so no other attempt can have committed its version. Its acks count, and later acks
-    continue after them.
+    """The transaction has no application, so a second commit can only find its own first commit. The acks of the first commit
+    count, and no row is delivered again.
     """
     cluster.topics.create("t", schema="k string, n bigint")
     with cluster.begin() as txn:

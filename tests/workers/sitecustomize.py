@@ -2,8 +2,8 @@
 module on its PYTHONPATH.
 
 Spark forks a new worker for every plan, write and commit. Without this module, each worker would spend half a second of processor
-time to import pandas, pyarrow and this project. The imported modules open no connection, and those of this project start no thread.
-Jobs that other suites start (chaos, the cluster suite, the quick start) do not use this module, as the jobs of a user do not.
+time to import pandas, pyarrow and this project. The imported modules open no connection, and the modules of this project start no
+thread. Other suites (chaos, the cluster suite, the quick start) start jobs without this module, as users do.
 """
 
 import sys

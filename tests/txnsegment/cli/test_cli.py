@@ -205,8 +205,8 @@ def test_rows_of_every_type_are_printed_as_json(run: Run, cluster: Cluster) -> N
 
 
 def undecided(cluster: Cluster, txn: str, *, deadline_in_ms: int) -> int:
-    """Register a row of `t` in a transaction that stays undecided, as a driver that crashed in a commit leaves it. Return the log
-    number.
+    """Register a row of `t` in a transaction, and leave the transaction undecided, as a driver does that crashes in a commit.
+    Return the log number.
     """
     store = cluster.client.cluster.store
     now = store.view().now_ms()
@@ -336,7 +336,7 @@ def test_verify_lists_damaged_parts(run: Run, cluster: Cluster, what: str) -> No
     cluster.topics.create("t")
     write(cluster, pa.table({"n": range(1000)}))
     for file in Path(cluster.ledgers.removeprefix("file://")).rglob("*.parquet"):
-        os.utime(file, (1, 1))  # makes the first part older
+        os.utime(file, (1, 1))  # the first part becomes older than the part below
     write(cluster, pa.table({"n": range(5000)}))
     sound = answer(run("verify", "t", "--json"))
     assert (sound["parts"], sound["rows"], sound["damaged"]) == (2, 6000, [])

@@ -1,4 +1,4 @@
-"""`txnsegment backup|restore`, and the option for streams whose checkpoint is beyond the backup."""
+"""Tests of `txnsegment backup|restore`, and of the option for streams whose checkpoint is beyond the backup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line on marker-based topics, persistent:// (docs/in_stream.md)."""
+"""Tests of the command line with marker-based topics, persistent:// (docs/in_stream.md)."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_the_daemon_serves_the_counters_of_all_processes(url: str, tmp_path: Pat
             text = answer.read().decode()
         assert metric(text, "txnsegment_rows_written_total") == 6
         assert metric(text, "txnsegment_commit_seconds_count") == 3
-        process.terminate()  # a daemon that would wait for an hour ends at once
+        process.terminate()  # the daemon waits for an hour between passes, but ends at once
         assert process.wait(timeout=30) == 0
 
 
@@ -143,9 +143,9 @@ def test_the_daemon_survives_a_pass_that_fails(cluster: Cluster, url: str) -> No
             txn.append("t", pa.table({"n": [2]}))
             if index.is_dir():
                 index.rename(away)
-            index.write_text("a file in the way")  # commits still work, but no fold does
+            index.write_text("a file in the way")  # this file makes every fold fail, but no commit
             txn.commit()
-        cluster.client.finish()  # waits for this process's background fold, which fails, too
+        cluster.client.finish()  # this call waits for the background fold of this process, which fails as well
         assert "fold failed: segment://public/default/t/" in process.stderr.readline()
         assert "sweep failed: the sweep: Everything was swept but the segment" in process.stderr.readline()
         while "the sweep failed, the next one is in" not in process.stderr.readline():
@@ -188,7 +188,8 @@ def test_a_cluster_on_zookeeper_from_init_to_rows(tmp_path: Path) -> None:
                 txn.append("t", pa.table({"k": ["x", "y"], "n": [1, 2]}))
                 done = txn.commit()
             assert [t.id for t in cluster.transactions.list("committed")] == [done.txn_id]
-            cluster.client.finish()  # waits for the commit's share of the sweeping, which must not time out the transaction below
+            # this call waits for the commit's share of the sweeping, which must not abort the transaction below
+            cluster.client.finish()
             undecided(cluster, "0_9999", deadline_in_ms=-60_000)
         assert '"timedOut": 1' in run("sweep", "--json", "--service-url", url)
         found = [json.loads(line)["n"] for line in run("topics", "read", "t", "--json", "--service-url", url).splitlines()]
