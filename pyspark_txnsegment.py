@@ -21,12 +21,13 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         from metadata.client.client import shared_client
+        from spark_txn_source.columns import columns_now
+        from spark_txn_source.current_names import with_current_names
         from spark_txn_source.options import ReadOptions
-        from spark_txn_source.topics import columns_now, standing
 
         options = ReadOptions.parse_common(self._given())
         client = shared_client(options.service_url.text)
-        return columns_now(client, standing(client, options)).output
+        return columns_now(client, with_current_names(client, options)).output
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from spark_txn_source.batch import BatchReader

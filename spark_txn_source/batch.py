@@ -9,11 +9,12 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from metadata.client.client import Client, shared_client
+from spark_txn_source.columns import columns_wanted
+from spark_txn_source.current_names import with_current_names
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import read_batch, tasks
 from spark_txn_source.schema_checks import check_schema
 from spark_txn_source.tasks import read_task
-from spark_txn_source.topics import columns_wanted, standing
 
 
 class BatchReader(DataSourceReader):
@@ -24,7 +25,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._options = ReadOptions.parse(options, streaming=False)
         client = self._client()
-        self._options = standing(client, self._options)
+        self._options = with_current_names(client, self._options)
         self._columns = columns_wanted(client, self._options, schema)
 
     def _client(self) -> Client:

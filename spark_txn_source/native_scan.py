@@ -21,11 +21,12 @@ from metadata.client.client import shared_client
 from metadata.common.errors import OptionError
 from metadata.common.options import option_text
 from metadata.records.names import topic_of
+from spark_txn_source.columns import METADATA_NAMES, Columns, columns_now
+from spark_txn_source.current_names import with_current_names
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import read_batch
 from spark_txn_source.schema_checks import check_schema
 from spark_txn_source.tasks import Piece
-from spark_txn_source.topics import METADATA_NAMES, Columns, columns_now, standing
 
 _NOT_HERE = ("minPartitions", "maxPartitionBytes")
 _THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
@@ -88,7 +89,7 @@ def scan(spark: SparkSession, topic: str | Sequence[str] | None = None, **option
             advice='Read them with spark.read.format("txnsegment").option("valueFormat", "avro").',
         )
     client = shared_client(parsed.service_url.text)
-    parsed = standing(client, parsed)
+    parsed = with_current_names(client, parsed)
     columns = columns_now(client, parsed)
     ranges = read_batch(client, parsed)
     topics = [topic for one in ranges for topic in one.reading.topics]

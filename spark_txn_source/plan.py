@@ -15,13 +15,13 @@ from metadata.read.reading import Reading
 from metadata.read.selection import AtLog, AtTime, Earliest, Latest
 from metadata.records.row_ranges import Rows
 from spark_txn_source.acked import acknowledged
+from spark_txn_source.columns import Columns
 from spark_txn_source.log_ranges import NOTHING, LogRange, deleted_to, end_number, start_number
 from spark_txn_source.losses import check_cursors, check_deletions, check_trims, hidden, known_trims, within_trimmed
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.pieces import merged, packed, split
 from spark_txn_source.tasks import ReadTask
 from spark_txn_source.timestamps import final
-from spark_txn_source.topics import Columns
 
 
 def read_batch(client: Client, options: ReadOptions) -> tuple[LogRange, ...]:

@@ -10,7 +10,7 @@ from ledgers import schema as schemas
 from metadata.client.client import Client
 from metadata.common.errors import SchemaChanged, SchemaError
 from metadata.topics.topic import Topic
-from spark_txn_source.topics import Columns, full_schema
+from spark_txn_source.columns import Columns, full_schema
 
 
 def check_schema(client: Client, topics: Sequence[Topic], columns: Columns, *, streaming: bool, ignore_new: bool) -> None:

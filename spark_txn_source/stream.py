@@ -25,6 +25,8 @@ from metadata.read.log_reader import now
 from metadata.read.reading import Reading
 from metadata.read.selection import LOG, AtTime, Earliest
 from metadata.records.row_ranges import NONE, union
+from spark_txn_source.columns import columns_wanted
+from spark_txn_source.current_names import with_current_names
 from spark_txn_source.cursors import StreamCursors, acked_when_planned
 from spark_txn_source.following import FollowingLogs
 from spark_txn_source.log_ranges import LogRange, deleted_to, limited, start_number
@@ -35,7 +37,6 @@ from spark_txn_source.plan import tasks
 from spark_txn_source.schema_checks import check_replay, check_schema
 from spark_txn_source.tasks import read_task
 from spark_txn_source.timestamps import final
-from spark_txn_source.topics import columns_wanted, standing
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -46,7 +47,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._options = ReadOptions.parse(options, streaming=True)
         client = self._client()
-        self._options = standing(client, self._options)
+        self._options = with_current_names(client, self._options)
         self._selection = self._options.selection
         self._columns = columns_wanted(client, self._options, schema)
         self._target: Mapping[str, int] | None = None
@@ -119,7 +120,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the end of the next micro-batch. It has whole transactions up to the cut, within the limits, and does not cross a
         seal. The end is never below the start.
         """
-        given, readings = self._start(start), self._newest()
+        given, readings = self._checked_offset(start), self._newest()
         offset = given.first_end()
         for one in readings:
             one.check_reached(offset.number(one.log))
@@ -128,10 +129,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not self._cursors.check_added(readings, offset):
                 self._reached = given
                 return given.to_json()
-        offset = self._standing(offset, readings)
+        offset = self._without_gone_logs(offset, readings)
         _measure(readings)
         self._reached = offset
-        ranges = self._new(offset, readings)
+        ranges = self._unread_ranges(offset, readings)
         if not ranges:
             return offset.to_json()  # Spark would run an empty batch if this did not equal the start
         topics = [topic for one in readings for topic in one.topics]
@@ -139,17 +140,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = limited(ranges, **self._limits(limit))
         moved = {one.log: one.reading.position(ends[one.log]) for one in ranges if ends[one.log] > one.start}
         began = offset.began if given.is_initial else None
-        self._reached = dataclasses.replace(self._remembering(offset, readings, ranges), began=began).moved(moved)
+        self._reached = dataclasses.replace(self._with_acks_and_trims(offset, readings, ranges), began=began).moved(moved)
         return self._reached.to_json()
 
-    def _standing(self, offset: StreamOffset, readings: Sequence[Reading]) -> StreamOffset:
+    def _without_gone_logs(self, offset: StreamOffset, readings: Sequence[Reading]) -> StreamOffset:
         """Return the offset with positions only in logs that are read now. Raises DataLoss if a log with unread rows is gone."""
         offset = offset.as_segments(_migrated(readings, offset))
         fail = self._options.fail_on_data_loss
         gone = Logs(self._client(), self._selection).gone(offset.positions, readings, fail=fail)
         return dataclasses.replace(offset.without(gone), read=self._selection.key)
 
-    def _new(self, offset: StreamOffset, readings: Sequence[Reading]) -> list[LogRange]:
+    def _unread_ranges(self, offset: StreamOffset, readings: Sequence[Reading]) -> list[LogRange]:
         """Return a range of each log that has changed after the offset."""
         found = []
         for one in readings:
@@ -168,7 +169,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {"max_rows": None, "max_bytes": None}
         return {"max_rows": self._options.max_rows_per_trigger, "max_bytes": self._options.max_bytes_per_trigger}
 
-    def _remembering(self, offset: StreamOffset, readings: Sequence[Reading], ranges: Sequence[LogRange]) -> StreamOffset:
+    def _with_acks_and_trims(self, offset: StreamOffset, readings: Sequence[Reading], ranges: Sequence[LogRange]) -> StreamOffset:
         """Return the offset with two fields for the next batch: the numbers up to which rows are acknowledged, and the trims of
         each log that the stream reads for the first time.
         """
@@ -203,8 +204,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         A replay reads the topics that the end of the batch names. Topics that were added since then start at this end. The first
         batch starts at the offset that its end records, because the start that Spark gives is a new initial offset.
         """
-        to = self._start(end)
-        offset = to.start_of_batch(self._start(start))
+        to = self._checked_offset(end)
+        offset = to.start_of_batch(self._checked_offset(start))
         starts, ends = offset.numbers(), to.numbers()
         if not any(number > starts.get(log, 0) for log, number in ends.items()):
             return []  # an older version planned this first batch and recorded no start; the new initial offset is not below `end`
@@ -251,7 +252,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._following is not None:
             self._following.close()
 
-    def _start(self, found: dict[str, Any]) -> StreamOffset:
+    def _checked_offset(self, found: dict[str, Any]) -> StreamOffset:
+        """Return an offset of Spark as an object. Raises an error if it belongs to another cluster or to other topics."""
         offset = offset_of(found)
         self._client().cluster.check_is_mine(offset.cluster)
         same_topics(offset, self._selection, self._options.topics_changed)

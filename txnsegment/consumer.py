@@ -25,11 +25,11 @@ from metadata.records.names import is_persistent, segment_name, topic_of
 from metadata.records.row_ranges import FIRST, NONE, Row, Rows, Span, before, end_of, minus, rows, union
 from metadata.rules.acks import Ack, up_to
 from metadata.topics.subscriptions import checked
+from spark_txn_source.columns import full_schema
 from spark_txn_source.entries import EntryRows, in_order
 from spark_txn_source.log_ranges import LogRange
 from spark_txn_source.losses import check_deletions, check_trims
 from spark_txn_source.pieces import pieces
-from spark_txn_source.topics import full_schema
 from txnsegment.feeds import Feed, Feeds, full_name
 from txnsegment.messages import Ahead, Batch, Message
 from txnsegment.transaction import Transaction

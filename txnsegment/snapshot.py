@@ -9,9 +9,9 @@ from metadata.client.client import Client
 from metadata.common.errors import OptionError
 from metadata.common.options import option_text
 from metadata.read.selection import Position, offset_json
+from spark_txn_source.current_names import with_current_names
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import read_batch
-from spark_txn_source.topics import standing
 
 ALLOWED = ("topicspattern", "endingtimestamp", "timestamptimeoutms")
 
@@ -29,7 +29,7 @@ def snapshot(client: Client, topic: str | Sequence[str] | None, options: dict[st
         given["path"] = topic
     elif topic is not None:
         given["topics"] = option_text("topics", list(topic))
-    parsed = standing(client, ReadOptions.parse({**given, "serviceUrl": client.cluster.url}, streaming=False))
+    parsed = with_current_names(client, ReadOptions.parse({**given, "serviceUrl": client.cluster.url}, streaming=False))
     # `read_batch` has no range for the log of a topic that was migrated and has no rows of its own. Its position stays 0:0.
     places = {log: Position(0, 0) for log in parsed.selection.logs}
     places |= {one.log: one.places[1] for one in read_batch(client, parsed)}

@@ -29,12 +29,12 @@ from conformance.simulator.store.origins import rows_of
 from ledgers.model import CompactedPart
 from metadata.client.client import Client
 from metadata.read.reading import Reading
+from spark_txn_source.columns import METADATA_FIELDS, Columns
 from spark_txn_source.log_ranges import LogRange
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import read_batch, tasks
 from spark_txn_source.stream import StreamReader
 from spark_txn_source.tasks import Piece, ReadTask
-from spark_txn_source.topics import METADATA_FIELDS, Columns
 
 _TYPES = StructType([StructField("value", StringType())])
 """The schema of all topics. Scripts do not define schemas, since their parts contain no real rows."""

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from conformance.harness.spark_driver import MicroBatchExecution, rows_of, run_tasks
 from spark_txn_source.batch import BatchReader
-from spark_txn_source.topics import METADATA_FIELDS
+from spark_txn_source.columns import METADATA_FIELDS
 from txnsegment import Cluster, connect
 from txnsegment.cli.app import build
 from txnsegment.ddl import parse_schema

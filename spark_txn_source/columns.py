@@ -1,10 +1,9 @@
-"""Finds the current names of a read's topics, and the columns of the read: all columns of the topics, and those that it returns."""
+"""Finds the columns of a read: all columns of the topics, and those that the read returns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass
 
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
@@ -13,13 +12,9 @@ from ledgers.avro.columns import columns_of
 from metadata.client.client import Client
 from metadata.client.logs import Logs
 from metadata.common.errors import OptionError, SchemaError
-from metadata.read.selection import AtLog, Pattern, Topics
-from metadata.records.names import PersistentName, SegmentName
 from metadata.topics.schemas import SchemaVersion
 from metadata.topics.topics import Topic
-from spark_txn_source.options import CommonReadOptions, ReadOptions
-
-Options = TypeVar("Options", bound=CommonReadOptions)
+from spark_txn_source.options import CommonReadOptions
 
 METADATA_FIELDS = (
     StructField("__topic", StringType()),
@@ -30,32 +25,6 @@ METADATA_FIELDS = (
 )
 VALUE_FIELD = StructField("value", BinaryType())
 METADATA_NAMES = frozenset(f.name for f in METADATA_FIELDS)
-
-
-def standing(client: Client, options: Options) -> Options:
-    """Return the options with the current names of the topics. A `persistent://` name without a topic becomes a `topic://` name if
-    its namespace creates new topics as `topic://`. Each `persistent://` name costs one round trip. Raises OptionError.
-    """
-    selection = options.selection
-    if isinstance(selection, Pattern) or not selection.persistent:
-        return options
-    from metadata.client.providers import Providers  # imported late, because most processes read no persistent topic
-
-    providers = Providers(client)
-    named = {name: providers.named(str(name)) for name in selection.persistent}
-    if all(isinstance(found, PersistentName) for found in named.values()):
-        return options
-    for offset in (options.start, options.end) if isinstance(options, ReadOptions) else ():
-        for name, _ in offset.positions if isinstance(offset, AtLog) else ():
-            if name in named and named[name] != name:
-                raise OptionError(
-                    f"An offset gives a position of {name}, which its namespace has made {named[name]}.",
-                    advice=f'Read {named[name]} at a number of the log, {{"log": N}}.',
-                )
-    whole = set(named.values())
-    names = (named[n] if isinstance(n, PersistentName) else n for n in selection.names)
-    kept = dict.fromkeys(n for n in names if not (isinstance(n, SegmentName) and n.topic in whole))
-    return replace(options, selection=Topics(tuple(kept)))
 
 
 @dataclass(frozen=True)
