@@ -11,9 +11,9 @@ from multiprocessing.queues import Queue
 from pathlib import Path
 from urllib.parse import quote
 
-from benchmarks.counting import Counting
 from benchmarks.measure import Report, folder
 from conformance.harness.faulty_store import FaultyStore
+from conformance.harness.round_trips import Counting
 from conformance.servers import ZooKeeperServer
 from ledgers.model import Part
 from ledgers.storage import LedgerStorage

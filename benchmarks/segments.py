@@ -16,11 +16,11 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from benchmarks.commits import lay, write_set
-from benchmarks.counting import Counting
 from benchmarks.history import SCHEMA, latest_offset, median_ms, one_part
 from benchmarks.measure import Report, alternating, folder, spark_session
 from benchmarks.throughput import Cases, make_rows
 from conformance.harness.faulty_store import FaultyStore
+from conformance.harness.round_trips import Counting
 from conformance.servers import ZooKeeperServer
 from ledgers import snapshots
 from ledgers.model import Ledger, Part

@@ -2,7 +2,7 @@
 
 A part uses exactly the Arrow form that Spark derives for Python data sources. Parquet then holds day-time intervals as plain INT64
 microseconds, and variants as a struct of two binaries, which Spark's own Parquet reader accepts. The Arrow schema in the file's
-metadata restores all types (tested for every type, nested too: tests/ledgers/test_spark_types.py).
+metadata restores all types (tested for every type, nested too: tests/spark/test_spark_types.py).
 """
 
 from __future__ import annotations

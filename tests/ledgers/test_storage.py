@@ -5,10 +5,6 @@ from __future__ import annotations
 import errno
 import pickle
 import re
-import resource
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -111,47 +107,6 @@ def test_every_storage_error_has_advice(number: int, text: str) -> None:
         assert text in str(found)
         assert "file:///a/b" in str(found)
         assert found.advice
-
-
-def _limit_files() -> None:
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-
-
-def test_a_full_disk_is_an_error_and_leaves_no_file(storage: LedgerStorage) -> None:
-    code = """if True:
-        import sys
-        from ledgers.errors import StorageError
-        from ledgers.storage import LedgerStorage
-        try:
-            LedgerStorage(sys.argv[1]).publish("a/x.avro", bytes(100_000))
-        except StorageError as error:
-            print(error)
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", code, storage.uri], preexec_fn=_limit_files, capture_output=True, text=True, check=True
-    )
-    assert "larger than this process may write" in done.stdout
-    assert list(storage.list("")) == []
-
-
-def test_a_writer_killed_in_the_middle_publishes_nothing(storage: LedgerStorage) -> None:
-    code = """if True:
-        import sys
-        from ledgers.storage import LedgerStorage
-        output = LedgerStorage(sys.argv[1]).open_output("a/x.parquet")
-        output.stream.write(bytes(1_000_000))
-        print("writing", flush=True)
-        sys.stdin.read()
-    """
-    writer = subprocess.Popen([sys.executable, "-c", code, storage.uri], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert writer.stdout is not None
-    assert writer.stdout.readline() == b"writing\n"
-    writer.kill()
-    writer.communicate()
-    assert storage.info("a/x.parquet") is None
-    (left,) = storage.list("")
-    assert re.fullmatch(r"a/\.x\.parquet\.[0-9a-f]{32}\.tmp", left.path)
 
 
 def test_the_spark_uri_of_a_file_resolves_to_the_file(storage: LedgerStorage, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""`make` names a missing requirement in one clear message, before it installs anything."""
+"""`make` names a missing requirement in one clear message, before it installs anything. `make check` starts no process."""
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -89,3 +90,76 @@ def test_every_target_is_listed() -> None:
     targets = {line.split(":")[1].strip() for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith(".PHONY")}
     assert targets
     assert {name for name in targets if f"make {name} " not in listed} == set()
+
+
+PROCESSES = {"subprocess", "multiprocessing", "ProcessPoolExecutor", "fork", "posix_spawn", "find_java"}
+SERVERS = {"ZooKeeperServer", "ZooKeeperEnsemble", "SparkSession"}
+
+
+def names(tree: ast.AST) -> set[str]:
+    """Return all names of this code: of variables, attributes, parameters, imports, and of the fixtures that it asks for by a text.
+    Names that only a type checker imports are left out.
+    """
+    found: set[str] = set()
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
+                found.add(name)
+            case ast.Import(names=aliases):
+                found |= {part for alias in aliases for part in alias.name.split(".")}
+            case ast.ImportFrom(module=module, names=aliases):
+                found |= {alias.name for alias in aliases} | {(module or "").partition(".")[0]}
+            case ast.Call(func=ast.Attribute(attr="usefixtures" | "getfixturevalue"), args=given):
+                found |= {str(one.value) for one in given if isinstance(one, ast.Constant)}
+        found |= names(node)
+    return found
+
+
+def fixtures_with_processes() -> set[str]:
+    """Return the fixtures of tests/conftest.py that start a process, or use such a fixture."""
+    fixtures = [
+        one
+        for one in ast.parse((ROOT / "tests" / "conftest.py").read_text()).body
+        if isinstance(one, ast.FunctionDef) and any("fixture" in ast.unparse(mark) for mark in one.decorator_list)
+    ]
+    found: set[str] = set()
+    while more := {one.name for one in fixtures if names(one) & (PROCESSES | SERVERS | found)} - found:
+        found |= more
+    return found
+
+
+def starts_processes(code: str) -> list[str]:
+    """Return the names in this code of what starts a process."""
+    return sorted(names(ast.parse(code)) & (PROCESSES | SERVERS | fixtures_with_processes()))
+
+
+def test_make_check_starts_no_process() -> None:
+    shown = ["make", "-s", "--no-print-directory", "-C", str(ROOT), "--eval", "pure: ; @echo $(PURE)", "pure"]
+    listed = subprocess.run(shown, capture_output=True, text=True, check=True).stdout.split()
+    assert [path for path in listed if not (ROOT / path).exists()] == []
+    files = [file for path in listed for file in (sorted((ROOT / path).rglob("*.py")) or [ROOT / path])]
+    assert len(files) > 40
+    wrong = {str(file.relative_to(ROOT)): found for file in files if (found := starts_processes(file.read_text()))}
+    assert wrong == {}, "move these tests to files that are not in PURE (Makefile)"
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("def test_it(spark): pass", ["spark"]),
+        ("@pytest.fixture\ndef place(zk_url): pass", ["zk_url"]),
+        ("@pytest.mark.usefixtures('zookeeper')\ndef test_it(): pass", ["zookeeper"]),
+        ("def place(request): return request.getfixturevalue('zk_url')", ["zk_url"]),
+        ("from conformance.servers import ZooKeeperServer", ["ZooKeeperServer"]),
+        ("import subprocess", ["subprocess"]),
+        ("from subprocess import run", ["subprocess"]),
+        ("from metadata.store.zookeeper import hosts_and_root", []),
+        ("def test_it(): os.fork()", ["fork"]),
+        ("if TYPE_CHECKING:\n    from pyspark.sql import SparkSession", []),
+        ("def test_it(storage): storage.spark_uri('a/x.parquet')", []),
+    ],
+)
+def test_a_start_of_a_process_is_seen(code: str, found: list[str]) -> None:
+    assert starts_processes(code) == found

@@ -1,0 +1,50 @@
+"""Commits of a process that has committed before, on any store. Their round trips are counted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from ledgers.model import Part
+from metadata.client.client import Client
+from metadata.records.names import topic_name
+from metadata.rules.transitions import Claim
+from metadata.write.write_set import WriteSet
+
+BLOCK = 5
+"""The ids that a coordinator reserves at once, so that the commits of `trips` use several blocks."""
+
+
+def work(one: Client, topic: str, version: int, parts: int = 1) -> WriteSet:
+    segments = one.topics.get(topic_name(topic)).segments()
+    one.cluster.storage.create()
+    if one.cluster.storage.info("part.parquet") is None:
+        one.cluster.storage.publish("part.parquet", b"part")
+    found = {s: [Part("part.parquet", 1, 4, 0, (1,), 0) for _ in range(parts)] for s in segments}
+    now = one.cluster.store.view().now_ms()
+    return WriteSet("app", topic, Claim(version, "q", f"a{version}", True), found, now, 30_000)
+
+
+def trips(one: Client, count: Callable[[], int]) -> list[int]:
+    """Return the round trips of each commit after the first two to a topic. The commits write to 1, 4 or 64 segments, have 1 or 50
+    parts for each segment, and use more than two blocks of transaction ids.
+    """
+    found = []
+    for segments in (1, 4, 64):
+        topic = f"t{segments}"
+        one.topics.create(topic_name(topic), segments=segments)
+        for version in range(8):
+            todo = work(one, topic, version, parts=50 if version == 7 else 1)
+            before = count()
+            assert one.coordinator.commit(todo).number
+            if version > 1:  # the first commits create folders and read eras
+                found.append(count() - before)
+            _finished(one)
+    return found
+
+
+def _finished(one: Client) -> None:
+    """Wait for the background work of the commit."""
+    done = threading.Event()
+    one.coordinator.aftermath(done.set)
+    assert done.wait(30)
