@@ -301,7 +301,7 @@ def test_a_transaction_reads_the_same_rows_under_either_name(bench: SparkBench, 
 
 
 def test_a_reading_transaction_continues_over_a_migration(bench: SparkBench) -> None:
-    """The transaction reads rows before the migration, and then commits its acks and its rows for the old name."""
+    """The transaction reads rows before the migration. After it, the transaction commits its acks and rows for the old name."""
     bench.commit(X, [1, 2])
     with connect(bench.url) as cluster:
         cluster.subscriptions.create(X, "s")

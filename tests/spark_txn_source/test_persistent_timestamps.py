@@ -1,4 +1,4 @@
-"""A batch up to a publish time waits or raises an error until its rows are final (docs/protocol.md, section 6)."""
+"""A batch up to a publish time waits or raises an error, so that its rows are final (docs/protocol.md, section 6)."""
 
 from __future__ import annotations
 

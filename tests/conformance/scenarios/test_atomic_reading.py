@@ -33,7 +33,7 @@ def test_batch_reads_with_their_rows(cluster_at: Callable[[str], Place], forks: 
 
 
 def stuck(place: Place, stop: Path) -> Watched:
-    """Read as a faulty reader does, each of whose answers ends at the number at which its first answer ended."""
+    """Act as a faulty reader. Each of its answers ends at the number at which its first answer ended."""
     seen = watch_buffer(place, stop)
     seen.answers = [dataclasses.replace(answer, through=seen.answers[0].through) for answer in seen.answers]
     return seen

@@ -57,7 +57,8 @@ def test_each_row_goes_to_the_segment_of_its_key_in_order(
     whole = pa.record_batch({"k": pa.array(keys, kind), "n": pa.array(range(len(keys)), pa.int64())})
     to = active(segments)
     router = Router(to, "k", whole.schema, start=start)
-    found = routed(router, [whole.slice(0, cut), whole.slice(cut)])  # slices, because their arrays have offsets
+    # the batches are slices, because the arrays of slices have offsets
+    found = routed(router, [whole.slice(0, cut), whole.slice(cut)])
     assert sorted(n for rows in found.values() for n in rows) == list(range(len(keys)))
     for segment, rows in found.items():
         assert rows == sorted(rows)
