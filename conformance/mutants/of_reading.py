@@ -233,12 +233,12 @@ def last_ledger_is_left_out(real: Real, self: StoredSegment, after: int, through
 @fault(
     "6, 8.9",
     "A registration above a segment's seal is void in that segment, even while its transaction is OPEN.",
-    at="metadata.read.transaction_buffer:_above",
+    at="metadata.rules.transitions:void_by_seal",
     within=f"{_BUFFER}._read",
     by="tests/metadata/topics/test_splits.py::test_entries_above_a_seal_block_no_reader",
     kind="splitting",
 )
-def void_holds_readers(real: Real, number: int, seal: int | None) -> bool:
+def void_holds_readers(real: Real, number: int, sealed: int | None) -> bool:
     return False
 
 

@@ -159,7 +159,7 @@ class TransactionBuffer:
             e
             for e in listing.entries
             if verdicts[e.number] is Verdict.UNDECIDED
-            and any(selection.covers(s) and not _above(e.number, sealed.get(s)) for s in e.registration.segments)
+            and any(selection.covers(s) and not transitions.void_by_seal(e.number, sealed.get(s)) for s in e.registration.segments)
         ]
         cut = listing.end if uncommitted else transitions.cut((e.number for e in undecided), listing.end)
         shown = {n for n, verdict in verdicts.items() if uncommitted or verdict is Verdict.VISIBLE}
@@ -272,7 +272,10 @@ class TransactionBuffer:
         live = tuple(
             (e.number, e.registration)
             for e in listing.entries
-            if e.number > folded_to and e.number in shown and name in e.registration.segments and not _above(e.number, sealed)
+            if e.number > folded_to
+            and e.number in shown
+            and name in e.registration.segments
+            and not transitions.void_by_seal(e.number, sealed)
         )
         head = None if watermark is None or watermark.snapshot is None else self.head(watermark.snapshot)
         return StoredSegment(
@@ -289,11 +292,6 @@ class TransactionBuffer:
     def head(self, path: str) -> SnapshotHead:
         """Return the head of an index snapshot. Raises CorruptSnapshot, StorageError."""
         return self.heads.get(path)
-
-
-def _above(number: int, seal: int | None) -> bool:
-    """Return whether a registration lies above a segment's seal. It is void in this segment then, so readers do not wait for it."""
-    return seal is not None and number > seal
 
 
 def _present(name: TopicName, record: Record | None) -> Topic:

@@ -165,6 +165,17 @@ def opened(app: Application, claim: Claim, txn_id: str) -> Application:
     return app.model_copy(update={"current": Attempt(version=claim.version, txn_id=txn_id, by=claim.by)})
 
 
+def committed_empty(app: Application, claim: Claim) -> Application:
+    """Return the application record with which a CAS commits a write without rows. The claim's version is the last committed one.
+    Known failure A34 (protocol.md section 9).
+
+    `current` is removed. Otherwise an aborted predecessor whose header has expired would count this commit as its own
+    (`Coordinator._gone`). `restored` is removed, because the record has the last committed version again.
+    """
+    update = {"last_committed": claim.version, "by": claim.by, "current": None, "restored": None}
+    return app.model_copy(update=update)
+
+
 def may_abort(header: Header, claim: Claim) -> bool:
     """Return whether a late `abort` call of Spark may abort this header. It must be OPEN, of this version and attempt (A36)."""
     return header.state is State.OPEN and header.version == claim.version and header.attempt == claim.attempt
@@ -245,6 +256,13 @@ def sealed_at(segment_id: int, segment: str, layout: Layout, log_seals: Mapping[
         if seal.seal is not None and segment in seal.seal and seal_counts(number, seal, layout, log_seals):
             return number
     return None
+
+
+def void_by_seal(number: int, sealed: int | None) -> bool:
+    """Return whether the registration `number` is void in a segment, because it lies above the segment's seal. `sealed`: the number
+    of the seal, or None if the segment has none.
+    """
+    return sealed is not None and number > sealed
 
 
 def sealed_layout(layout: Layout, number: int, seal: Registration, *, now_ms: int) -> Layout:
@@ -416,7 +434,7 @@ def fold(segment: str, watermark: int, log: Sequence[tuple[int, Registration]], 
         if registration.txn is not None and registration.state is None:
             break
         through = number
-        if registration.state is not Settled.VOID and (sealed is None or number < sealed):
+        if registration.state is not Settled.VOID and not void_by_seal(number, sealed):
             committed.append(number)
     return Fold(tuple(committed), through) if through > watermark else None
 

@@ -254,7 +254,7 @@ class Coordinator:
                         refuse_old(work, view.now_ms(), self.cluster.settings)
                     raise topic_deleted([segment])  # the topic may exist again under the same name
                 sealed = transitions.sealed_at(name.segment_id, segment, layout, seals)
-                if sealed is not None and sealed < entry.number:
+                if transitions.void_by_seal(entry.number, sealed):
                     found.append(segment)
             return found
 

@@ -90,19 +90,13 @@ class Opener:
         return Application(random=work.random or None, restored=True if self.cluster.restored else None)
 
     def _commit_empty(self, work: WriteSet, app: Application, record: Record | None) -> Committed | None:
-        """Commit a version without rows. Nothing is registered. The CAS of the application record to this version commits it. Known
-        failure A34.
-
-        `current` is removed. Otherwise an aborted predecessor whose header has expired would count this commit as its own
-        (`Coordinator._gone`).
-        """
-        update = {"last_committed": work.claim.version, "by": work.claim.by, "current": None, "restored": None}
-        after = app.model_copy(update=update)
+        """Commit a version without rows. Nothing is registered. The CAS of the application record to this version commits it."""
         key = paths.application(work.app, work.app_topic)
         if work.random and record is None:
             return Committed(None, None, 0, 0)  # there is no predecessor to fence, and no sweep would delete the record (A13)
         try:
-            self.cluster.store.put(key, after.to_bytes(), expect=ABSENT if record is None else record)
+            after = transitions.committed_empty(app, work.claim).to_bytes()
+            self.cluster.store.put(key, after, expect=ABSENT if record is None else record)
         except (BadVersion, UnknownOutcome):
             return None  # read again: if the put was done, the next read finds the version committed
         return Committed(None, None, 0, 0)

@@ -152,6 +152,14 @@ def test_a_driver_further_on_is_not_aborted() -> None:
         transitions.opening(app(6, 8), STREAM, header(version=8))
 
 
+def test_an_empty_commit_removes_the_attempt_and_the_mark_of_a_restore() -> None:
+    """Known failure A34 (protocol.md section 9)."""
+    before = app(5, 6, by="other").model_copy(update={"restored": True})
+    after = transitions.committed_empty(before, STREAM)
+    assert (after.last_committed, after.by, after.current, after.restored) == (7, "q", None, None)
+    assert transitions.opening(after, STREAM, Gone.UNREAD) == (Opening.SKIP, after)
+
+
 def test_raising_the_last_version_records_its_query() -> None:
     raised = transitions.raised(Application(last_committed=3, by="old", current=Attempt(version=5, txn_id="0_1", by="new")))
     assert (raised.last_committed, raised.by) == (5, "new")
@@ -248,6 +256,11 @@ def test_a_seal_is_unfinished_until_the_layout_shows_it() -> None:
     assert (info.sealed_at_log, info.sealed_at_epoch, info.sealed_at_ms) == (4, 1, 77)
     assert not transitions.unfinished(4, entry, after, {4: entry})
     assert info.range == HashRange(0, 0xFFFF)
+
+
+@pytest.mark.parametrize(("number", "sealed", "void"), [(5, None, False), (5, 6, False), (7, 6, True)])
+def test_a_registration_above_a_seal_is_void(number: int, sealed: int | None, void: bool) -> None:
+    assert transitions.void_by_seal(number, sealed) is void
 
 
 def test_where_a_segment_ends() -> None:
