@@ -86,7 +86,7 @@ def round_trips(url: str, segments: int, parts: int, history: int) -> int:
     made = client(cluster)
     name = topic_name(f"trips-{segments}-{parts}-{history}")
     topic = made.topics.create(name, segments=segments)
-    made.coordinator.aftermath = lambda job: None  # skips the work for which a commit does not wait
+    made.coordinator.background = lambda job: None  # skips the work for which a commit does not wait
     lay(cluster.storage, str(name))
     worst = 0
     for version in range(history + 3):

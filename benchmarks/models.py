@@ -41,7 +41,7 @@ from metadata.records.names import PersistentName, TopicName, topic_name
 from metadata.records.persistent_records import CONTAINS_TXN, EntryKind, LogEntry
 from metadata.rules.transitions import Claim
 from metadata.store.contract import Append, time_ms
-from metadata.write.aftermath import inline
+from metadata.write.background import inline
 from metadata.write.coordinator import Coordinator
 from metadata.write.write_set import WriteSet, segment_write
 

@@ -192,7 +192,7 @@ class SparkTransaction(Transaction):
     def _end(self) -> None:
         """In the background, make running writes fail and delete the staging files."""
         if self._opened:
-            self._client.coordinator.aftermath(self._sweep)
+            self._client.coordinator.background(self._sweep)
 
     def _sweep(self) -> None:
         self._area.close()

@@ -24,7 +24,7 @@ from metadata.store.contract import MetadataStore
 from metadata.store.memory import MemoryState, MemoryStore, Shared
 from metadata.store.sqlite import SqliteStore
 from metadata.store.sqlite_database import FILE
-from metadata.write.aftermath import inline
+from metadata.write.background import inline
 from txnsegment import Cluster, Transaction
 
 SETTINGS = Settings(fold_after_registrations=1, fold_after_ms=1, header_retention_ms=60_000)

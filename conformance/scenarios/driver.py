@@ -67,11 +67,11 @@ def crashing_client(url: str, crash: Crash | None) -> tuple[Client, Crashing]:
     real = open_cluster(url)
     crashing = Crashing(crash)
 
-    def aftermath(job: Callable[[], object]) -> None:
+    def background(job: Callable[[], object]) -> None:
         job()
         made.sweeper.share()
 
-    made = client(dataclasses.replace(real, store=FaultyStore(real.store, crashing)), aftermath)
+    made = client(dataclasses.replace(real, store=FaultyStore(real.store, crashing)), background)
     return made, crashing
 
 

@@ -73,7 +73,7 @@ class Process:
         self.asleep: list[Work] = []
         self.calls: list[str] = []
         self.behind: list[Callable[[], object]] = []
-        """The post-commit work of the process's commits (`metadata.write.aftermath`). It is kept until the script says `tell`."""
+        """The post-commit work of the process's commits (`metadata.write.background`). It is kept until the script says `tell`."""
         self.lags = False
         """Whether its reads are answered by a replica, which is as stale as the contract allows."""
         self.store = GatedStore(world.state, world.clock, self.gate, late=world.late.append, lags=lambda: self.lags)

@@ -16,7 +16,7 @@ from metadata.maintenance.sweeper import Sweeper, SweepReport
 from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.topics.subscriptions import Subscriptions
 from metadata.topics.topics import Topics
-from metadata.write.aftermath import Aftermath, Job
+from metadata.write.background import Background, Job
 from metadata.write.coordinator import Coordinator
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Client:
         """The client of the cluster's persistent:// topics."""
         from metadata.instream.client import instream  # lazy: processes that use topic:// alone do not need it
 
-        return instream(self.cluster, self.coordinator.aftermath)
+        return instream(self.cluster, self.coordinator.background)
 
     def sweep(self) -> SweepReport:
         """Sweep the topics of both models once, without the orphan sweep.
@@ -78,14 +78,14 @@ class Client:
         self.cluster.close()
 
 
-def client(cluster: Cluster, aftermath: Callable[[Job], None] | None = None) -> Client:
-    """Return a new client. `aftermath` receives the post-commit work. If it is None, the client starts a thread for this work, and
+def client(cluster: Cluster, background: Callable[[Job], None] | None = None) -> Client:
+    """Return a new client. `background` receives the post-commit work. If it is None, the client starts a thread for this work, and
     the thread also does a share of the sweeping.
     """
     buffer = transaction_buffer(cluster)
     sweeper = Sweeper(cluster, buffer)
-    own = Aftermath(sweeper.share)
-    coordinator = Coordinator(cluster, aftermath or own, buffer.log)
+    own = Background(sweeper.share)
+    coordinator = Coordinator(cluster, background or own, buffer.log)
     return Client(cluster, buffer, Topics(cluster), sweeper, coordinator, own.close)
 
 

@@ -13,7 +13,7 @@ from metadata.instream.pending_ack import InStreamAcks
 from metadata.instream.sealing import Sealing
 from metadata.instream.sweeping import InStreamSweeper
 from metadata.instream.topics import PersistentTopics
-from metadata.write.aftermath import inline
+from metadata.write.background import inline
 
 if TYPE_CHECKING:
     from metadata.instream.migrating import Migrator
@@ -43,9 +43,9 @@ class InStream:
         return self.coordinator.acks
 
 
-def instream(cluster: Cluster, aftermath: Callable[[Callable[[], None]], None] = inline) -> InStream:
-    """Create the client. `aftermath` receives the work that a commit does not wait for."""
+def instream(cluster: Cluster, background: Callable[[Callable[[], None]], None] = inline) -> InStream:
+    """Create the client. `background` receives the work that a commit does not wait for."""
     buffer = InStreamBuffer(cluster)
-    coordinator = InStreamCoordinator(cluster, buffer, aftermath)
+    coordinator = InStreamCoordinator(cluster, buffer, background)
     sweeper = InStreamSweeper(cluster, buffer, coordinator)
     return InStream(cluster, buffer, coordinator, sweeper, Sealing(cluster, buffer, coordinator.topics))

@@ -30,7 +30,7 @@ from metadata.records.records import Application, Attempt, Header, Nanos, State
 from metadata.rules import transitions
 from metadata.rules.acks import merged
 from metadata.rules.transitions import Claim, Gone, Opening
-from metadata.write.aftermath import inline
+from metadata.write.background import inline
 from metadata.write.write_set import Committed, WriteSet, refuse_missing, refuse_old, weight
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ class InStreamCommitted(Committed):
 class InStreamCoordinator(TransactionSteps):
     """Commits write sets over persistent topics. Each process has one coordinator for each cluster. Safe for several threads.
 
-    `aftermath` receives the work that no caller waits for, such as `share`.
+    `background` receives the work that no caller waits for, such as `share`.
     """
 
-    aftermath: Callable[[Callable[[], None]], None] = inline
+    background: Callable[[Callable[[], None]], None] = inline
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -91,7 +91,7 @@ class InStreamCoordinator(TransactionSteps):
         """The redirect of write sets to successor topics."""
         from metadata.instream.redirect import Redirect  # imported late: most processes never meet a migrated topic
 
-        return Redirect(self, self.aftermath)
+        return Redirect(self, self.background)
 
     def _commit(self, work: WriteSet) -> InStreamCommitted:
         parts = {_persistent(name): found for name, found in work.parts.items()}
@@ -145,7 +145,7 @@ class InStreamCoordinator(TransactionSteps):
         self.ending.finish(least, decided)
         metrics.COMMIT_SECONDS.observe(self.cluster.clock.monotonic() - started)
         log.info("commit txn=%s app=%s version=%s topics=%s rows=%s", txn, work.app, work.claim.version, len(parts), rows)
-        self.aftermath(lambda: self.share(list(parts)))
+        self.background(lambda: self.share(list(parts)))
         return InStreamCommitted(txn, None, rows, size, positions={name: (number,) for name, number in numbers.items()})
 
     def _forgotten(self, work: WriteSet, app: str, least: int, error: TransactionNotFound) -> None:

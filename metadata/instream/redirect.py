@@ -31,14 +31,14 @@ log = logging.getLogger("txnsegment.instream")
 class Redirect:
     """Redirects the writers of one process. Safe for several threads."""
 
-    def __init__(self, steps: TransactionSteps, aftermath: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(self, steps: TransactionSteps, background: Callable[[Callable[[], None]], None]) -> None:
         self.cluster, self.migrator = steps.cluster, Migrator(steps.cluster, steps)
-        self._aftermath = aftermath
+        self._background = background
 
     @cached_property
     def coordinator(self) -> Coordinator:
         """The coordinator of topic://."""
-        return Coordinator(self.cluster, self._aftermath)
+        return Coordinator(self.cluster, self._background)
 
     def redirected(self, work: WriteSet) -> WriteSet | None:
         """Return the write set for the successor topics; None if none of its topics was migrated. Unfinished migrations are

@@ -11,7 +11,7 @@ rows, tasks and segments and the length of the history:
 6. Write the op records.
 7. CAS the header from OPEN to COMMITTED, which decides.
 
-Events and settling run in the background (`aftermath`, `post_commit`).
+Events and settling follow in the background (`post_commit`).
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ MAX_INLINE = 512 * 1024
 class Coordinator:
     """Commits and aborts transactions. There is one coordinator for each process and cluster. Several threads may use it.
 
-    `aftermath`: runs a job for which no caller waits.
+    `background`: runs a job for which no caller waits.
 
-        coordinator = Coordinator(cluster, aftermath)
+        coordinator = Coordinator(cluster, background)
         coordinator.commit(WriteSet("app", "", Claim(version, None, attempt, replays=False), parts, staged_ms, timeout_ms))
     """
 
     cluster: Cluster
-    aftermath: Callable[[Callable[[], None]], None]
+    background: Callable[[Callable[[], None]], None]
     log: LiveLog = field(default_factory=LiveLog)
     acks: PendingAcks = field(init=False)
     ids: TxnIds = field(init=False)
@@ -161,9 +161,9 @@ class Coordinator:
             size,
             (self.cluster.clock.monotonic() - started) * 1000,
         )
-        self.aftermath(lambda: post_commit.close(self.cluster.store, self.log, self.acks, opened.txn_id, entry, work))
+        self.background(lambda: post_commit.finish(self.cluster.store, self.log, self.acks, opened.txn_id, entry, work))
         if self.ids.low:
-            self.aftermath(self.ids.refill)
+            self.background(self.ids.refill)
         return Committed(opened.txn_id, number, rows, size)
 
     def _routed_on(self, work: WriteSet) -> WriteSet:
@@ -381,7 +381,7 @@ class Coordinator:
             return ending.end(self.cluster.store, record, State.ABORTED, now_ms=self._now()) is not None or None
 
         if until(step):  # False: the transaction is gone, is not OPEN, or belongs to another attempt
-            self.aftermath(lambda: post_commit.notify_aborted(self.cluster.store, self.log, txn_id))
+            self.background(lambda: post_commit.notify_aborted(self.cluster.store, self.log, txn_id))
 
     def _abort_after(self, error: BaseException, txn_id: str) -> None:
         """Abort a transaction whose owner failed before the decision, so that readers need not wait for its deadline."""

@@ -16,7 +16,7 @@ from metadata.store.contract import Append, Delete, MetadataStore, Put, Write, d
 from metadata.write.write_set import WriteSet
 
 
-def close(store: MetadataStore, log: LiveLog, acks: PendingAcks, txn_id: str, entry: Entry | None, work: WriteSet) -> None:
+def finish(store: MetadataStore, log: LiveLog, acks: PendingAcks, txn_id: str, entry: Entry | None, work: WriteSet) -> None:
     """Publish the events of the segments, mark the registration COMMITTED and delete the op records of the writes, in one group.
     Then move the claims of the acks into the cursors and delete the op records of the acks. After a crash or a lost reply a sweep
     completes these steps.

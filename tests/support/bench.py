@@ -24,7 +24,7 @@ from metadata.records.names import PersistentName, topic_name
 from metadata.records.records import Header, State
 from metadata.rules.transitions import Claim
 from metadata.store.memory import MemoryState
-from metadata.write.aftermath import inline
+from metadata.write.background import inline
 from metadata.write.write_set import WriteSet
 
 T, U = "topic://public/default/t", "topic://public/default/u"

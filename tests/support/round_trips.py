@@ -46,5 +46,5 @@ def trips(one: Client, count: Callable[[], int]) -> list[int]:
 def _finished(one: Client) -> None:
     """Wait for the background work of the commit."""
     done = threading.Event()
-    one.coordinator.aftermath(done.set)
+    one.coordinator.background(done.set)
     assert done.wait(30)

@@ -25,7 +25,7 @@ from metadata.records import paths
 from metadata.records.names import TopicName
 from metadata.records.records import Registration
 from metadata.store.contract import decide, look
-from metadata.write.aftermath import Aftermath
+from metadata.write.background import Background
 from txnsegment import Cluster
 from txnsegment.cli.app import build
 from txnsegment.sweeping import sweep_until
@@ -186,7 +186,7 @@ def two(cluster: Cluster) -> Cluster:
     for topic in ("a", "b"):
         cluster.topics.create(topic, schema="n bigint")
         write(cluster, topic, 1)
-    cluster.client.coordinator.aftermath.close()  # this call ends the background sweeping of the commits
+    cluster.client.coordinator.background.close()  # this call ends the background sweeping of the commits
     return cluster
 
 
@@ -276,18 +276,18 @@ def test_an_interrupt_ends_the_daemon(two: Cluster, error: BaseException, monkey
 
 def test_the_background_thread_survives_an_unexpected_error(caplog: pytest.LogCaptureFixture) -> None:
     done = list[int]()
-    aftermath = Aftermath(lambda: None)
+    background = Background(lambda: None)
     ran = threading.Event()
 
     def fails() -> None:
         ran.set()
         raise RuntimeError("Planted.")
 
-    aftermath(fails)
+    background(fails)
     assert ran.wait(30)
-    thread = aftermath._thread
-    aftermath(lambda: done.append(1))
-    aftermath.close()
+    thread = background._thread
+    background(lambda: done.append(1))
+    background.close()
     assert done == [1]
-    assert aftermath._thread is thread, "the background thread was replaced"
+    assert background._thread is thread, "the background thread was replaced"
     assert any(record.exc_info and "Planted." in record.getMessage() for record in caplog.records)

@@ -265,7 +265,7 @@ def test_a_forked_child_has_ids_and_a_background_of_its_own(cluster: Cluster) ->
     cluster.client.finish()
     # The background thread must be idle, because a forked child inherits SQLite's locks in their present state.
     waits, over = threading.Event(), threading.Event()
-    cluster.client.coordinator.aftermath(lambda: (waits.set(), over.wait()))
+    cluster.client.coordinator.background(lambda: (waits.set(), over.wait()))
     waits.wait()
     child = os.fork()
     over.set()

@@ -92,7 +92,7 @@ class _Writing:
         self.at: dict[str, int] = {}
         self._later: list[Callable[[], None]] = []
         self.client = self.process.client
-        self.client.coordinator.aftermath = self._later.append
+        self.client.coordinator.background = self._later.append
 
     def commit(self, job: Job, *, settle: bool = False) -> None:
         """Commit the job's next version. `settle`: also settle it."""

@@ -90,7 +90,7 @@ def writer(who: str, app: str, query: str, attempt: str) -> Code:
             try:
                 each()
             except TxnSegmentError:
-                continue  # a later sweep does this work, as after an error in metadata.write.aftermath
+                continue  # a later sweep does this work, as after an error in metadata.write.background
 
     return code
 

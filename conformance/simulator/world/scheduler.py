@@ -79,18 +79,18 @@ class Process:
             owner=name,
             lock=world.lock,
         )
-        self.client = client(self.cluster, self.aftermath)
+        self.client = client(self.cluster, self.background)
         self.client.coordinator.rewrite = Dividing(storage, world.unique)
         self.buffer, self.sweeper = self.client.buffer, self.client.sweeper
         if world.rested:
             self.sweeper.last_fold = world.clock.monotonic()
 
-    def aftermath(self, job: Callable[[], object]) -> None:
+    def background(self, job: Callable[[], object]) -> None:
         """Run post-commit work in another thread of the process, and then a share of the sweeping."""
         self.aside(job, self.sweeper.share)
 
     def aside(self, *jobs: Callable[[], object]) -> None:
-        """Run the jobs in another thread of the process. A failed job is left to the next sweep, as in `write.aftermath`."""
+        """Run the jobs in another thread of the process. A failed job is left to the next sweep, as in `write.background`."""
 
         def run() -> None:
             for job in jobs:

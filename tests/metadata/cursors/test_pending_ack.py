@@ -263,7 +263,7 @@ def test_a_sweeper_that_stops_anywhere_applies_each_ack_once(fate: Fate) -> None
     def run(gate: At) -> None:
         bench, first, second, number = subscribed()
         party = bench.party()
-        party.coordinator.aftermath = lambda job: None
+        party.coordinator.background = lambda job: None
         party.coordinator.commit(acking(bench, one(first, number), one(second, number), topics=(U,)))
         assert len(bench.kept("/txn/op/")) == 3
         try:
@@ -280,7 +280,7 @@ def test_a_sweeper_that_stops_anywhere_applies_each_ack_once(fate: Fate) -> None
 def test_a_reader_applies_a_committed_pending_ack_before_settling() -> None:
     bench, first, second, number = subscribed()
     party = bench.party()
-    party.coordinator.aftermath = lambda job: None
+    party.coordinator.background = lambda job: None
     party.coordinator.commit(acking(bench, one(first, number)))
     assert stored(bench, first).claims
     found = subscriptions(bench.party()).cursors(bench.party().topics.get(NAME), SUB)
@@ -366,7 +366,7 @@ def test_a_tombstone_is_deleted_after_the_grace_period() -> None:
 def test_acks_of_a_deleted_subscription_block_no_commit() -> None:
     bench, first, _, number = subscribed()
     party = bench.party()
-    party.coordinator.aftermath = lambda job: None
+    party.coordinator.background = lambda job: None
     party.coordinator.commit(acking(bench, one(first, number)))
     subscriptions(bench.party()).delete(NAME, SUB)
     bench.finish()
@@ -515,7 +515,7 @@ def test_acks_count_once_over_a_split() -> None:
 def test_op_records_of_acks_name_the_acked_rows() -> None:
     bench, first, _, number = subscribed()
     party = bench.party()
-    party.coordinator.aftermath = lambda job: None
+    party.coordinator.background = lambda job: None
     party.coordinator.commit(acking(bench, one(first, number), topics=(U,)))
     ops = [Op.from_bytes(bench.state.records[key].value) for key in bench.state.records if key.path.startswith("/txn/op/")]
     assert [(op.kind, op.segment, op.subscription, op.ledger_id, op.entry_id) for op in ops if op.kind is OpKind.ACK] == [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 from metadata.rules.transitions import Claim
-from metadata.write.aftermath import inline
+from metadata.write.background import inline
 from metadata.write.coordinator import Coordinator
 from metadata.write.write_set import WriteSet
 from tests.support.bench import Bench
@@ -18,7 +18,7 @@ def test_the_usage_example_commits_as_written() -> None:
     assert example
     given = {
         "cluster": bench.party().cluster,
-        "aftermath": inline,
+        "background": inline,
         "version": work.claim.version,
         "attempt": work.claim.attempt,
         "parts": work.parts,

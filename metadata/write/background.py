@@ -17,7 +17,7 @@ from metadata.common.failures import contained
 Job = Callable[[], object]
 
 
-class Aftermath:
+class Background:
     """Runs jobs one after the other in the background. When no more jobs wait, it runs `share`, the share of the sweeping."""
 
     def __init__(self, share: Job) -> None:
@@ -37,7 +37,7 @@ class Aftermath:
         with self._lock:
             self._jobs.put(job)
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="txnsegment-aftermath", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="txnsegment-background", daemon=True)
                 self._thread.start()
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ class Aftermath:
     def _attempt(self, job: Job) -> None:
         # The next committer or sweeper repeats a failed job. No exception may end the thread, because later jobs would then never
         # run.
-        with contained("aftermath", "put off to the next sweep", level=logging.WARNING):
+        with contained("background", "put off to the next sweep", level=logging.WARNING):
             job()
 
 
