@@ -18,7 +18,6 @@ from pathlib import Path
 
 from conformance.processes import Session
 from conformance.scenarios.driver import Place
-from conformance.scenarios.faults import Fault
 from conformance.scenarios.reading import read_all
 from conformance.scenarios.scenario import Scenario
 from conformance.scenarios.sessions import launched
@@ -62,8 +61,6 @@ class Clocks(Scenario):
     """The scenario of wrong clocks. Each writer commits `transactions` transactions. `library`: the path of libfaketime if it
     shifts the clocks; None if Python's `time` is shifted.
     """
-
-    meets = frozenset({Fault.SHIFT})
 
     def __init__(self, place: Place, folder: Path, transactions: int, *, library: Path | None = None) -> None:
         self.name = f"clocks hours apart, shifted by {'Python' if library is None else 'libfaketime'}"

@@ -25,13 +25,11 @@ class CommitPoints(CrashPoints):
     `last`: the number of the last call that gets a case.
     """
 
-    meets = frozenset({Fault.KILL, Fault.STOP, Fault.TWIN, Fault.FAIL})
-
     def __init__(
         self, forks: Forks, cluster: Place, fault: Fault, whens: Sequence[When] = AROUND, *, last: int | None = None
     ) -> None:
         super().__init__()
-        self._forks, self._cluster, self._fault, self._whens, self._last = forks, cluster, fault, whens, last
+        self._forks, self._cluster, self.fault, self._whens, self._last = forks, cluster, fault, whens, last
         folder = cluster.topic.rpartition("/")[0]
         self._names = (f"{folder}/{fault}-{n}" if folder else f"{fault}-{n}" for n in itertools.count())
         self.name = f"commit, {fault}"
@@ -43,7 +41,7 @@ class CommitPoints(CrashPoints):
         place = self._next()
         calls = len(self._forks.call(write_version, place, 1).calls)
         place = self._next()
-        crashed = Fault.KILL if self._fault is Fault.TWIN else self._fault
+        crashed = Fault.KILL if self.fault is Fault.TWIN else self.fault
         for call in range(1, 1 + min(calls, self._last or calls)):
             for when in self._whens:
                 then = dataclasses.replace(self._cluster, topic=next(self._names))
@@ -60,7 +58,7 @@ class CommitPoints(CrashPoints):
 
     def _case(self, place: Place, crash: Crash, then: Place) -> Case:
         victim = self._forks.start(write_version, place, 1, crash)
-        twin = self._forks.start(write_version, place, 1) if self._fault is Fault.TWIN else None
+        twin = self._forks.start(write_version, place, 1) if self.fault is Fault.TWIN else None
         hit, wrong = meet(victim, crash, lambda: self._forks.call(restart, place, (1, 2), then), twin=twin)
         if crash.fault is Fault.STOP:
             wrong += self._forks.call(end, place, 3)

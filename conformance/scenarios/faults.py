@@ -1,7 +1,7 @@
 """The faults of all scenarios, which strike processes, connections, disks and clocks. Each fault has one name.
 
-Plans, crash points and random kills all use these names. `tests/conformance/scenarios/test_scenarios.py` checks that a
-scenario meets each of them.
+Plans, crash points and random kills all use these names. `tests/conformance/scenarios/test_scenarios.py` checks that
+`make chaos` strikes with each of them.
 """
 
 from __future__ import annotations

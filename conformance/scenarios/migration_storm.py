@@ -17,7 +17,6 @@ from conformance.history.format import Commit, Poll, Read, Told, Written
 from conformance.scenarios import migration_workload as parties
 from conformance.scenarios.dangling_transactions import die_registered, wait_for_deadlines
 from conformance.scenarios.driver import Place, make
-from conformance.scenarios.faults import Fault
 from conformance.scenarios.forks import Child, Died, Forks, Killed, Storm, Struck
 from conformance.scenarios.history import now
 from conformance.scenarios.migration_checker import Cast
@@ -40,7 +39,6 @@ class MigrationStorm(Scenario):
     """
 
     name = "migrations, random kills"
-    meets = frozenset({Fault.KILL, Fault.STOP})
 
     def __init__(self, forks: Forks, place: Place, folder: Path, kills: int, rng: random.Random) -> None:
         self._forks, self._place, self._folder, self._kills, self._rng = forks, place, folder, kills, rng

@@ -136,7 +136,6 @@ class MigrationPoints(CrashPoints):
     each series has no fault, and its store calls are counted. The scenario creates a cluster of its own.
     """
 
-    meets = frozenset({Fault.KILL, Fault.STOP, Fault.FAIL, Fault.TWIN})
     reach = 0.5
 
     def __init__(self, forks: Forks, place: Place, folder: Path, fault: Fault, *, every: int = 1) -> None:

@@ -12,9 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import ClassVar, Self
-
-from conformance.scenarios.faults import Fault
+from typing import Self
 
 SHOWN = 20
 """How many errors of one scenario are printed."""
@@ -40,7 +38,6 @@ class Scenario(ABC):
 
     name: str
     """The name of the scenario in the printed results."""
-    meets: ClassVar[frozenset[Fault]] = frozenset()
 
     def setup(self) -> None:
         """Create the cluster and its topics. No work runs yet."""

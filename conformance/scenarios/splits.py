@@ -20,7 +20,6 @@ from conformance.history.files import read as read_history
 from conformance.history.format import Commit, Poll, Read, Start, Told, Written
 from conformance.scenarios.dangling_transactions import wait_for_deadlines
 from conformance.scenarios.driver import Place, make
-from conformance.scenarios.faults import Fault
 from conformance.scenarios.forks import Forks, Storm
 from conformance.scenarios.history import judged, now
 from conformance.scenarios.reading import final_read, micro_batches, named_rows
@@ -130,7 +129,6 @@ class Splits(Scenario):
     """
 
     name = "splits"
-    meets = frozenset({Fault.KILL, Fault.STOP})
 
     def __init__(self, forks: Forks, place: Place, folder: Path, *, seconds: float, faults: int, rng: random.Random) -> None:
         self._forks, self._place, self._folder = forks, place, folder

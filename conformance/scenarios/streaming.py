@@ -14,7 +14,6 @@ from conformance.history.format import Event
 from conformance.input_files import Singly
 from conformance.processes import Session
 from conformance.scenarios.driver import Place, end, make, planned
-from conformance.scenarios.faults import Fault
 from conformance.scenarios.files import add_batches
 from conformance.scenarios.forks import Child, Died, Forks
 from conformance.scenarios.history import Observation, commit, committed, judged, now
@@ -189,8 +188,6 @@ class RandomKills(StreamingJob):
     seconds after its query runs.
     """
 
-    meets = frozenset({Fault.KILL})
-
     def __init__(self, forks: Forks, place: Place, folder: Path, rng: random.Random, kills: int, say: Say) -> None:
         super().__init__(forks, place, folder, rng)
         self.name = "a streaming job, random kills"
@@ -211,7 +208,6 @@ class ZombieDriver(StreamingJob):
     """A driver is stopped while it writes. Its successor writes all remaining input. Then the first driver continues."""
 
     name = "a streaming job, zombie driver"
-    meets = frozenset({Fault.STOP})
 
     def faults(self) -> None:
         self.feed(8)
@@ -229,7 +225,6 @@ class TwoDrivers(StreamingJob):
     """Two drivers run on one checkpoint. Spark ends one of them when it notices this. A third driver writes the remaining input."""
 
     name = "a streaming job, two drivers"
-    meets = frozenset({Fault.TWIN})
 
     def faults(self) -> None:
         self.feed(8)

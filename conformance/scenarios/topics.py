@@ -164,30 +164,28 @@ class TopicsPoints(CrashPoints):
     SIGKILL also strikes while the mover stages, once in the write to each topic. The scenario creates clusters of its own.
     """
 
-    meets = frozenset({Fault.KILL, Fault.STOP, Fault.FAIL})
-
     def __init__(self, forks: Forks, place: Place, fault: Fault, whens: Sequence[When] = AROUND, *, every: int = 1) -> None:
         super().__init__()
         self.name = f"four topics, {fault}"
-        self._forks, self._place, self._fault, self._whens, self._every = forks, place, fault, whens, every
+        self._forks, self._place, self.fault, self._whens, self._every = forks, place, fault, whens, every
 
     def cases(self) -> Iterator[Case]:
         forks, place = self._forks, self._place
         forks.call(prepare, place, 1)
         calls: int = len(forks.call(move, place.url, 1, 1).calls)
         cases: list[tuple[Crash | None, int | None]] = [
-            (Crash(call, when, self._fault), None) for call in range(1, calls + 1, self._every) for when in self._whens
+            (Crash(call, when, self.fault), None) for call in range(1, calls + 1, self._every) for when in self._whens
         ]
-        if self._fault is Fault.KILL:
+        if self.fault is Fault.KILL:
             cases += [(None, number) for number in range(len(OUTPUTS))]
-        ledgers = None if place.ledgers is None else f"{place.ledgers}-{self._fault}"
-        cluster = dataclasses.replace(place, url=f"{place.url}-{self._fault}", ledgers=ledgers)
+        ledgers = None if place.ledgers is None else f"{place.ledgers}-{self.fault}"
+        cluster = dataclasses.replace(place, url=f"{place.url}-{self.fault}", ledgers=ledgers)
         forks.call(prepare, cluster, len(cases))
         for done, (crash, stage) in enumerate(cases):
             mover = forks.start(move, cluster.url, 10 * (done + 1), 1, crash, stage)
             then = (cluster, 10 * (done + 1) + 1, len(cases), done)
             hit, found = meet(mover, crash, lambda then=then: forks.call(_successor, *then), allowed=ALLOWED)  # type: ignore[misc]
-            if self._fault is Fault.STOP:
+            if self.fault is Fault.STOP:
                 found += forks.call(_after, cluster, len(cases), done + 1)
             yield Case(f"while it stages for topic {stage}" if crash is None else str(crash), hit, found)
 
@@ -211,7 +209,6 @@ class TopicsStorm(Scenario):
     """Movers are killed at random moments. Each mover continues its predecessor's work. An observer checks the rows meanwhile."""
 
     name = "four topics, random kills"
-    meets = frozenset({Fault.KILL})
 
     def __init__(self, forks: Forks, place: Place, folder: Path, kills: int, rng: random.Random) -> None:
         self._forks, self._place, self._stop, self._kills, self._rng = forks, place, folder / "stop", kills, rng

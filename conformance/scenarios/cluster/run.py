@@ -21,7 +21,7 @@ from conformance.results import Outcome, Result, Span
 from conformance.scenarios.cluster.deployment import Deployment
 from conformance.scenarios.cluster.faults import Missed, strike
 from conformance.scenarios.cluster.input import COLUMNS, ROWS, rows_of
-from conformance.scenarios.cluster.plan import BY_NAME, KINDS, Planned, make_plan
+from conformance.scenarios.cluster.plan import BY_NAME, Planned, make_plan
 from conformance.scenarios.cluster.recording import events, kept
 from conformance.scenarios.cluster.scene import Scene, usual
 from conformance.scenarios.dangling_transactions import wait_for_deadlines
@@ -82,7 +82,6 @@ class Cluster(Scenario):
     """
 
     name = "cluster suite"
-    meets = frozenset(kind.does for kind in KINDS)
 
     def __init__(
         self,

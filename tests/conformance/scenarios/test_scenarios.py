@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import pytest
 
-from conformance.scenarios.clocks import Clocks
 from conformance.scenarios.cluster.plan import KINDS
-from conformance.scenarios.cluster.run import Cluster
+from conformance.scenarios.command import Stage, points, topics
 from conformance.scenarios.commit_points import CommitPoints
 from conformance.scenarios.crash_points import Case, CrashPoints
 from conformance.scenarios.faults import Fault
-from conformance.scenarios.forks import Died
-from conformance.scenarios.migration_storm import MigrationStorm
-from conformance.scenarios.migrations import MigrationPoints
+from conformance.scenarios.forks import Died, Forks
 from conformance.scenarios.scenario import Ran, Scenario, reported, run
-from conformance.scenarios.splits import Splits
-from conformance.scenarios.streaming import RandomKills, TwoDrivers, ZombieDriver
-from conformance.scenarios.topics import TopicsPoints, TopicsStorm
+from conformance.scenarios.topics import TopicsPoints
 
-MEETS: dict[type[Scenario], str] = {
-    CommitPoints: "kill stop twin fail",
-    TopicsPoints: "kill stop fail",
-    TopicsStorm: "kill",
-    RandomKills: "kill",
-    ZombieDriver: "stop",
-    TwoDrivers: "twin",
-    Splits: "kill stop",
-    MigrationStorm: "kill stop",
-    MigrationPoints: "kill stop twin fail",
-    Clocks: "shift",
-}
 PLANNED = {
     "kill": "driver executor python planner follower leader changing",
     "stop": "driver driver-zombie executor python follower leader",
@@ -46,9 +30,16 @@ PLANNED = {
 """The faults of the cluster suite, for each kind of fault. The names of kills and stops are the parties that they strike."""
 
 
-def test_every_fault_is_met() -> None:
-    assert {kind: " ".join(fault for fault in Fault if fault in kind.meets) for kind in MEETS} == MEETS
-    assert Cluster.meets.union(*(kind.meets for kind in MEETS)) == set(Fault)
+def test_make_chaos_strikes_with_every_fault(tmp_path: Path) -> None:
+    """The scenarios are those that the command makes; none is run."""
+    given = argparse.Namespace(domain=None, kills=1, seed=1)
+    stage = Stage(Forks(), "sqlite", tmp_path, "", given)
+    at_calls = {one.fault for one in (*points(stage), *topics(stage)) if isinstance(one, CommitPoints | TopicsPoints)}
+    assert at_calls == {Fault.KILL, Fault.STOP, Fault.TWIN, Fault.FAIL}
+    assert at_calls | {kind.does for kind in KINDS} == set(Fault)
+
+
+def test_the_cluster_suite_strikes_every_party() -> None:
     planned = {kind.name: kind.does for kind in KINDS}
     named = {
         name if name in planned else f"{name}-{does}": Fault(does) for does, names in PLANNED.items() for name in names.split()
