@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,11 +129,17 @@ def test_a_fault_is_found_shrunk_and_run_again_exactly(skipping: None, tmp_path:
     assert main(["--folder", str(tmp_path), "--ops", str(file), "--verbose"]) == 1
 
 
-def test_many_runs_report_their_steps_and_stop_at_a_failure(
-    skipping: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("keep_going", [False, True])
+def test_many_runs_stop_at_a_failure_unless_told_to_keep_going(
+    keep_going: bool, skipping: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["--folder", str(tmp_path), "--steps", "60", "--seed", "1", "--no-shrink", "--keep-going"]) in (0, 1)
-    assert "steps in" in capsys.readouterr().out
+    more = ["--keep-going"] if keep_going else []
+    assert main(["--folder", str(tmp_path), "--steps", "300", "--seed", "5", "--no-shrink", *more]) == 1
+    said = capsys.readouterr().out
+    assert "consumer: lost" in said
+    steps = re.search(r"^(\d+) steps in \d+ runs", said, re.MULTILINE)
+    assert steps is not None
+    assert (int(steps[1]) >= 300) == keep_going
     assert logging.getLogger("txnsegment").isEnabledFor(logging.WARNING), "logging is on again after the runs"
 
 
