@@ -56,13 +56,6 @@ def test_ci_runs_these() -> None:
     assert run[-1] == "make test", "pytest's summary must be the last line"
 
 
-def test_make_targets_exist() -> None:
-    makefile = (ROOT / "Makefile").read_text()
-    pages = "".join(page.read_text(encoding="utf-8") for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-    for target in set(re.findall(r"`make ([a-z]+)[` ]", pages)) | {c.split()[1] for c in commands("ci") if c.startswith("make ")}:
-        assert f"\n.PHONY: {target}\n" in makefile, f"a page shows make {target}"
-
-
 def test_the_readme_stays_within_its_length() -> None:
     assert len(TEXT.split()) <= 1500, "move details to a page in docs"
 
