@@ -1,4 +1,5 @@
-"""The orphan sweep, which is the only code that deletes files (protocol.md sections 2 and 7).
+"""The orphan sweep. No other code deletes parts, snapshots and registration manifests (protocol.md sections 2 and 7).
+A transaction that has ended deletes its staging files without waiting for the sweep (`sweep_staging`).
 
 The sweep lists the files first. Then it reads everything that protects a file: staging manifests, the live log, registration
 manifests, snapshot chains with the parts they list, and the notes of replaced snapshots. An unprotected part is deleted once it is

@@ -2,7 +2,8 @@
 may sweep at once. Every step is a CAS or an idempotent delete by version. A process that loses a race continues, because another
 process has done the step.
 
-`metadata.maintenance.folding` folds; `metadata.maintenance.orphans` is the orphan sweep, the only code that deletes files.
+`metadata.maintenance.folding` folds. `metadata.maintenance.orphans` is the orphan sweep, the only code that deletes parts,
+snapshots and registration manifests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Only the orphan sweep deletes files, and only files that no record can name any more (protocol.md section 7)."""
+"""The orphan sweep deletes only files that no record can name any more (protocol.md section 7)."""
 
 from __future__ import annotations
 
