@@ -73,8 +73,8 @@ def _simulate(given: Given, progress: Progress) -> tuple[Summary, list[tuple[flo
     total, rates = Summary(), list[tuple[float, float]]()
     began = before = time.perf_counter()
     since = 0
-    for part in _parts(given["cores"], given["simulate"], given.seed, given["kind"]):
-        _add(total, part)
+    for part in summaries(given["cores"], given["simulate"], given.seed, given["kind"]):
+        total.add(part)
         progress.advance(part.schedules)
         now, since = time.perf_counter(), since + part.schedules
         if now - before >= 0.5:
@@ -86,8 +86,8 @@ def _simulate(given: Given, progress: Progress) -> tuple[Summary, list[tuple[flo
     return total, rates
 
 
-def _parts(cores: int, wanted: int, seed: int, only: str) -> Iterator[Summary]:
-    """Run the schedules in chunks. Yield the summary of each chunk, in the order of the seeds."""
+def summaries(cores: int, wanted: int, seed: int, only: str) -> Iterator[Summary]:
+    """Run the schedules of `wanted` seeds in chunks, on `cores` processes. Yield the summary of each chunk, by seed."""
     starts = range(seed, seed + wanted, CHUNK)
     counts = [min(CHUNK, seed + wanted - start) for start in starts]
     from conformance.simulator.quiet import quiet, quiet_forever
@@ -115,17 +115,8 @@ def _chunk(only: str, count: int, seed: int) -> Summary:
             return Summary(schedules=1, violations=[(seed, f"the code raised {type(error).__name__}: {error}")])
     found = Summary()
     for each in range(seed, seed + count):
-        _add(found, _chunk(only, 1, each))
+        found.add(_chunk(only, 1, each))
     return found
-
-
-def _add(total: Summary, part: Summary) -> None:
-    total.schedules += part.schedules
-    total.commits += part.commits
-    total.reads += part.reads
-    total.crashes += part.crashes
-    total.steps += part.steps
-    total.violations += part.violations
 
 
 def _whole(given: Given, total: Summary, rates: list[tuple[float, float]]) -> Result:

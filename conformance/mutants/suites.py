@@ -196,11 +196,6 @@ def _by_scenarios(fault: Mutant, scenarios: Mapping[str, Scenario]) -> Catch | N
     return None
 
 
-def by_tests(fault: Mutant) -> Catch | None:
-    """Run the tests that the mutant names. Raises AlreadyBroken for a test that fails without the mutant."""
-    return next(filter(None, (by_test(fault, test) for test in fault.tests)), None)
-
-
 def by_test(fault: Mutant, test: str) -> Catch | None:
     """Run one of the named tests. Raises AlreadyBroken if it fails without the mutant."""
     code, output = apart(_pytest, ("-p", "conformance.mutants.plugin", "-x", "--no-header", test), fault.name)

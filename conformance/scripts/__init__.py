@@ -5,6 +5,6 @@ for review.
 """
 
 from conformance.scripts.parsing import ScriptError
-from conformance.scripts.running import FOLDER, Failure, check, rewrite, run_all, scripts
+from conformance.scripts.running import FOLDER, Failure, check, rewrite, scripts
 
-__all__ = ["FOLDER", "Failure", "ScriptError", "check", "rewrite", "run_all", "scripts"]
+__all__ = ["FOLDER", "Failure", "ScriptError", "check", "rewrite", "scripts"]

@@ -125,11 +125,6 @@ def scripts(folder: Path = FOLDER) -> list[Path]:
     return found
 
 
-def run_all(folder: Path = FOLDER) -> list[Failure]:
-    """Run all scripts of a folder in this process. Return the failures."""
-    return [failure for path in scripts(folder) if (failure := check(path)) is not None]
-
-
 @contextmanager
 def quiet() -> Iterator[None]:
     """A context without the log lines of the product, since the answers already show the events."""

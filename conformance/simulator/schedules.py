@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import random
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from conformance.history.format import Event, Row
@@ -19,7 +16,7 @@ from conformance.simulator.actors.readers import collect, saw
 from conformance.simulator.actors.writers import start_driver
 from conformance.simulator.casts.casts import Cast
 from conformance.simulator.casts.kinds import drawn
-from conformance.simulator.quiet import quiet, quiet_forever, tidy
+from conformance.simulator.quiet import quiet, tidy
 from conformance.simulator.seen import checks
 from conformance.simulator.world.scheduler import Process, World
 from ledgers import snapshots
@@ -231,6 +228,15 @@ class Summary:
     seconds: float = 0.0
     violations: list[tuple[int, str]] = field(default_factory=list)
 
+    def add(self, part: Summary) -> None:
+        """Add the counts and violations of another run. Its seconds are left out, since both may have run at the same time."""
+        self.schedules += part.schedules
+        self.commits += part.commits
+        self.reads += part.reads
+        self.crashes += part.crashes
+        self.steps += part.steps
+        self.violations += part.violations
+
 
 def simulate(count: int, seed: int = 0, *, only: str = "", stop_after: int = 10) -> Summary:
     """Run the schedules of `count` seeds, beginning with `seed`. Stop after `stop_after` bad ones. `only`: as in `schedule`."""
@@ -252,21 +258,3 @@ def simulate(count: int, seed: int = 0, *, only: str = "", stop_after: int = 10)
                 tidy()
     summary.seconds = time.perf_counter() - started
     return summary
-
-
-def simulate_on(cores: int, count: int, seed: int = 0, *, only: str = "") -> Summary:
-    """Run the same schedules as `simulate` in `cores` processes. Return the sums of their results."""
-    chunk = 100
-    starts = range(seed, seed + count, chunk)
-    total = Summary()
-    started = time.perf_counter()
-    with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn"), initializer=quiet_forever) as pool:
-        for part in pool.map(partial(simulate, only=only), (min(chunk, seed + count - s) for s in starts), starts):
-            total.schedules += part.schedules
-            total.commits += part.commits
-            total.reads += part.reads
-            total.crashes += part.crashes
-            total.steps += part.steps
-            total.violations += part.violations
-    total.seconds = time.perf_counter() - started
-    return total

@@ -26,7 +26,7 @@ from conformance.mutants.suites import (
     by_search,
     by_simulator,
     by_store,
-    by_tests,
+    by_test,
     check_tests,
 )
 from conformance.results import Outcome
@@ -352,9 +352,8 @@ def test_an_unknown_kind_catches_nothing() -> None:
 
 def test_a_test_that_fails_anyway_catches_nothing(tmp_path: Path) -> None:
     (tmp_path / "test_wrong.py").write_text("def test_wrong() -> None:\n    assert False\n")
-    fault = replace(by_name("cut-at-the-end"), by=(str(tmp_path / "test_wrong.py"),))
     with pytest.raises(AlreadyBroken, match="test_wrong"):
-        by_tests(fault)
+        by_test(by_name("cut-at-the-end"), str(tmp_path / "test_wrong.py"))
 
 
 def test_the_first_example_that_fails_is_enough(tmp_path: Path) -> None:
@@ -363,7 +362,7 @@ def test_the_first_example_that_fails_is_enough(tmp_path: Path) -> None:
     test.write_text(
         "from hypothesis import Phase, settings\n\n\ndef test_it() -> None:\n    assert Phase.shrink in settings().phases\n"
     )
-    assert by_tests(replace(by_name("cut-at-the-end"), by=(str(test),))) is not None
+    assert by_test(by_name("cut-at-the-end"), str(test)) is not None
 
 
 def test_an_unknown_mutant_is_an_error() -> None:

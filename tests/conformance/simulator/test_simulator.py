@@ -14,18 +14,27 @@ from collections.abc import Sequence
 
 import pytest
 
+from conformance.command.simulation import summaries
 from conformance.history.format import Ack, Seal, Told, Trim
 from conformance.simulator.casts import acking, compacting, moving, splitting
 from conformance.simulator.quiet import quiet
-from conformance.simulator.schedules import cast_of, play, schedule, simulate_on
+from conformance.simulator.schedules import Summary, cast_of, play, schedule
 from conformance.simulator.store import origins
 from ledgers.compaction import Moved, Unit
 from ledgers.storage import LedgerStorage
 
 
+def simulated(count: int, only: str = "") -> Summary:
+    """Run schedules on two cores, as `python -m conformance --simulate` does."""
+    total = Summary()
+    for part in summaries(2, count, 0, only):
+        total.add(part)
+    return total
+
+
 @pytest.mark.slow
 def test_8000_schedules_break_no_rule() -> None:
-    found = simulate_on(2, 8_000)
+    found = simulated(8_000)
     assert not found.violations
     assert found.schedules == 8_000
     assert found.commits > 1_600
@@ -34,7 +43,7 @@ def test_8000_schedules_break_no_rule() -> None:
 
 @pytest.mark.slow
 def test_wide_schedules_break_no_rule() -> None:
-    found = simulate_on(2, 4_000, only="wide")
+    found = simulated(4_000, only="wide")
     assert not found.violations
     assert found.schedules == 4_000
     assert found.commits > 3_500
