@@ -13,7 +13,8 @@ from typing import TextIO
 from conformance.command.progress import Shown, shown
 from conformance.command.suites import SUITES
 from conformance.command.words import Line, Suite, UsageError, parser, read
-from conformance.report.document import Report, check_file, made, write
+from conformance.report.document import check_file, made, write
+from conformance.report.run import Report
 from conformance.report.text import COMMAND, summary
 from conformance.results import Result, exit_code
 from ledgers.errors import TxnSegmentError

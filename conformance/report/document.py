@@ -6,8 +6,7 @@ import json
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import asdict
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,39 +14,16 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from conformance.report import text
+from conformance.report.run import FORMAT, Report
 from conformance.results import Result, exit_code
 from ledgers.errors import TxnSegmentError
 
-FORMAT = 1
 HALF_SURROGATE = re.compile("[\ud800-\udfff]")
 """Matches half surrogates. UTF-8 cannot encode them, so they are written as escape sequences."""
 
 
 class ReportError(TxnSegmentError):
     """A report cannot be written to the path, or this version cannot read it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """A run of `python -m conformance`. `command`: its arguments. `started_ms`: its start in ms since 1970. `exit_code`: the result
-    of `conformance.results.exit_code`. `version`, `python`: the versions of txnsegment and Python. `machine`: system and processor.
-    """
-
-    command: tuple[str, ...]
-    seed: int
-    started_ms: int
-    seconds: float
-    results: tuple[Result, ...]
-    exit_code: int
-    version: str
-    python: str
-    machine: str
-    format: int = FORMAT
-
-    @property
-    def started(self) -> str:
-        """The start as text, in UTC, to the second."""
-        return datetime.fromtimestamp(self.started_ms // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def made(command: Sequence[str], seed: int, started_ms: int, seconds: float, results: Sequence[Result]) -> Report:

@@ -17,7 +17,7 @@ from conformance.report.text import command_line, counts, figures
 from conformance.results import Outcome, Result
 
 if TYPE_CHECKING:
-    from conformance.report.document import Report
+    from conformance.report.run import Report
 
 CLASSES = {Outcome.OK: "ok", Outcome.FAILED: "failed", Outcome.NOT_APPLICABLE: "na"}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from conformance.results import Outcome, Result
 
 if TYPE_CHECKING:
-    from conformance.report.document import Report
+    from conformance.report.run import Report
 
 COMMAND = "python -m conformance"
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from conformance.proxy import TcpProxy
-from conformance.store.case import NotApplicable, holds
+from conformance.store.expectations import NotApplicable, holds
 from conformance.store.processes import Child
 from conformance.store.site import Place, Site
 from metadata.common.clock import Clock, SystemClock

@@ -12,7 +12,7 @@ import threading
 from types import TracebackType
 from typing import Any, Self
 
-from conformance.store.case import ContractBroken
+from conformance.store.expectations import ContractBroken
 from conformance.store.site import Opener, Place
 
 END = None

@@ -7,7 +7,8 @@ from fnmatch import fnmatch
 
 from conformance.results import Outcome, Result
 from conformance.store.area import Area, Sizes
-from conformance.store.case import Case, ContractBroken, NotApplicable
+from conformance.store.case import Case
+from conformance.store.expectations import ContractBroken, NotApplicable
 from conformance.store.site import Opener, Site, Traits
 from conformance.store.suite import CASES
 from metadata.common.clock import Clock, SystemClock

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import greenlet
 
 from conformance.simulator.store.faults import Crashed, Fate
 
-if TYPE_CHECKING:
-    from conformance.simulator.world.scheduler import Actor, World
-
 NEVER = 1 << 60
 """A step number that is never reached. A waiting actor wakes at this step, so it takes no step before the lock wakes it."""
+
+
+class Waiter(Protocol):
+    """The actor that waits for a lock. `wakes`: the number of the step at which it may run again."""
+
+    wakes: int
+
+
+class Steps(Protocol):
+    """What a lock uses of a `World`: the number of steps so far, the actor of the current step, and the end of that step."""
+
+    steps: int
+
+    @property
+    def current(self) -> Waiter | None: ...
+
+    def gate(self, kind: str, name: str, /) -> Fate: ...
 
 
 class SimulatedLock:
@@ -20,11 +34,11 @@ class SimulatedLock:
     of them gets the lock.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Steps) -> None:
         self._world = world
         self._owner: greenlet.greenlet | None = None
         self._depth = 0
-        self._waiting: list[Actor] = []
+        self._waiting: list[Waiter] = []
 
     def __enter__(self) -> None:
         own = greenlet.getcurrent()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from conformance.store.area import Area
-from conformance.store.case import Cases, equal, holds, refused
+from conformance.store.case import Cases
+from conformance.store.expectations import equal, holds, refused
 from metadata.common.errors import BadVersion, Unavailable, UnknownOutcome
 from metadata.records.paths import LOG, Key
 from metadata.store.contract import ABSENT, IndexEntry, decide

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from conformance.store.area import Area
-from conformance.store.case import Cases, equal, holds
+from conformance.store.case import Cases
 from conformance.store.child import INDEX, VALUES
+from conformance.store.expectations import equal, holds
 from metadata.records.paths import LOG, KeyRange
 from metadata.store.contract import MetadataStore
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from conformance.store.area import Area
-from conformance.store.case import Cases, NotApplicable, equal, holds, refused
+from conformance.store.case import Cases
+from conformance.store.expectations import NotApplicable, equal, holds, refused
 from metadata.common.errors import BadVersion
 from metadata.records.paths import LOG, Key
 from metadata.store.contract import ABSENT, Append, Delete, IndexEntry, MetadataStore, Put, Record

@@ -8,7 +8,8 @@ from random import Random
 from typing import Any
 
 from conformance.store.area import Area
-from conformance.store.case import Cases, ContractBroken, holds
+from conformance.store.case import Cases
+from conformance.store.expectations import ContractBroken, holds
 from conformance.store.history import KEYS, Operation, Step, random_operations, recorded
 from conformance.store.linearizability import check
 from metadata.store.contract import MetadataStore

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from conformance.store.area import Area
-from conformance.store.case import Cases, equal, refused
+from conformance.store.case import Cases
+from conformance.store.expectations import equal, refused
 from conformance.store.model import PARTS
 from metadata.common.errors import BadVersion
 from metadata.records import paths

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 from conformance.store.area import Area
-from conformance.store.case import Cases, equal, holds
+from conformance.store.case import Cases
+from conformance.store.expectations import equal, holds
 from metadata.common.errors import BadVersion
 from metadata.records.paths import Key
 from metadata.store.contract import ABSENT, IndexEntry, MetadataStore, Put

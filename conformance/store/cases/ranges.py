@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from conformance.store.area import Area
-from conformance.store.case import Cases, equal, refused
+from conformance.store.case import Cases
+from conformance.store.expectations import equal, refused
 from conformance.store.model import Model, random_key, random_text, unrelated_keys
 from metadata.common.errors import BadVersion
 from metadata.records import paths

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from conformance.store.area import Area
-from conformance.store.case import Cases, equal, holds, refused
+from conformance.store.case import Cases
+from conformance.store.expectations import equal, holds, refused
 from metadata.common.errors import BadVersion, ValueTooLarge
 from metadata.records.paths import LOG, Key, KeyRange
 from metadata.store.contract import ABSENT, MAX_VALUE, IndexEntry, Put, Record

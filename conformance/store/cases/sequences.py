@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from conformance.store.area import Area
-from conformance.store.case import Cases, equal, holds
+from conformance.store.case import Cases
+from conformance.store.expectations import equal, holds
 from metadata.records.paths import LOG, Key, Prefix, pad20
 from metadata.store.contract import ABSENT, Append, IndexEntry, MetadataStore
 

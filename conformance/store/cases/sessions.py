@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from conformance.store.area import Area
-from conformance.store.case import Cases, equal, holds, refused
+from conformance.store.case import Cases
 from conformance.store.child import INDEX
+from conformance.store.expectations import equal, holds, refused
 from metadata.common.errors import BadVersion, SessionLost, Unavailable
 from metadata.records.paths import Key, KeyRange
 from metadata.store.contract import ABSENT, IndexEntry, decide

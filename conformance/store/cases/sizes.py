@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from conformance.store.area import Area
-from conformance.store.case import Cases, equal, holds
+from conformance.store.case import Cases
+from conformance.store.expectations import equal, holds
 from metadata.records.paths import LOG, Key, KeyRange, pad20
 from metadata.store.contract import ABSENT, Append, Delete, IndexEntry, Put, in_groups
 

@@ -8,7 +8,8 @@ import threading
 from collections.abc import Callable
 
 from conformance.store.area import Area
-from conformance.store.case import Cases, equal, holds
+from conformance.store.case import Cases
+from conformance.store.expectations import equal, holds
 from metadata.records.paths import LOG, Key, Prefix
 from metadata.store.contract import MetadataStore
 

@@ -24,7 +24,8 @@ from conformance.mutants.catalogue import by_name
 from conformance.mutants.hunting import LIMIT
 from conformance.mutants.planting import Mutant, planted
 from conformance.mutants.seams import Swap
-from conformance.report.document import Report, from_json
+from conformance.report.document import from_json
+from conformance.report.run import Report
 from conformance.results import Outcome, Result
 from conformance.scenarios.cluster.plan import BY_NAME
 from conformance.simulator.search.exhaustive import CRASHES, PREEMPTIONS

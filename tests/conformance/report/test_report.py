@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from conformance.history.findings import Finding
 from conformance.history.format import Commit, Event, Fault, Header, Read, Registration, Start, Told, Watermark, Written
 from conformance.report import histories
-from conformance.report.document import Report, ReportError, check_file, from_json, to_json, write
+from conformance.report.document import ReportError, check_file, from_json, to_json, write
 from conformance.report.html import page
 from conformance.report.markup import visible
 from conformance.report.pictures import THIN, chart, period, rows_of, timeline
+from conformance.report.run import Report
 from conformance.report.text import full, number, summary
 from conformance.results import Outcome, Result, Series, Span, exit_code
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from conformance.command.chaos import Stage, points, topics
 from conformance.scenarios.cluster.plan import KINDS
-from conformance.scenarios.command import Stage, points, topics
 from conformance.scenarios.commit_points import CommitPoints
 from conformance.scenarios.crash_points import Case, CrashPoints
 from conformance.scenarios.faults import Fault
