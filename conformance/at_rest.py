@@ -108,8 +108,8 @@ def bound(*, topics: int, deleted: int, segments: int, cursors: int, application
 
     `topics`: number of existing topics; each has its record and a schema. `deleted`: number of topics that were deleted and not
     created again; each has a tombstone and its newest schema. `segments`: number of segments of existing topics. `applications`:
-    number of pairs (appId, topic) whose id somebody chose. `migrated`: number of persistent topics of which two records are left:
-    the topic's record, which names the successor, and the SEAL.
+    number of pairs (appId, topic) with a chosen appId, not a random one. `migrated`: number of persistent topics of which two
+    records are left: the topic's record, which names the successor, and the SEAL.
     """
     return FIXED + 2 * (topics + deleted + migrated) + segments + cursors + applications
 
@@ -299,7 +299,7 @@ class AtRest:
 
     @staticmethod
     def _applications(keys: Iterable[str]) -> int:
-        """Return the number of applications whose id somebody chose. The application of the refused transactions counts, too."""
+        """Return the number of applications whose id is chosen, not random. That of the refused transactions counts, too."""
         return sum(not key.startswith(("write-", "passing-")) for key in keys)
 
     def _left(self, made: Client, topics: tuple[TopicName, ...], most: int) -> Left:

@@ -3,8 +3,9 @@
 Spark's workers start executors, and executors start Python workers in process groups of their own. All of them stay in the
 operating system's session of the first process. A `Session` sends its signals to every process of that session.
 
-Each started process also has a mark in its environment. If this process ends without cleaning up (by SIGKILL, for instance), a
-small watcher process kills every process with the mark, and deletes the folders given to `left_behind`. Needs Linux's /proc.
+Each started process also gets an environment variable with a random value as a mark. If this process ends without cleaning up (by
+SIGKILL, for instance), a small watcher process kills every process with this mark, and deletes the folders given to `left_behind`.
+Needs Linux's /proc.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Acks:
         self._pending: dict[tuple[str, str], list[tuple[Range, Ack]]] = defaultdict(list)
         self._acked: dict[tuple[str, str], list[tuple[Range, Ack]]] = defaultdict(list)
         self._past: dict[tuple[str, str], list[tuple[Range, Ack, Time, Time]]] = defaultdict(list)
-        """Rows whose ack ended when the subscription was moved or deleted. Each with its ack, and the begin and end of the ack."""
+        """Acks that ended when the subscription was moved or deleted: the rows, the ack, and the begin and end of the ack."""
         self._moved: dict[tuple[str, str], list[Time]] = defaultdict(list)
         self._released: list[tuple[Range, Ack]] = []
         self._polls: dict[str, list[Poll]] = defaultdict(list)
@@ -121,8 +121,8 @@ class Acks:
     def covering(self, segment: str, subscription: str, row: Row, at: Time, until: Time) -> Ack | None:
         """Return an ack that covered the row before `at` and still covered it at `until`; None if there is none.
 
-        A pending ack covers its rows from the commit of its transaction on, also before it is settled. To ask about any moment of a
-        period, pass the end of the period as `at` and its beginning as `until`.
+        A pending ack covers its rows from the commit of its transaction on, also before it is settled. If `at` is the end of a
+        period and `until` its beginning, the ack covered the row at some moment of the period.
         """
         name = (segment, subscription)
         for (first, last), ack in self._acked.get(name, ()):
@@ -162,8 +162,8 @@ class Acks:
                 self._redelivered(first, last, ack)
 
     def _hold_any(self, segment: str, first: Row, last: Row, placed: Mapping[tuple[int, str], SeenRow]) -> bool:
-        """Return whether a committed row may lie between `first` and `last`, because its position is there or is unknown. Without
-        store records, return True.
+        """Return whether a committed row may lie between `first` and `last`. A row whose position is unknown, because no reader has
+        seen it, may lie there, too. Without store records, return True.
         """
         if not self._truth.store:
             return True

@@ -244,7 +244,7 @@ class Deciding:
         batch = truth.decided.get(version)
         which = f"{call.who} was told {said} for version {call.version} of {call.app}"
         if call.random and not call.rows and not told.txn:
-            return  # the application is used only here, so no attempt can fence it, and there is no row to lose
+            return  # only this write uses the application, so no attempt fences it, and it has no row that could be lost
         if said in ("committed", "skipped") and batch is None:
             found.note("lost write", f"{which}, which nobody committed", call, told)
         elif said in ("committed", "skipped") and call.rows and batch is not None and self._raised_alone(batch, version):
@@ -267,8 +267,8 @@ class Deciding:
             batch.told_at = min(batch.told_at, told.at)
 
     def _raised_alone(self, batch: Batch, version: Version) -> bool:
-        """Return whether only the application record shows the commit. Each call for this version had rows, so a transaction should
-        show it, too.
+        """Return whether only the application record shows the commit, although each call for this version had rows. A commit with
+        rows also needs a transaction.
         """
         return batch.txn is None and batch.number is None and version not in self._empty
 

@@ -28,7 +28,7 @@ class Deliveries:
         """Stream -> beginning of its last poll."""
         self._polls: list[Poll] = []
         self._first: dict[str, Keys] = {}
-        """Subscription -> the key order of its rows, each row at its first delivery."""
+        """Subscription -> the judge of the order of the rows of each key. It gets each row once, at the row's first delivery."""
         self._known: dict[str, set[Name]] = defaultdict(set)
 
     def poll(self, event: Poll) -> None:

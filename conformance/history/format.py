@@ -13,11 +13,11 @@ omitted. Nested tuples are arrays. The first line is the `Start` with the number
 (`conformance.history.files`) refuses unknown events and fields, because a skipped event could hide a violation.
 
 **Time.** `at` is the time of the event on one clock that never goes back. All recorders of one machine use `time.monotonic()` in
-ms; a simulator counts steps. Times are compared only with `<`, so events with the same `at` count as concurrent. For a completion,
-`at` is taken after the reply. For an invocation, `at` is taken before the request, as is `began`. So if the history says that one
-operation ended before another began, that is true. For a change of the store, `at` is the moment at which it took effect; without
-this moment the change is not recorded. `files.merge` merges and orders several files. Fields `*_ms` are milliseconds of the store's
-clock, by which deadlines are judged.
+ms; a simulator counts steps. Times are compared only with `<`, so events with the same `at` count as concurrent. The `at` of a
+completion is taken after the reply. The `at` of an invocation is taken before the request, and so is every `began`. So if the
+history says that one operation ended before another began, that is true. The `at` of a change of the store is the moment at which
+the change took effect. A change whose moment is unknown is not recorded. `files.merge` merges and orders several files. Fields
+`*_ms` are milliseconds of the store's clock, by which deadlines are judged.
 
 **Names.** Topics and segments have the names of the protocol (`topic://tenant/namespace/name`, `segment://.../<start>-<end>-<id>`),
 transactions the names `<most>_<least>`. An application is the pair (`app`, `topic`). `topic` is "" for one explicit transaction

@@ -1,5 +1,6 @@
-"""Judge cuts, maxReadPositions and watermarks (invariants 6, 7, 9). Each of them lies below every undecided registration and never
-moves back. A cut includes each number that, with all numbers below it, was decided before the read began.
+"""Judge cuts, maxReadPositions and watermarks (invariants 6, 7, 9). Each of them lies below every undecided registration of its
+topics or segment, and never moves back. A cut must not be too low either. If all registrations up to a number were decided before
+the read began, the cut is at or above the highest committed one of them.
 """
 
 from __future__ import annotations

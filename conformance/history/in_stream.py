@@ -57,8 +57,8 @@ class TopicLog:
     ended_at: dict[str, int] = field(default_factory=dict)
     """Transaction -> the number of its first marker."""
     trimmed: int = 0
-    """The log is trimmed up to this number. If the marker of a transaction is trimmed, its late data is void. A process that finds
-    such data ends it with an ABORT, even if the transaction is COMMITTED."""
+    """The log is trimmed up to this number. If the marker of a transaction is trimmed, data that this transaction appends later is
+    void. A process that finds such data appends an ABORT marker, even if the transaction is COMMITTED."""
     marked: set[str] = field(default_factory=set)
     """Transactions with a marker in this log, void or not."""
     low_water: dict[str, int] = field(default_factory=dict)

@@ -18,7 +18,7 @@ Cell = tuple[int, str | None, str]
 
 
 class Expected(NamedTuple):
-    """The rows of a range. `latest`: the time of the latest commit among them."""
+    """The committed rows of a range. `latest`: the time at which the last of them was committed."""
 
     cells: frozenset[Cell]
     latest: Time
@@ -130,7 +130,8 @@ class Ranges:
 
     def _claimed(self, topics: tuple[str, ...]) -> _Floors:
         """Return the floors of a history without store records. A read must show the commits that were acknowledged before it
-        began, and before the first of the calls began whose outcome was unknown at that time.
+        began. If the outcome of some calls was unknown at that time, these commits must also precede the first of these calls,
+        because the cut of the read may lie just below this call.
         """
         if self._doubts is None:
             self._doubts = _doubts(self._truth)

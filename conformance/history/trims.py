@@ -63,8 +63,8 @@ class Trims:
         return segment in self._of and self._had_begun(segment, number, before)
 
     def ahead(self, segment: str, cut: int, began: Time, at: Time) -> bool:
-        """Return whether retention trimmed rows above this cut while the reader was planning. The reader then notices the trim only
-        at its next plan, because the `trimmedTo` that it read lies above the end of its log.
+        """Return whether retention trimmed rows above this cut while the reader was planning. A plan ignores a `trimmedTo` above
+        its cut. So the reader notices such a trim only at a later plan.
         """
         return any(trim.through > cut and began < trim.at and trim.began < at for trim in self._of.get(segment, ()))
 

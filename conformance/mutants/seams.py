@@ -23,8 +23,8 @@ class StaleMutant(TxnSegmentError):
 
 
 RAISED: list[str] = []
-"""Errors of replacements themselves in this process, such as a call of a function whose parameters have changed since. A check that
-fails for such an error shows nothing about the rule that the mutant breaks.
+"""Errors that the replacements themselves raised in this process. For example, a replacement calls a function whose parameters have
+changed since. A check that fails for such an error shows nothing about the rule that the mutant breaks.
 """
 
 

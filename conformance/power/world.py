@@ -69,8 +69,8 @@ class Moment:
 
 @dataclass
 class World:
-    """The state in which a scenario runs, or the work after a power cut. `folder`: a real folder for SQLite; without it the stores
-    are in memory.
+    """The state in which a scenario runs, or in which the work after a power cut runs. `folder`: a real folder for SQLite; without
+    it the stores are in memory.
     """
 
     folder: Path | None = None

@@ -1,4 +1,4 @@
-"""Crash points of a commit. At each store call the process is killed (also beside a twin), or it is stopped while a successor
+"""Crash points of a commit. At each store call the process is killed (also beside a twin), or it is stopped while a new process
 works, or the call fails.
 
 Each case has a topic of its own, with version 0 committed. Version 1 meets its fault at call k. Then a new process does what Spark

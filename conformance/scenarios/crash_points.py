@@ -1,7 +1,7 @@
 """The base of every scenario with crash points.
 
 In each case, a process meets a fault before or after its k-th store call. Then a new process continues its work, and all rows are
-checked. Each scenario defines the work of its processes and of their successors.
+checked. Each scenario defines the work of its processes and of the new processes.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def meet(
     allowed: Collection[str] = CONFLICTS,
     failures: Collection[str] | None = None,
 ) -> tuple[bool, list[str]]:
-    """Wait for the fault of the process `victim`. Then call `go_on`, which does the work of its successor. Return whether the fault
-    happened, and what is wrong, in words.
+    """Wait for the fault of the process `victim`. Then call `go_on`, in which a new process continues the work. Return whether the
+    fault happened, and what is wrong, in words.
 
     `crash` None: the victim kills itself by other means. `allowed`: the errors that a stopped victim and a twin may raise.
     `failures`: the errors that a victim may raise after one of its store calls failed (None: any). A stopped victim is resumed
-    after its successor has finished.
+    after `go_on` has returned.
     """
     wrong: list[str] = []
     fault = Fault.KILL if crash is None else crash.fault

@@ -96,10 +96,11 @@ def _open_ids(cluster: Cluster) -> set[str]:
 
 def passed_over(cluster: Cluster) -> list[str]:
     """Return the topic:// transactions that are OPEN although their application has gone on: it has committed their version, or
-    they are not its current attempt. A new attempt has to end its predecessor first (protocol.md section 5, step 2). A header and
-    its application record are written together. So the headers are read before the application records, and again after them.
+    they are not its current attempt. A new attempt has to end the previous attempt first (protocol.md section 5, step 2). A header
+    and its application record are written together. So the headers are read before the application records, and again after them.
 
-    Persistent topics are not checked. There, an attempt may have read the state before another attempt began, and so not end it.
+    Persistent topics are not checked. There, an attempt may have read the state before another attempt began. Then it does not end
+    this other attempt.
     """
     before = [txn for txn in cluster.transactions.list(State.OPEN) if txn.app is not None and isinstance(txn.state, State)]
     gone_on = {txn.id: app for txn in before if (app := _application(cluster, txn)) is not None and _gone_on(app, txn)}

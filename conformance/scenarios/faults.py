@@ -12,7 +12,7 @@ from enum import StrEnum
 class Fault(StrEnum):
     """The kinds of fault. The first four strike processes.
 
-    KILL: SIGKILL. STOP: SIGSTOP, and SIGCONT later. A process that is resumed after a successor has taken over its work is a
+    KILL: SIGKILL. STOP: SIGSTOP, and SIGCONT later. A process that is resumed after another process took over its work is a
     zombie. TWIN: another process does the same work at the same time. FAIL: a store call raises; the call may have been sent or
     not.
 

@@ -205,7 +205,7 @@ class RandomKills(StreamingJob):
 
 
 class ZombieDriver(StreamingJob):
-    """A driver is stopped while it writes. Its successor writes all remaining input. Then the first driver continues."""
+    """A driver is stopped while it writes. A second driver writes all remaining input. Then the first driver continues."""
 
     name = "a streaming job, zombie driver"
 

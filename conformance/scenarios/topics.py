@@ -3,7 +3,7 @@ and no row may be there twice.
 
 A mover takes the unacknowledged rows of a subscription, eight rows at a time, and writes two of them to each of four topics in one
 transaction, through the real sink (`conformance.harness.spark_driver`). The mover is killed or stopped before and after each of its
-store calls, or one of these calls fails. It is also killed while it stages, and at random moments. A successor continues its work.
+store calls, or one of these calls fails. It is also killed while it stages, and at random moments. A new mover continues its work.
 Every read must show whole batches, and a batch is in the topics if and only if it is acknowledged. All parties run in processes of
 their own (`forks`).
 """
@@ -158,7 +158,7 @@ def look(url: str, batches: int, stop: Path) -> Looked:
 
 
 class TopicsPoints(CrashPoints):
-    """Crash points of a mover. For each store call (or each `every`-th), a mover meets its fault there, and a successor moves the
+    """Crash points of a mover. For each store call (or each `every`-th), a mover meets its fault there, and a new mover moves the
     batch.
 
     SIGKILL also strikes while the mover stages, once in the write to each topic. The scenario creates clusters of its own.

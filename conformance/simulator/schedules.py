@@ -175,7 +175,8 @@ def _sweep_files(world: World, process: Process) -> None:
     delete_orphans(process.cluster)
     world.clock.now += world.settings.orphan_age_ms + 1
     delete_orphans(process.cluster)
-    for _ in range(3):  # snapshots of a deleted topic stay for the grace period, are then found, and stay for it once more
+    # A deleted topic's snapshots stay for the grace period. Then a sweep notes them, and they stay for one grace period more.
+    for _ in range(3):
         world.clock.now += world.settings.grace_period_ms + 1
         delete_orphans(process.cluster)
     _read_all(world, Process(world, "end2"), "after the orphan sweep")

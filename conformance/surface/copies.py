@@ -42,7 +42,7 @@ def copy_folder(bench: Bench, a: Args) -> object:
 
 @dataclass
 class Taken:
-    """A backup. `model`, `at_ms`, `next_row`: the content of the cluster, the time, and the next row number at that moment."""
+    """A backup. `at_ms`: the time of the backup. `model`, `next_row`: the cluster's content and next row number at this time."""
 
     file: Path
     model: Model

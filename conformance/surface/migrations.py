@@ -152,7 +152,7 @@ def remake(bench: Bench, a: Args) -> object:
 
 
 def in_the_way(world: World, name: str) -> list[Open]:
-    """Return the transactions whose commit is paused and may have registered the topic."""
+    """Return the transactions whose commit is paused and that may have the topic as a participant."""
     return [one for one in world.holding if one.persistent and name in one.topics]
 
 

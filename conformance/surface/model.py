@@ -170,7 +170,7 @@ class Model:
             self.published[row.n] = now_ms
             if row.topic not in {inc for topic in self.topics.values() for inc in topic.incarnations}:
                 # The topic was deleted before the commit. If the topic was recreated, the row is in the new topic, unless the
-                # transaction had registered before the deletion.
+                # transaction's registration is older than the deletion. So the row may be missing.
                 self.gone.setdefault(row.n, 0)
                 again = self.topics.get(self.persistent.named(row.topic.partition("#")[0]))
                 row.topic = row.topic if again is None else again.incarnation

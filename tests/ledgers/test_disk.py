@@ -34,8 +34,8 @@ def test_every_change_of_local_files_goes_through_the_disk() -> None:
 
 
 def _is_other(called: ast.Attribute) -> bool:
-    """Return whether the call does not change a local file directly. It may be a method of a disk or a storage. `replace` and
-    `remove` are also methods of texts and lists.
+    """Return whether the call changes no local file directly. Such a call is a method of a disk or a storage, or it is `replace` or
+    `remove` of a text or list.
     """
     of = ast.unparse(called.value).split("(")[0]
     names = ("disk", "self._disk", "storage", "self.storage", "self._storage", "self._files", "on")

@@ -139,8 +139,8 @@ def test_plain_names_keep_their_folder() -> None:
 def test_a_folder_that_another_process_made_is_synced_into_its_parent_before_a_file_in_it_is_published(
     storage: LedgerStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process made the folder and may not have synced it. If the publishing process did not sync the folder into its
-    parent, a power failure could remove it.
+    """Another process made the folders and may not have synced them, so a power failure could remove them. A process that publishes
+    a file syncs the root and each folder on the path to the file, once.
     """
     root = tmp_path / "ledgers of mine"
     (root / "a" / "b" / "c").mkdir(parents=True)

@@ -39,7 +39,7 @@ def test_small_batches_are_joined_in_order(url: str) -> None:
 
 
 def test_joined_batches_have_a_limit_in_bytes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the limit a task would hold ten thousand rows, however wide they are."""
+    """A task joins small batches, up to a limit of rows and a limit of bytes. Here the limit of bytes is reached first."""
     monkeypatch.setattr(tasks, "JOINED_BYTES", 3 * (5 * 8 + 1))  # five longs, and a byte of validity bits
     found = read(url, "t")
     assert [batch.num_rows for batch in found] == [15] * 6 + [10]

@@ -92,7 +92,7 @@ def test_an_exception_in_the_block_leaves_nothing_and_the_sweep_takes_the_manife
     settled(consumed)
     assert numbers(consumed, BIG) == []
     assert consumed.subscriptions.describe("in", "s").lag.rows == 6
-    assert {t.state for t in consumed.transactions.list()} == {"COMMITTED"}  # this is the transaction of the fixture
+    assert {t.state for t in consumed.transactions.list()} == {"COMMITTED"}  # the only transaction is that of the fixture
     assert staged(consumed) == []
     for use in (lambda: txn.options, txn.commit, lambda: txn.append("in", table(7)), txn.__enter__):
         with pytest.raises(TxnConflict, match="it was aborted"):

@@ -46,8 +46,8 @@ SETTINGS = Settings(txn_timeout_ms=10_000, header_retention_ms=30_000, fold_afte
 """Settings with which transactions reach their deadlines, and registrations are folded and expired, within a run."""
 LOOK_SECONDS = 0.05
 DEATHS = 3
-"""The limit of a party's drivers that die before the first fault because the machine is too slow (`Party.slow`). If so many die,
-the run fails. A single death for another reason also makes it fail.
+"""The run fails if this number of drivers of one party die before the first fault because the machine is too slow (`Party.slow`). A
+single death for another reason also makes the run fail.
 """
 
 

@@ -26,7 +26,7 @@ TARGET_SECONDS = 240.0
 """How long a strike waits for its target, for example for an executor of a replaced driver."""
 SUCCESSOR_SECONDS = 180.0
 ZOMBIE_SECONDS = 20.0
-"""How long a resumed driver may run beside its successor before it is killed."""
+"""How long a resumed driver may run beside the new driver before it is killed."""
 SHIFTS = (-7_200.0, -90.0, -20.0, -3.0, 3.0, 20.0, 90.0, 7_200.0)
 """The shifts of a party's clock, in seconds. Some are smaller and some are larger than the allowance (5 s) and the transaction
 timeout (10 s).
@@ -111,7 +111,7 @@ def _processes(deployment: Deployment, fault: Planned) -> list[list[int]]:
 
 
 def _zombie(deployment: Deployment, party: Party) -> str:
-    """Stop the party's driver and start a successor. After two more commits, resume the driver, and kill it if it does not end."""
+    """Stop the party's driver and start a new one. After two more commits, resume the old driver; kill it if it does not end."""
     with party.unattended():
         zombie = party.driver
         zombie.send(signal.SIGSTOP)

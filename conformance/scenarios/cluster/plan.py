@@ -36,7 +36,7 @@ class Kind:
 
     @property
     def makes_zombie(self) -> bool:
-        """Whether the fault stops a driver until its successor has committed."""
+        """Whether the fault stops a driver until a new driver has committed."""
         return self.does is Fault.STOP and self.seconds == (0.0, 0.0)
 
 

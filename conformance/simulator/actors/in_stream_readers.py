@@ -1,4 +1,4 @@
-"""Batch reads of persistent topics in a simulated world, committed and uncommitted."""
+"""Committed and uncommitted batch reads of persistent topics in a simulated world."""
 
 from __future__ import annotations
 

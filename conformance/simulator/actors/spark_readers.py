@@ -176,6 +176,8 @@ def _range(world: World, query: SparkStream, start: dict[str, Any], end: dict[st
 
 
 def _number(offset: dict[str, Any], where: str) -> int:
-    """Return the number of an offset for `where`: of the cluster's log, or the ledger of a position in a topic's own log."""
+    """Return the number that an offset has for `where`: a number of the cluster's log ("log"), or the ledger id of a topic's
+    position. The number is 0 if the offset has none.
+    """
     found = offset.get(where, 0)
     return int(found) if isinstance(found, int) else int(found.partition(":")[0])

@@ -14,8 +14,8 @@ Judge = Callable[[World, str, TxnSegmentError], bool]
 
 
 def broken(world: World, name: str, error: TxnSegmentError) -> bool:
-    """The judge of actors that write, sweep or move. It records errors that say that a file or record is damaged or gone, since no
-    fault of the world does that. For SweepIncomplete it judges the causes.
+    """Judge an error of an actor that is no reader. Return whether the error says that a file or record is damaged or gone. Record
+    such an error, since no fault of the world explains it. For a SweepIncomplete, judge its causes.
     """
     causes = error.causes if isinstance(error, SweepIncomplete) else (error,)
     found = any(isinstance(one, (*GONE, StorageError)) for one in causes)
@@ -25,7 +25,9 @@ def broken(world: World, name: str, error: TxnSegmentError) -> bool:
 
 
 def missed(world: World, name: str, error: TxnSegmentError) -> bool:
-    """The judge of readers. It records errors that say that rows, files or records are gone. A DataLoss after a trim is correct."""
+    """Judge an error of a reader. Return whether the error says that rows, files or records are gone, and record such an error. A
+    DataLoss after a trim is correct.
+    """
     found = isinstance(error, (*GONE, OffsetOutOfRange)) or (isinstance(error, DataLoss) and not world.history.trimmed)
     if found:
         world.history.missed(name, error)
@@ -44,8 +46,8 @@ def start_rounds(
     after: int = 0,
     judge: Judge = broken,
 ) -> Actor:
-    """Start a thread that runs `work` this many times and rests for `pause` seconds after each successful round. It begins within
-    `within` steps. If a round fails, because it lost a race or the store does not answer, the next round begins.
+    """Start a thread that runs `work` `rounds` times and rests for `pause` seconds after each successful round. The thread begins
+    within `within` steps. If a round fails, because it lost a race or the store does not answer, the next round begins.
     """
     mine = process or Process(world, name)
 

@@ -298,8 +298,8 @@ class InStreamWrite(Write):
         self.staged = True
 
     def is_refused(self, error: TxnSegmentError, *, calm: bool) -> bool:
-        """Return whether another attempt would raise the same error. That is also true of errors because of a seal. In the calm, it
-        is also true of the OptionError of a write of which only some topics have migrated.
+        """Return whether another attempt would raise the same error. A VersionConflict and the errors because of a seal are such
+        errors. In the calm, so is the OptionError of a write of which only some topics have migrated.
         """
         return isinstance(error, (VersionConflict, TopicSealed, TransactionUnfinished)) or (calm and isinstance(error, OptionError))
 

@@ -56,9 +56,9 @@ Emit = Callable[["Emission"], None]
 
 
 class Emission(NamedTuple):
-    """An event that an actor emits: a request, a reply or a read. `make`: the function that creates the event from its time and the
-    time of the last mark. None: the emission is a mark. `before`: the event belongs before the actor's next step, not after its
-    last step.
+    """An event that an actor emits: a request, a reply or a read. `make`: the function that creates the event from two times: that
+    of the event, and that at which the actor's last read began. `make` None: no event; the actor's next read begins now. `before`:
+    the event belongs before the actor's next step, not after its last step.
     """
 
     key: tuple[Any, ...]
@@ -238,8 +238,8 @@ class _Run:
         raise AssertionError("nobody waits here: nothing that is undecided is waited for")
 
     def _answered(self, call: Call, go: Callable[[], Any]) -> Any:
-        """The policy of the run's store. Each call is one step, and the search answers it instead of the store. No reply is lost,
-        and sessions last.
+        """Return the answer to a call of the run's store. This is the store's policy (`FaultyStore`): the search answers each call,
+        as one step, instead of the store. No reply is lost, and sessions last.
         """
         match call.kind:
             case "view":

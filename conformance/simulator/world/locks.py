@@ -19,7 +19,9 @@ class Waiter(Protocol):
 
 
 class Steps(Protocol):
-    """What a lock uses of a `World`: the number of steps so far, the actor of the current step, and the end of that step."""
+    """The members of a `World` that a lock uses. `steps`: the number of steps so far. `current`: the actor of the current step.
+    `gate`: ends this step.
+    """
 
     steps: int
 

@@ -19,7 +19,7 @@ class Plan:
     torn      a list is read record by record
     slow      a reply is delayed
     lag       a read is answered by a replica that is behind
-    doze      a thread pauses for a long time, or, with the part `zombie` of this probability, its whole process
+    doze      a thread pauses for a long time; with `zombie`, a part of this probability, its whole process pauses
     jump      the clock leaps, ahead or back
     dumb      the store does not tell the time
     deaf      a wake-up is lost

@@ -212,9 +212,10 @@ class World:
     def gate(self, kind: str, what: str) -> Fate:
         """Wait until the current actor's step is due, and return the step's fate.
 
-        The actor of the next step is drawn here, and this function switches to it directly. By way of the hub, each step would cost
-        two switches. Here it costs one, or none if the same actor continues. The hub handles only rare cases: late requests, leaps
-        of the clock, the end, and traces.
+        The hub is the greenlet that made the world and calls `run`. Each actor is a greenlet, too. This function draws the actor of
+        the next step and switches to it directly. That costs one switch, or none if the same actor continues. A step through the
+        hub would cost two. The function switches to the hub only in rare cases: a late request is waiting, the clock is to leap,
+        the limit of steps is reached, or a trace is written.
         """
         actor = self.current
         if actor is None:

@@ -135,7 +135,7 @@ def _with_processes(area: Area, *, killed: int) -> None:
 def _judge(area: Area, histories: Sequence[Sequence[Operation]]) -> None:
     """Read the final content of each key and check its history. Raises ContractBroken with the operations around the failure."""
     everything = [operation for history in histories for operation in history]
-    # A new session reads each key at the end. The checker so requires that an acknowledged last write is visible.
+    # A new session reads each key at the end. So the checker requires that an acknowledged last write is visible.
     last = area.open()
     for key in KEYS:
         began = area.clock.monotonic()

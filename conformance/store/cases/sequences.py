@@ -65,7 +65,7 @@ def a_skip_moves_numbers_on_and_never_back(area: Area) -> None:
     number. Records that were put under lower numbers stay, and lists begin with them.
     """
     other = area.open()
-    first = other.append(LOG, b"before")  # makes this session learn the end of the sequence before the skip
+    first = other.append(LOG, b"before")  # `other` now knows an end of the sequence from before the skip
     kept = area.store.put(LOG.key(first.number + 7), b"kept", expect=ABSENT)
     area.store.skip(LOG, first.number + 20)
     near = other.append(LOG, b"a little further")

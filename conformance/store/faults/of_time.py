@@ -15,9 +15,9 @@ from metadata.store.contract import ABSENT, Append, MetadataStore, Put, Record, 
 
 
 class _Lagging(Sound):
-    """A store whose reads come from a lagging replica. Every `every`-th get returns values that the session remembers, if it has
-    them for all keys of the get. The session remembers the values of every `looks`-th get, which is the get number `n` with `n %
-    looks == since`.
+    """A store whose reads come from a lagging replica. The session remembers the values of some of its gets: get number `n` is one
+    of them if `n % looks == since`. Every `every`-th get returns remembered values, if the session has a value for each of its
+    keys.
     """
 
     every: ClassVar[int]

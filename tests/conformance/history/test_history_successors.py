@@ -27,8 +27,9 @@ THERE = [
     row(CHILD, 3, 1, "w.3"),
     row(CHILD, 4, 0, "p.2"),
 ]
-"""The rows of the topic: two transactions of two rows, and a plain message after each of them. The second transaction and the
-second message are in the successor. A mover copies all rows to another topic, which is migrated meanwhile.
+"""The rows of the topic, in order: a transaction of two rows, a plain message, a second transaction of two rows, a second plain
+message. The second transaction and the second message are in the successor. A mover copies all rows to another topic, which is
+migrated meanwhile (MOVED).
 """
 MOVED = [row(OTHER if i < 3 else OTHER_CHILD, 20, i, one.id)._replace(key=one.key) for i, one in enumerate(THERE)]
 W, P, M, D, S, L = "writer", "sender", "mover", "delivered", "stream", "looker"

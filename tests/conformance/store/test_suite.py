@@ -42,7 +42,7 @@ ONE_PROCESS = {
 }
 NO_CONNECTION = {"histories/lost-replies", *(case.name for case in CASES if case.name.startswith("connections/"))}
 NOT_APPLICABLE = {"memory": ONE_PROCESS | NO_CONNECTION, "sqlite": NO_CONNECTION, "zookeeper": set()}
-"""For each backend, the cases that it cannot run. A backend runs all other cases."""
+"""Backend -> the cases that it cannot run. It runs all other cases."""
 
 
 @pytest.fixture(scope="module")

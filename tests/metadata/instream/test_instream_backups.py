@@ -183,8 +183,8 @@ def check_whole(bench: Bench, backup: Backup, told: bool, why: object) -> bool:
 
 
 def cuts(steps: int, writes: int) -> Iterator[Plan]:
-    """Yield plans. A plan is pairs of a step of the backup and the number of writes just before that step. In these plans some
-    writes come before the backup, and all others at one step.
+    """Yield plans. A plan is a list of pairs: a step of the backup, and the number of writes just before this step. In these plans
+    some writes come before the backup, and all others at one step.
     """
     for step in range(steps + 1):
         for first in range(writes + 1):

@@ -1,5 +1,5 @@
-"""Retention trims whole transactions. One log number holds for all segments of a topic, and readers keep to it even while a trim
-runs (protocol.md section 7).
+"""Retention trims whole transactions. A trim ends at one log number for all segments of a topic. Even while only some segments are
+trimmed, readers show each transaction whole or not at all (protocol.md section 7).
 """
 
 from __future__ import annotations

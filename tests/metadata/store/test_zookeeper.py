@@ -372,8 +372,9 @@ class TestWatches:
     def test_more_watches_than_a_socket_pair_takes_wake_ups(
         self, far: ZooKeeperStore, proxy: TcpProxy, store: ZooKeeperStore
     ) -> None:
-        """After a reconnect one thread sets all watches again, and it also reads the wake-ups. A socket pair takes 278 of them, so
-        a stream over 276 segments hung (docs/correctness.md, cluster suite, --faults 100 --seed 13, fault 51).
+        """After a reconnect the client's thread sets all watches again. For each it writes a byte into a socket pair, which only
+        this thread reads and which holds 278 bytes. Formerly the thread hung with more watches. Here 401 watches are set again, and
+        a change still wakes its watch (docs/correctness.md, cluster suite, --faults 100 --seed 13, fault 51).
         """
         woken = threading.Event()
         watches = [far.watch(paths.segment_events(f"segment://public/default/t/{i}"), lambda: None) for i in range(400)]

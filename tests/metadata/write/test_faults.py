@@ -263,7 +263,8 @@ def test_a_late_abort_never_ends_the_successor() -> None:
 
 def test_a_low_version_is_refused_not_dropped() -> None:
     """A query with a new checkpoint uses the application of an older query, or a version is lower than the last committed version.
-    Both commits raise an error. Known failure A20 (protocol.md section 9).
+    In both cases the commit raises VersionConflict. A repetition of the last version is skipped. Known failure A20 (protocol.md
+    section 9).
     """
     bench = Bench()
     party = bench.party()

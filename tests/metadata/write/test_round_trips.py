@@ -1,5 +1,5 @@
 """A commit takes at most seven consecutive requests in a process that has committed before, for any number of segments and parts,
-and with any history. A topic has as many segments as its record has room for.
+and with any history. The record of a topic with the maximum number of segments has room for a split of every segment.
 """
 
 from __future__ import annotations
