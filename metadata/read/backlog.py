@@ -29,7 +29,7 @@ class Lag:
 @dataclass(frozen=True, slots=True)
 class Left:
     """Unacknowledged rows of one entry: those with `first` <= row < `stop`. `of`: the number of rows of the entry. `part`: the
-    index of its part in the ledger. `entry`: its index in the part.
+    index of the entry's part in the ledger. `entry`: the index of the entry in the part.
     """
 
     part: int

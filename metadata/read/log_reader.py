@@ -109,8 +109,8 @@ class ClusterLog(LogReader):
     def is_newest(self, view: View, reading: Reading) -> bool:
         """Return whether nothing was registered since the reading, and the reading had no undecided registration.
 
-        The layouts need not be read. A layout changes only after its seal is in the log. A new topic, schema or segment gets its
-        first row by a later registration.
+        The layouts need not be read, because every change that adds or removes rows is in the log first. A split, merge or deletion
+        appends a seal before it changes the layout. A new topic, schema or segment gets its first row by a later registration.
         """
         if reading.undecided:
             return False

@@ -35,8 +35,8 @@ class MigratedSegment(SegmentView):
 
     @abstractmethod
     def mark(self) -> Watermark:
-        """Return a watermark over the whole segment. It is computed, because no record has a watermark of this segment, in which
-        every row is decided. Its `trimmed_to` is a position in the persistent topic's own log.
+        """Return a watermark over the whole segment, because all of its rows are decided. No record has this watermark, so it is
+        computed. Its `trimmed_to` is a position in the persistent topic's own log.
         """
 
     @abstractmethod

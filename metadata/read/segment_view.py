@@ -2,7 +2,8 @@
 orders the rows of the segment.
 
 A segment of a topic:// is a `StoredSegment`. A persistent topic is the one segment of its own log (`metadata.instream.view`). A
-migrated persistent topic is a segment of the cluster's log (`metadata.instream.legacy`). Users of readings handle all alike.
+migrated persistent topic is a segment of the cluster's log (`metadata.instream.legacy`). Code that uses a reading treats the three
+kinds alike.
 """
 
 from __future__ import annotations
@@ -163,8 +164,8 @@ class StoredSegment(SegmentView):
         return max((found.id for found in self._folded_ledgers(start, cut)), default=start)
 
     def last(self, cut: int) -> tuple[int, int] | None:
-        """Return maxReadPosition from the live log or the snapshot. The position of the watermark is not used, because its
-        registration may be void.
+        """Return maxReadPosition from the live log or the snapshot. The watermark's position is not used, because the registration
+        at this position may be void.
         """
         live = [(n, r.segments[self.name].entries - 1) for n, r in self.live if n <= cut]
         if live or self.head is None:

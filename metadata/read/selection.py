@@ -150,7 +150,8 @@ class Position(NamedTuple):
 @dataclass(frozen=True)
 class AtLog:
     """The start (exclusive) or the end (inclusive) of a read: a number of the cluster's log, and a position in the log of each
-    persistent topic. `names_log`: whether the user gave the number. A read of persistent topics alone ignores it.
+    persistent topic. `names_log`: whether the user gave the number of the cluster's log. A read of persistent topics alone needs no
+    such number.
     """
 
     log: int
@@ -158,8 +159,8 @@ class AtLog:
     names_log: bool = True
 
     def at(self, log: str) -> Position:
-        """Return the position in the log with the name `log`. A topic that the offset does not name was created later. Its position
-        is `0:0`, as nothing of it was read.
+        """Return the position in the log with the name `log`. A persistent topic without a position in this offset was created
+        later. The result is then `0:0`, because nothing of the topic was read.
         """
         return Position(self.log, 0) if log == LOG else dict(self.places()).get(log, Position(0, 0))
 

@@ -1,9 +1,9 @@
 """Compute the rows that a reader may see: the verdict on each registration of the live log, the cut, and the visible ledgers of
 each segment (protocol.md section 6).
 
-A read reads in this order: sync, the live log, the headers, topic names and layouts, watermarks and snapshots. In any other order
-it would miss rows of transactions that are folded, and of segments that are created or split, between two steps. Known failures
-A28, A29 and A32 (protocol.md section 9).
+A read reads in this order: sync, the live log, the headers, topic names and layouts, watermarks and snapshots. In any other order a
+read would miss rows if, between two steps, a transaction is folded or a segment is created or split. Known failures A28, A29 and
+A32 (protocol.md section 9).
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class TransactionBuffer:
         """
 
         def body(view: View) -> OpenTransactions:
-            now_ms = view.now_ms()  # read before the headers, so a header that the scan does not see is created after now_ms
+            now_ms = view.now_ms()  # read before the scan: a header that the scan misses was created after now_ms
             found = []
             for record in view.scan_index(paths.TXN_BY_DEADLINE, paths.pad20(0), "9" * 20):
                 header, txn_id = Header.of(record), record.key.partition
@@ -218,7 +218,7 @@ class TransactionBuffer:
             topics = every(view, compiled(selection.pattern))
             names = [n for n in map(topic_name, selection.further) if n not in {t.name for t in topics}]
             records = view.get_many([paths.topic(n) for n in names]) if names else []
-            # tombstones included
+            # a tombstone counts, too, because its layout may still have segments within the grace period
             topics += [Topic(n, Layout.of(r), r) for n, r in zip(names, records, strict=True) if r is not None]
             wanted = None
         else:

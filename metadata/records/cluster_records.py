@@ -46,7 +46,8 @@ class Turn(JsonRecord):
     """The turn of a committer to sweep the cluster. It ends at `until_ms` (store time). Turns only save work, because sweeps that
     run at the same time are safe.
 
-    `began_ms`: the start of the turn. `forgot_ms`: when a committer last expired headers. `orphans_ms`: when it last swept orphans.
+    `began_ms`: the start of the turn. `forgot_ms`: when a committer last expired headers. `orphans_ms`: when a committer last swept
+    orphans.
     """
 
     until_ms: Whole

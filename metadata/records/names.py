@@ -178,6 +178,6 @@ def even_ranges(count: int) -> list[HashRange]:
 def key_hash(key: bytes) -> int:
     """Return the ring position of a key: the HIGH 16 bits of Murmur3_32 (seed 0) of its bytes.
 
-    The bytes of a text are its UTF-8, those of a binary key the key itself, those of an integer its decimal text.
+    The bytes of a text key are its UTF-8 encoding. A binary key is its own bytes. The bytes of an integer key are its decimal text.
     """
     return mmh3.hash(key, 0, signed=False) >> 16

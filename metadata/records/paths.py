@@ -1,8 +1,8 @@
 """Keys of records, names of indexes, and the encoding of names in keys (protocol.md section 4).
 
 A store that is distributed over servers chooses the server of a record by its partition key. So a key carries its partition key,
-and each put, get, scan and delete of a record names the same one. With another partition key a call would silently miss the record.
-Known failure A15 (protocol.md section 9).
+and each put, get, scan and delete of a record names the partition key with which the record was created. With another partition key
+a call would silently miss the record. Known failure A15 (protocol.md section 9).
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def _check(what: str, pattern: str) -> None:
             repeats += 1
             groups[-1].varies = True
             at = at + (1 if counted is None else len(counted[0]))
-            at += pattern[at : at + 1] in ("?", "+")  # lazy or possessive
+            at += pattern[at : at + 1] in ("?", "+")  # the `?` of a lazy repetition, the `+` of a possessive one
             ended = None
         else:
             atom = _ATOM.match(pattern, at)

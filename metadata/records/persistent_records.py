@@ -49,11 +49,11 @@ class LogEntry(Identified):
     `id` is unique to the append. After a lost reply the writer looks for an entry with this id. A second entry with the same
     transaction and id is void.
 
-    The other fields depend on the kind. DATA has `txn` (None: rows without a transaction) and `write`. As in a registration,
-    `write` has the parts, or only the totals, and then the file `manifest` lists the parts. COMMIT and ABORT are markers. They have
-    `txn`, and the low-water mark `low_water`: every transaction of the same coordinator up to this sequence number has ended at
-    every participant. SEAL has `why` (`migrate|terminate|delete`). The SEAL of a migration also has `to`, the successor, and
-    `segments`, the successor's number of segments.
+    The other fields depend on the kind. DATA has `txn` (None: rows without a transaction) and `write`. `write` has the parts. As in
+    a registration, if the parts do not fit into the record, `write` has only the totals, and the file `manifest` lists the parts.
+    COMMIT and ABORT are markers. They have `txn`, and the low-water mark `low_water`: every transaction of the same coordinator up
+    to this sequence number has ended at every participant. SEAL has `why` (`migrate|terminate|delete`). The SEAL of a migration
+    also has `to`, the successor, and `segments`, the successor's number of segments.
     """
 
     kind: EntryKind

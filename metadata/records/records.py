@@ -70,7 +70,7 @@ class State(StrEnum):
 
 class Header(JsonRecord):
     """The record whose state decides a transaction. `commit`: the log number of the committed registration. `app`: the name of the
-    application record, `<encoded appId>:<encoded topic>`. `attempt`: the id of the attempt at the version.
+    application record, `<encoded appId>:<encoded topic>`. `attempt`: the id of the attempt to write the application's version.
     """
 
     state: State
@@ -113,8 +113,8 @@ RowSet = Annotated[Rows, BeforeValidator(_read_rows), PlainSerializer(texts, ret
 
 
 class Op(JsonRecord):
-    """One operation of a transaction on one segment. `ledger_id`, `entry_id`: the first entry of a write, or the last position of
-    an acknowledgement.
+    """One operation of a transaction on one segment. `ledger_id`, `entry_id`: the position of the first entry of a write, or of the
+    last row of an acknowledgement.
 
     `rows`: the acknowledged rows. None: the position alone determines them.
     """
@@ -304,8 +304,8 @@ class Layout(JsonRecord):
     migration: Migration | None = None
 
     def unsealed_legacy(self) -> SegmentInfo | None:
-        """Return the migrated segment whose seal the layout does not show yet, or None. The process that finds one finishes the
-        migration.
+        """Return the migrated segment whose seal the layout does not show yet, or None. A process that finds such a segment
+        finishes the migration.
         """
         return next((i for i in self.kept() if i.legacy_topic_name is not None and i.state is SegmentState.ACTIVE), None)
 

@@ -38,8 +38,8 @@ class Told:
         return self.header is not None and self.header.state is State.COMMITTED
 
     def counts(self, number: int) -> bool | None:
-        """Return whether the transaction belongs to the log up to `number`. A transaction of acknowledgements alone has no number.
-        Return None for such a transaction if it may have been decided between the two reads.
+        """Return whether the transaction committed in the log up to `number`. A transaction of acknowledgements alone has no
+        number. Return None for such a transaction if it may have been decided between the two reads of a record.
         """
         if self.header is None or not self.has_committed:
             return False
@@ -101,7 +101,8 @@ def application_at(number: int, before: Application, after: Application, written
     if current is not None and current.version > version:
         said = told(current.txn_id)
         counts = said.counts(number)
-        # if this transaction did not commit, another attempt may have, and `written` must have the registration of that attempt
+        # If this transaction did not commit, another attempt may have committed the version. Then `written` must have its
+        # registration.
         known |= {current.version} if said.has_committed else set()
         if counts is None or (said.header is None and after != before):
             raise Moving(f"the transaction {current.txn_id} was decided meanwhile")
@@ -117,8 +118,8 @@ def application_at(number: int, before: Application, after: Application, written
 
 
 def _by(one: Written, after: Application, by: str | None) -> str | None:
-    """Return the id of the query that wrote a version which `before` does not show. Raises Moving if either of two queries may have
-    written the version.
+    """Return the id of the query that wrote the version of `one`, which the first read of the application does not show. `by`: the
+    query of the version before it. Raises Moving if either of two queries may have written the version.
     """
     if after.current is not None and after.current.txn_id == one.txn:
         return after.current.by

@@ -63,7 +63,7 @@ def to_own(number: int, shift: int) -> int:
 def whole_transactions(ledgers: Iterable[Ledger]) -> Iterator[list[Ledger]]:
     """Yield groups of ledgers, in the order of the log, so that each group has whole transactions. A group also has the ledgers
     that lie between those of its transactions. Micro-batch limits and trims never split a group (section 8.9). All ledgers are
-    listed first, because the last ledger may belong to the transaction of the first.
+    listed first, because the last ledger may belong to the transaction of the first ledger.
     """
     found = list(ledgers)
     last = {ledger.txn: ledger.id for ledger in found if ledger.txn is not None}

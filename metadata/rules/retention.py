@@ -68,7 +68,7 @@ def is_done(ledger_id: int, last_entry: int, needed: Row | None) -> bool:
 def is_drained(info: SegmentInfo, mark: Watermark | None, empty: bool, needed: Row | None, *, now_ms: int, grace_ms: int) -> bool:
     """Return whether a segment can leave its layout. Four conditions must hold. It was sealed longer ago than the grace period, so
     no write is staged for it any more. It is folded up to its seal. It has no rows (`empty`). No subscription still needs a trimmed
-    row of it. Such a segment stays, because only the cursor in it shows that the trimmed row was needed.
+    row of it. (If a subscription does, the segment must stay: only the cursor in this segment shows that the row was needed.)
     """
     return (
         info.state is SegmentState.SEALED
@@ -83,8 +83,8 @@ def is_drained(info: SegmentInfo, mark: Watermark | None, empty: bool, needed: R
 
 
 def without_drained(layout: Layout, drained: dict[int, Watermark]) -> Layout:
-    """Return the layout without the segments in `drained`, which has their watermarks by segment id. The layout keeps the highest
-    `trimmed_to` of them, so that later reads notice the trimmed rows.
+    """Return the layout without drained segments. `drained`: the watermarks of these segments by segment id. The layout keeps the
+    highest `trimmed_to` of the watermarks, so that later reads notice the trimmed rows.
     """
     gone: list[Watermark | Layout] = [*drained.values(), layout]
     guards = [one.trimmed_to for one in gone if one.trimmed_to is not None]

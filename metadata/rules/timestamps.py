@@ -43,7 +43,7 @@ def end(
         if one.publish_ms <= timestamp_ms:
             return cut, False  # the registration may become visible, and then belongs to the read
         if one.visible:
-            return cut, True  # all later registrations lie after the end, whatever their publish time
+            return cut, True  # `one` is visible and published after the timestamp, so each read by this timestamp ends below it
     return cut, closed
 
 

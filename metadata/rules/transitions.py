@@ -68,7 +68,7 @@ def expired(header: Header, now_ms: int, allowance_ms: int) -> bool:
 class Claim:
     """One attempt to write the version `version`. `by`: the id of the query that writes (None: a batch write outside of streams).
 
-    `attempt`: the id of the attempt. `replays`: the writer is a stream. A stream replays only its last batch. `accepts_loss`: the
+    `attempt`: the id of the attempt. `replays`: the writer is a stream, which replays only its last batch. `accepts_loss`: the
     write continues even if a restore lost versions.
     """
 
@@ -150,8 +150,9 @@ def opening(app: Application, claim: Claim, predecessor: Header | Gone) -> tuple
 
 def _same(claim: Claim, by: str | None) -> bool:
     """Return whether a claim for the last committed version is a repetition of that commit. `by`: the query that committed the
-    version. The claim is a repetition if it comes from the same query. If a batch write or the record has no query, the equal
-    version is enough. (A batch write outside of `foreachBatch` has none, and older versions of txnsegment did not record it.)
+    version. The claim is a repetition if it comes from the same query. If the claim of a batch write or the record has no query,
+    the equal version is enough. (A batch write outside of `foreachBatch` has no query, and older versions of txnsegment did not
+    record the query.)
     """
     return claim.by == by or (not claim.replays and (claim.by is None or by is None))
 
@@ -166,7 +167,7 @@ def opened(app: Application, claim: Claim, txn_id: str) -> Application:
 
 
 def committed_empty(app: Application, claim: Claim) -> Application:
-    """Return the application record with which a CAS commits a write without rows. The claim's version is the last committed one.
+    """Return the application record with which a CAS commits a write without rows. Its `last_committed` is the claim's version.
     Known failure A34 (protocol.md section 9).
 
     `current` is removed. Otherwise an aborted predecessor whose header has expired would count this commit as its own
@@ -376,9 +377,9 @@ class Weight:
 def limited(
     weights: Iterable[Weight], end: int, *, max_rows: int | None = None, max_bytes: int | None = None, seals: Collection[int] = ()
 ) -> int:
-    """Return the end of a micro-batch, at most `end`. A micro-batch has whole transactions within the limits. It has at least one,
-    so that a stream always advances. It never goes beyond the first of `seals`, so that no micro-batch has rows of a segment and of
-    its child.
+    """Return the end of a micro-batch, at most `end`. A micro-batch has whole transactions within the limits. It has at least one
+    transaction, so that a stream always advances. It never goes beyond the first of `seals`, so that no micro-batch has rows of a
+    segment and of its child.
 
     `weights`: the visible registrations after the start, ascending. They are read only as far as needed. `seals`: the numbers of
     the seals of this read's segments after the start.

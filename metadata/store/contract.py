@@ -98,8 +98,8 @@ class View(ABC):
 
     @abstractmethod
     def keys(self, within: KeyRange) -> list[str]:
-        """Return the paths in the range. For a sequence: if the list has a record, it has all existing records that were appended
-        before it.
+        """Return the paths in the range. If the range is in a sequence and the list has a record, the list also has all existing
+        records of the range that were appended before this record.
         """
 
     def scan(self, within: KeyRange) -> list[Record]:
@@ -182,7 +182,7 @@ class MetadataStore(ABC):
     def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
         """Call `wake` (from any thread) soon after the key, or the records under the prefix, may have changed.
 
-        Wake-ups may be lost or repeated, and one may stand for several changes. So a caller reads, waits for a wake-up or a
+        Wake-ups may be lost or repeated, and one wake-up may stand for several changes. So a caller reads, waits for a wake-up or a
         timeout, and reads again.
         """
 
@@ -215,7 +215,7 @@ def in_groups(items: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
 
 def written(store: MetadataStore, *writes: Write) -> bool:
     """Write the group and return whether it succeeded. After a lost race or a lost reply return False, so that the caller reads
-    again. For steps that any process may do.
+    again. Callers use it for steps that any process may do.
     """
     try:
         store.write(*writes)

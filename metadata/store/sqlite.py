@@ -186,8 +186,8 @@ class SqliteStore(MetadataStore):
 
 
 class SqliteView(View):
-    """A view of a SqliteStore. Each call reads a snapshot of the database that begins with the call. So it sees everything that was
-    written before the view was made.
+    """A view of a SqliteStore. Each call reads the state that the database has when the call begins. So each call sees everything
+    that was written before the view was made.
     """
 
     def __init__(self, store: SqliteStore) -> None:

@@ -279,7 +279,7 @@ class Database:
                 except sqlite3.Error as error:
                     raise self._not_done(error, "write") from error
                 self._commit(connection)
-            except BaseException:  # also for an interrupt: the next write of this thread must find no open transaction
+            except BaseException:  # after an interrupt, too, the next write of this thread must find no open transaction
                 self._undo(connection)
                 raise
         finally:
@@ -289,7 +289,8 @@ class Database:
         """Test the disk after a failed COMMIT, by a write that changes no data.
 
         Raises Unavailable if the test fails: the caller's write was then not tried. Without the test each write to a broken disk
-        would raise UnknownOutcome. Callers would then repeat it, as they do when other writers keep changing a record.
+        would raise UnknownOutcome. Callers would then repeat the write up to a hundred times, as after lost races
+        (`contract.until`).
         """
         try:
             self._begin(connection)
@@ -402,7 +403,7 @@ def file_system(path: Path) -> str:
 
 def file_system_in(mountinfo: str, path: str) -> str:
     """Return the file system type of a path by the text of /proc/self/mountinfo (proc(5)). The path is on the mount with the
-    longest mount point above the path. If that point has several mounts, it is on the last of them.
+    longest mount point above the path. If several mounts have this mount point, the last of them counts.
     """
     best, kind = "", ""
     for line in mountinfo.splitlines():

@@ -227,8 +227,8 @@ def _speaks_plain(address: Address) -> bool:
 
 
 class _Silent(logging.Filter):
-    """A filter that drops log messages with credentials. kazoo logs requests with passwords at DEBUG, session passwords below
-    DEBUG.
+    """A filter that drops log messages with credentials. kazoo logs requests with passwords at DEBUG, and it logs session passwords
+    below DEBUG.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:

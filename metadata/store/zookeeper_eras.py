@@ -5,8 +5,8 @@ are divided into eras. Each era has a folder of its own, and an era record names
 the same multi, so a process that was suspended cannot append to an older era. The next era opens long before the counter of the
 open one is full.
 
-`Eras.reach` advances a sequence to a number. If the number is near, it uses up numbers of the open era. It opens no other era then,
-because an era is never removed and adds a folder to every list of the sequence.
+`Eras.reach` advances a sequence to a number. If the number is near, `reach` uses up numbers of the open era. Otherwise it opens
+another era. It does not always do so, because an era is never removed, and each era adds a folder to every list of the sequence.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from metadata.store.zookeeper_paths import ERA_SIZE, era_folder, era_record
 from metadata.store.zookeeper_session import Session, change, get, stat
 
 ERA_FULL = 1_000_000_000
-"""Number of creations in an era's folder after which the next era opens. The folder's `cversion`, a 32-bit number, counts creations
-and deletions. So it stays positive up to 2^30 creations.
+"""Number of creations in an era's folder after which the next era opens. The folder's `cversion`, a signed 32-bit number, counts
+creations and deletions. Each znode is deleted at most once, so the number stays positive up to 2^30 creations.
 """
 NEAR = 10_000
 """Maximum number of numbers that `reach` uses up. To use them up takes ten multis and five round trips of reads."""

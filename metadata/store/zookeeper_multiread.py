@@ -35,7 +35,7 @@ class MultiGet:
         parts = []
         for path in self._paths:
             text = path.encode()
-            parts.append(_HEADER.pack(_GET, False, _ERROR) + _INT.pack(len(text)) + text + b"\0")  # no watch
+            parts.append(_HEADER.pack(_GET, False, _ERROR) + _INT.pack(len(text)) + text + b"\0")  # the last byte: set no watch
         return b"".join(parts) + _HEADER.pack(_ERROR, True, _ERROR)
 
     @staticmethod
@@ -59,7 +59,7 @@ class MultiGet:
 
 
 def get_all(paths: Sequence[str]) -> Any:
-    """Return one request, for a flight, that gets all paths."""
+    """Return one request that gets all paths. `Session.flight` can send it."""
 
     def send(client: KazooClient) -> Any:
         answer = client.handler.async_result()

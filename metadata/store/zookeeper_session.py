@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 LOST = (ConnectionLoss, SessionExpiredError, OperationTimeoutError, ConnectionClosedError, KazooTimeoutError)
 AUTH_TRIES = 2
 FIRST_TRY = 0.25
-"""Share of the connect time that the first connection gets. If it has no answer by then, it is given up and another one is made."""
+"""Share of the connect time that the first connection gets. If no answer has come by then, another connection replaces it."""
 QUORUM = "/zookeeper/config"
 KNOWN = (NoNodeError, NodeExistsError, BadVersionError)
 Request = Callable[[KazooClient], Any]
@@ -192,8 +192,8 @@ class Session:
     def _settled(self, client: Any) -> bool:
         """Return whether a wait for this client can end, because the client is connected or will not connect.
 
-        kazoo's state alone does not show it. AUTH_FAILED soon becomes CLOSED, and CLOSED is also the initial state of a client. So
-        a check that comes late would miss the failure.
+        kazoo's state alone does not show that a client will not connect. After a failure the state AUTH_FAILED soon becomes CLOSED,
+        and CLOSED is also the initial state of a client. So a check that comes late would miss the failure.
         """
         return client.connected or client is self._ended or client is not self._client or self._refusal() is not None
 
@@ -319,8 +319,8 @@ class Session:
     # --- writing ---
 
     def multi(self, fill: Callable[[Any], None]) -> list[Any]:
-        """Send one multi, once, and return its results. A failed operation has an exception as its result. If there is one, nothing
-        was done.
+        """Send one multi, once, and return its results. The result of a failed operation is an exception. If one operation fails,
+        none is done.
 
         Raises Unavailable (not sent, or refused as a whole) or UnknownOutcome (sent, but no reply came).
         """

@@ -1,8 +1,8 @@
 """A channel that wakes kazoo's thread. It uses a counter in place of a socket pair.
 
 With a socket pair, kazoo writes one byte for each request, and its thread reads one byte for each request that it sends. A pair
-holds 278 bytes on Linux. When it is full, the next writer waits for the reader. After a reconnect kazoo's thread sets all watches
-again, so it is a writer itself. If it then has to wait, that is a deadlock.
+holds 278 bytes on Linux. When it is full, the next writer waits until kazoo's thread reads. After a reconnect kazoo's thread sets
+all watches again, so it writes, too. If the pair is full then, the thread waits for itself: a deadlock.
 """
 
 from __future__ import annotations

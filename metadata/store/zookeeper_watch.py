@@ -102,7 +102,7 @@ class _Watch(Watch):
                 self._set(client, f"{path}/{max(eras)}")
 
         def exists(answer: Any) -> None:
-            if answer.exception is None and answer.value is not None:  # the folder was created since the list
+            if answer.exception is None and answer.value is not None:  # the folder was created after `listed` found none
                 client.get_children_async(path, watch=fired).rawlink(listed)
 
         client.get_children_async(path, watch=fired).rawlink(listed)

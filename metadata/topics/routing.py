@@ -1,8 +1,8 @@
 """Routing of rows to segments (protocol.md section 4), shared by the sink and the Python API.
 
-The HIGH 16 bits of Murmur3_32 of a key's bytes decide its segment. (The bytes of a text are its UTF-8, those of an integer its
-decimal text.) Rows without a key, or with a null key, go to one segment until an entry is about full, then to the next segment,
-round robin. So a small write makes one part, and not one part for each segment.
+The HIGH 16 bits of Murmur3_32 of a key's bytes decide its segment. (The bytes of a text are its UTF-8 encoding. The bytes of an
+integer are its decimal text.) Rows without a key, or with a null key, go to one segment until an entry is about full. The next rows
+go to the next segment, round robin. So a small write makes one part, and not one part for each segment.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The schemas of topics: versions, evolution by writes, registered Avro schemas, compatibility modes.
 
 A version is a record `/schemas/<encoded topic>/<id>`. It never changes, and counts as a version once a layout has named it. Each
-version names the previous one. After a lost race a record stays that no layout names. In every compatibility mode columns are only
-added, because the parts of all versions are read with the current columns. An Avro schema need not have all columns.
+version names the previous one. A process that loses a race leaves a record that no layout names. In every compatibility mode
+columns are only added, because the parts of all versions are read with the current columns. An Avro schema need not have all
+columns.
 """
 
 from __future__ import annotations

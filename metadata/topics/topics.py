@@ -274,9 +274,10 @@ class Topics:
         layout with the child segments. Several processes may do this at once, because only the first of several seals from one
         layout counts. Known failure A35 (protocol.md section 9).
 
-        The migrated ledgers get the numbers of the log just below the seal (`metadata.instream.legacy`). No reader may have passed
-        these numbers before the layout names the persistent topic. So the log first skips as many numbers as the log of the
-        persistent topic has. It skips them above an end that was listed AFTER the layout was written.
+        The migrated ledgers get the numbers of the cluster's log just below the seal (`metadata.instream.legacy`). So the cluster's
+        log first skips as many numbers as the persistent topic's log has used. A reader whose cut lies above these numbers would
+        miss the rows if its layout did not name the persistent topic. So the skipped numbers lie above an end of the log that was
+        listed AFTER the layout with this name was written.
         """
 
         def step() -> bool | None:

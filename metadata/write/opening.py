@@ -53,8 +53,8 @@ class Opener:
             app_record, *layouts = view.get_many([app_key, *(paths.topic(t) for t in topics)])
             app = Application.of(app_record) if app_record is not None else self._unknown(work)
             if app_record is None and work.random and work.retried:
-                # The application record exists as long as the header, and only this write uses its name. It is gone, so the outcome
-                # is unknown.
+                # The application record exists as long as the header, and only this write uses its name. The application record is
+                # gone, so the outcome is unknown.
                 raise OutcomeUnknown(
                     f"An earlier commit of {work.app} was left without an answer, and what became of it is forgotten by now.",
                     advice="Nothing was done now. Check whether its rows exist before you write them again. (With an "
@@ -124,8 +124,8 @@ class Opener:
         return Opened(txn_id, made, header)
 
     def _resolve_begin(self, txn_id: str, header: Header, key: paths.Key) -> Opened | None:
-        """Read both records after a lost race or a lost reply. Return the transaction if it was opened. Otherwise abort an OPEN
-        header of this attempt, if any, and return None, so that the caller starts over.
+        """Read the header and the application record after a lost race or a lost reply. Return the transaction if it was opened.
+        Otherwise abort an OPEN header of this attempt, if any, and return None, so that the caller starts over.
         """
         made, now = decide(self.cluster.store, lambda view: view.get_many([paths.header(txn_id), key]))
         current = None if now is None else Application.of(now).current

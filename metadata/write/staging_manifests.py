@@ -13,9 +13,9 @@ the ledger root, where the processes of Spark can reach them. Each file is publi
     <token>.ended                the transaction is decided or abandoned: its files protect no parts any more
 
 A write first publishes `begun` and then checks for `closed`. The driver first publishes `closed` and then lists the files. So a
-write that the driver does not list finds `closed` and fails, and no rows are left out silently. A transaction
-deletes its files at its end. The orphan sweep deletes those that are left: all files of an ended token, and any file that reached
-the orphan age. Both are in `metadata.maintenance.orphans`.
+write that the driver does not list finds `closed` and fails, and no rows are left out silently. A transaction deletes its files at
+its end. The orphan sweep deletes the files that are left: all files of an ended token, and any file that reached the orphan age.
+The code of both deletions is in `metadata.maintenance.orphans`.
 """
 
 from __future__ import annotations
