@@ -142,8 +142,8 @@ class StreamCursors:
                 self._check_not_moved_back(reading, done, were, through)
             for segment in reading.segments:
                 for ledger, _ in pending(segment, done[segment.name], 0, segment.number(through[segment.name])):
-                    # The ack ends after the last row of the ledger, and not after the positions without rows that follow, because
-                    # acks of consumers begin there.
+                    # The ack ends right after the last row of the ledger. It does not cover the positions without rows that follow,
+                    # because a consumer's ack of the next row begins at this boundary.
                     ends[segment.name] = end_of(ledger.id, ledger.last_entry)
         Providers(self._client()).advance(up_to(name, self.subscription, row) for name, row in sorted(ends.items()))
         # A persistent topic that is not read now keeps its position in the offset, but its rows were not acknowledged up to that
@@ -184,7 +184,8 @@ class StreamCursors:
     def acked_now(self, readings: Sequence[Reading], offset: StreamOffset) -> Mapping[str, int]:
         """Return, for each log, the number up to which all rows are acknowledged when a batch is planned after `offset`.
 
-        A process that has not committed yet reads the cursors for this. (If it runs a single batch, it never plans after a commit.)
+        After a commit the process knows this number. Before its first commit it reads the cursors. (A process that runs a single
+        batch always reads them.)
         """
         known = self._acked_before(offset)
         if self._acked_to:

@@ -53,7 +53,7 @@ class Following(Generic[Seen]):
         clock = self._cluster.clock
         old = self._woken.is_set() or clock.monotonic() - self._taken >= MOST_SECONDS
         if self._seen is None or old or not self._is_newest(self._seen):
-            self._woken.clear()  # cleared before the read, so that no wake-up during it is lost
+            self._woken.clear()  # cleared before the read, so that no wake-up during the read is lost
             self._taken = clock.monotonic()
             self._seen = self._source.now()
             self._watch(self._seen)

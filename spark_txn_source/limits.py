@@ -43,7 +43,8 @@ def ends_by_publish_time(logs: Mapping[str, LogWindow], *, max_rows: int | None,
     """Return the end of the micro-batch in each log. A micro-batch has whole ledgers within the limits. It has at least one ledger,
     even if that ledger alone exceeds a limit.
 
-    If all ledgers of a log are taken, its end is the end of its range. This may lie beyond its last ledger, for example at a seal.
+    If all ledgers of a log are taken, the log's end is the end of its window, which may lie beyond the last ledger, for example at
+    a seal.
     """
     ends = {name: one.start for name, one in logs.items()}
     heads: list[tuple[int, str, Weight]] = []

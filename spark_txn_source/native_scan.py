@@ -256,8 +256,8 @@ def _with_metadata(spark: SparkSession, rows: DataFrame, found: Sequence[Piece],
 
 
 def _shown(rows: DataFrame, fact: str, entry: Column, index: Column, columns: Columns) -> DataFrame:
-    """Select the output columns. `fact`: the struct column with the metadata of a row's part. `entry`, `index`: the row's entry and
-    its index in it.
+    """Select the output columns. `fact`: the struct column with the metadata of a row's part. `entry`, `index`: the row's entry,
+    and the row's index in this entry.
     """
     position = (F.col(f"{fact}.ledger"), F.lit(":"), entry, F.lit(":"), index)
     made = {
@@ -287,9 +287,9 @@ def _fact(piece: Piece) -> tuple[object, ...]:
 @contextmanager
 def _listing_by_driver(spark: SparkSession, count: int) -> Iterator[None]:
     """Let the driver list the paths of the reads in the block. Otherwise Spark runs a job for more than 32 paths. For 4,000 files
-    the job takes 15 s, and the driver 1 s.
+    the job takes 15 s, and the driver takes 1 s.
     """
-    with _listing:  # threads share the session, so a second thread could save this thread's value as the user's
+    with _listing:  # threads share the session: a second thread could save this value as the user's value
         before = spark.conf.get(_THRESHOLD, None)
         spark.conf.set(_THRESHOLD, str(count + 1))
         try:

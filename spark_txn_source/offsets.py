@@ -6,12 +6,15 @@ An offset may have further fields:
 `"deletedTo":D` is there while N is below D. Topics that were deleted by a seal at or below D were gone before the stream began, so
 their rows are no data loss. A deletion above D is data loss, because the stream might have read the deleted rows.
 
-`"acked":{"segment://..":["5:2..5:4"]}` gives rows above the start of the stream. The subscription had acknowledged them before the
-stream began, one by one or in some segments only. The field is there while a batch may begin below these rows.
+`"acked":{"segment://..":["5:2..5:4"]}` gives rows above the start of the stream that the subscription had acknowledged before the
+stream began. Such rows were acknowledged one by one, or in some segments only. The field is there while a batch may begin below
+these rows.
 
-`"from":{<segment or topic>:N,..}`, in a stream from `earliest`, gives the number up to which retention had trimmed each segment or
-topic before the stream began. The end of a batch keeps the field of its start, because Spark asks for a new initial offset when it
-replays the first batch. An entry is dropped when the start of a batch has passed its N.
+`"from":{<segment or topic>:F,..}` gives the numbers up to which retention had trimmed a segment or topic before the stream began to
+read it. Trimmed rows at or below F are no data loss. A stream from `earliest`, a stream with a subscription, and a stream that
+later reads a further log have this field. A plan takes the field from the END of its batch, because in a replay of the first batch
+the start is a new initial offset, which may have higher numbers. So the end of a batch keeps the entries of its start. An entry is
+dropped when the start of a batch is at or above its F.
 
 `"initial":true` marks a result of `initialOffset`. Spark calls this method for each plan of the first batch, so there may be
 several results. `"began":{..}`, in the end of the first batch only, is the initial offset from which the batch was planned. Every
@@ -47,7 +50,7 @@ from spark_txn_source.option_table import TopicsChanged
 @dataclass(frozen=True)
 class StreamOffset:
     """The offset of a stream. (The module's text explains the fields.) Every row of the selection at or below `log` has been read,
-    except rows of topics that were deleted, with a seal up to `deleted_to`, before the stream began.
+    except rows of topics that a seal at or below `deleted_to` deleted before the stream began.
     """
 
     log: int
@@ -122,8 +125,8 @@ class StreamOffset:
 
     def acked_beyond(self, segment: str) -> Rows:
         """Return the rows in `acked` of a segment that were acknowledged one by one. A range that begins at the first row of the
-        segment is left out. `as_segments` made it from rows that were read, and they need not be acknowledged. Raises
-        OffsetOutOfRange.
+        segment is left out. `as_segments` made this range from rows that were read, and some of these rows may be unacknowledged.
+        Raises OffsetOutOfRange.
         """
         return tuple(one for one in self.done().get(segment, NONE) if one[0] != FIRST)
 
@@ -131,8 +134,8 @@ class StreamOffset:
         """Return a copy without the entries of `acked` and `from` that a batch after `start` does not need, because they lie below
         `start` or belong to a topic that no longer exists.
 
-        `migrated`: for each persistent topic that is read as a segment of its successor, the id of its ledger at `start`. All other
-        numbers of such a topic are numbers of the cluster's log.
+        `migrated`: for each persistent topic that is read as a segment of its successor, the id of its ledger at `start`. In
+        `from`, such a topic has a number of the cluster's log.
         """
 
         def own(name: str) -> bool:

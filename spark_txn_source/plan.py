@@ -39,7 +39,9 @@ def read_batch(client: Client, options: ReadOptions) -> tuple[LogRange, ...]:
 
 
 def _decided(log: LogReader, options: ReadOptions) -> Reading:
-    """Read the metadata of one log for a batch. All its planning uses this one reading. Raises TopicNotFound, OffsetOutOfRange."""
+    """Read the metadata of one log for a batch. All of the batch's planning uses this one reading. Raises TopicNotFound,
+    OffsetOutOfRange.
+    """
     end = options.end
     if options.isolation_level == "read_uncommitted":
         reading = log.now(uncommitted=True)
@@ -71,7 +73,7 @@ def _range(client: Client, reading: Reading, options: ReadOptions) -> LogRange:
     cursors = options.subscription is not None or options.acknowledged is not None
     known = known_trims(reading, options.start, cursors=cursors)
     if options.fail_on_data_loss:
-        begins = Earliest() if options.acknowledged is not None else options.start  # `acknowledged` comes with a start from cursors
+        begins = Earliest() if options.acknowledged is not None else options.start  # with `acknowledged`, cursors gave the start
         check_deletions(found, deleted_to(reading, begins, None if isinstance(options.end, Latest) else end), known)
         if options.subscription is not None:
             check_cursors(reading, done, options.subscription)

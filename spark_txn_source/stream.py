@@ -201,8 +201,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the tasks for a GIVEN range, for the first time or as a replay. Every plan of a range has the same rows. Raises
         OffsetOutOfRange or DataLoss if rows are missing.
 
-        A replay reads the topics that the end of the batch names. Topics that were added since then start at this end. The first
-        batch starts at the offset that its end records, because the start that Spark gives is a new initial offset.
+        A replay reads the topics that the end of the batch names. Topics that were added since then start at the end of this batch.
+        For the first batch `start` is a new initial offset, so the batch starts at the initial offset that its end records.
         """
         to = self._checked_offset(end)
         offset = to.start_of_batch(self._checked_offset(start))
