@@ -90,7 +90,7 @@ def machine() -> str:
 
 @contextmanager
 def spark_session(**conf: str) -> Iterator[SparkSession]:
-    # this Python, not the first python3 of PATH
+    # Spark's workers run this Python, and not the first `python3` of PATH
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("benchmark")
     defaults = {

@@ -110,8 +110,8 @@ class Timed(Coordinator):
 
 def spread(url: str, segments: int, topics: int, runs: int, *, busy_ms: float = 0.0) -> tuple[int, float, float]:
     """Return three figures of a transaction over this many topics with this many segments each: sequential round trips, the median
-    ms of the whole commit, and the ms of the fastest deciding CAS. (The fastest, because other processes on the machine can only
-    make a CAS slower.)
+    ms of the whole commit, and the ms of the fastest deciding CAS. (The fastest CAS is the measure, because other processes on the
+    machine can only make a CAS slower.)
     """
     cluster = open_cluster(url)
     counting = Counting()

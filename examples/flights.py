@@ -49,8 +49,8 @@ PICTURE = OUT / "delays.png"
 
 
 def write_days(flights: pa.Table) -> int:
-    """Write one Parquet file for each day. Spark's file source reads files in the order of their modification times, so these are
-    set by day.
+    """Write one Parquet file for each day. Spark's file source reads files in the order of their modification times, so the files
+    get times in the order of the days.
     """
     DAYS.mkdir(parents=True)
     count = 0

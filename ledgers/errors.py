@@ -1,7 +1,7 @@
 """The root error of the project: every error that txnsegment raises deliberately is a `TxnSegmentError`.
 
-It is in the lowest package, because all packages raise it; `metadata.common.errors` has the errors of the protocol. Each message
-names the option, topic, segment, file or transaction, what happened, and what to do next.
+This class is in the lowest package, because all packages raise it. `metadata.common.errors` has the errors of the protocol. Each
+message names the option, topic, segment, file or transaction, what happened, and what to do next.
 """
 
 from __future__ import annotations

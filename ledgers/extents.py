@@ -46,8 +46,8 @@ class Marks:
         return Marks(self.starts[a:b], self.ledgers[a:b], self.entries[a:b], self.publish_ms[a:b], self.txns.slice(a, b - a))
 
     def of(self, first_row: int, count: int) -> tuple[Longs, Longs]:
-        """For `count` rows of the file from `first_row`, return two arrays: the index of each row's entry in these marks, and the
-        row's index in that entry (batchIndex).
+        """Return two arrays for `count` rows of the file from `first_row`: the index of each row's entry in these marks, and the
+        row's index in this entry (batchIndex).
         """
         rows = np.arange(first_row, first_row + count, dtype=np.int64)
         index = np.searchsorted(self.starts, rows, "right") - 1

@@ -9,11 +9,11 @@ MAX_LEVELS: Final = 40
 `ledgers.json_text` accepts 200 levels of JSON.
 """
 MAX_FIELDS: Final = 10_000
-"""Maximum number of columns and nested fields. A named record counts at each of its uses, because in a chain of records that each
-use the next record twice the fields double with every level.
+"""Maximum number of columns and nested fields. A named record counts at each of its uses. In a chain of records, each of which uses
+the next record twice, the number of fields doubles with every level.
 """
 MAX_SCHEMA_BYTES: Final = 768 * 1024
-"""Maximum length of an Avro schema's text. It is that of a record, because each version of a topic's schema is one record."""
+"""Maximum length of an Avro schema's text. It is the limit of a record, because each version of a topic's schema is one record."""
 MAX_FIXED_BYTES: Final = 2**20
 """Maximum size of a fixed. The minimum is one byte, because an array could have any number of zero-byte values."""
 MAX_DECIMAL_BYTES: Final = 64

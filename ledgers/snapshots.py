@@ -329,7 +329,7 @@ def _append(storage: LedgerStorage, path: str, files: list[SnapshotFile], tail: 
 
 def _to_join(parts: Sequence[int], new: int) -> int:
     """Return the number of files at the end of a chain that are joined with a new file of `new` parts. After the join the levels of
-    the files never rise along the chain, and fewer than FANOUT files have the same level.
+    the files (`_level`) never rise along the chain, and fewer than FANOUT files have the same level.
     """
     joined = 0
     while True:

@@ -210,7 +210,7 @@ def segment_folder(tenant: str, namespace: str, name: str, descriptor: str) -> s
     """Return the folder of a segment's files. It is unique to the segment and never changes.
 
     It has only letters, digits, `.` and `-`, and begins with a letter or digit, because Spark takes `=` for a partition and skips
-    names that begin with `_` or `.`. In a name with other characters they are replaced, and a hash of the name is added.
+    names that begin with `_` or `.`. Other characters in a name are replaced, and a hash of the name is added.
     """
     return "/".join(_safe(part) for part in (tenant, namespace, name, descriptor))
 

@@ -61,8 +61,8 @@ def restore(file: str | Path, service_url: str | None = None, *, ledgers: str | 
 
         restore("metadata.gz", "file:///data/restored")
 
-    The restored cluster takes over the ledger root: the old cluster cannot be opened any more. If a restore is killed, run it
-    again to finish it; until then the store refuses every other use. Raises BackupDamaged, RestoreRefused (the store is not
-    empty, the root belongs to another cluster, or ledger files are missing), ConfigurationError, StorageError, Unavailable.
+    The restored cluster takes over the ledger root, so the old cluster cannot be opened any more. If a restore is killed, run it
+    again to finish it. Until it is finished the store refuses every other use. Raises BackupDamaged, RestoreRefused (the store is
+    not empty, the root belongs to another cluster, or ledger files are missing), ConfigurationError, StorageError, Unavailable.
     """
     return restore_backup(backup_file.read(Path(file)), service_url, ledgers=ledgers)

@@ -39,14 +39,14 @@ def connect(service_url: str | None = None, *, ledgers: str | None = None) -> Cl
             cluster.topics.create("orders", schema="id bigint, price double")
 
     `service_url`: default is the environment variable TXNSEGMENT_SERVICE_URL. `ledgers`: the URI of the ledger root, a folder or
-    bucket, for a cluster that does not exist yet; an existing cluster has recorded its ledger root. Raises OptionError,
+    bucket, for a cluster that does not exist yet. (An existing cluster has recorded its ledger root.) Raises OptionError,
     ConfigurationError, ClusterFormatError, Unavailable, StorageError.
     """
     return Cluster(client(open_cluster(service_url, ledgers=ledgers)))
 
 
 class Cluster:
-    """An open cluster, also a context manager. At the end of its block it waits for the background work of commits, then
+    """An open cluster, also a context manager. The end of the `with` block waits for the background work of commits and
     disconnects.
     """
 
@@ -181,8 +181,8 @@ class Cluster:
         orphans, and split and merge segments by policy. If another running sweeper is the leader, only that sweeper splits and
         merges. Any process may sweep at any time.
 
-        A failure in one step or topic does not stop the others. If exactly one step failed, with an error of txnsegment, this
-        raises that error; otherwise it raises SweepIncomplete, which lists the failures.
+        A failure in one step or topic does not stop the others. If exactly one step failed, and with an error of txnsegment, this
+        call raises that error. After other failures it raises SweepIncomplete, which lists them.
         """
         try:
             report, failed = sweep_pass(self.client, files=True)

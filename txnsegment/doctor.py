@@ -40,7 +40,7 @@ class Finding:
 def examine(service_url: str | None) -> Iterator[Finding]:
     """Run all checks in order, and yield their findings. If the store cannot be opened, the checks that need it are left out.
 
-    Writes one small file to the ledger storage and deletes it again; changes nothing else. Does not create a cluster.
+    The checks write one small file to the ledger storage and delete it again. They change nothing else, and create no cluster.
     """
     yield _tried("java", _java)
     yield _tried("spark", _spark)

@@ -28,9 +28,9 @@ class Feed:
     """A consumer's progress in one log.
 
     `after`: all rows up to this number in the log are delivered, or were acknowledged before the feed began. `known`: numbers by
-    the name of a segment or topic. The number of a segment, if it is above `after`, has the meaning of `after` for this segment.
-    The number of a topic is the log number up to which retention had removed rows when the feed began. `deleted_to`: the number of
-    the newest seal of a deleted topic when the feed began. Trims up to `known` and deletions up to `deleted_to` are no data loss.
+    the name of a segment or topic. If the number of a segment is above `after`, it takes the place of `after` for this segment. The
+    number of a topic is the log number up to which retention had removed rows when the feed began. `deleted_to`: the number of the
+    newest seal of a deleted topic when the feed began. Trims up to `known` and deletions up to `deleted_to` are no data loss.
     """
 
     def __init__(self, client: Client, log: LogReader, subscription: str, wake: threading.Event) -> None:

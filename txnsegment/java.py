@@ -18,8 +18,8 @@ _SECONDS = 30
 def find_java(minimum: int = 17) -> Path:
     """Return the `java` program of JAVA_HOME, or else of PATH.
 
-    `minimum`: the lowest major version that is accepted. Raises ConfigurationError, with what to install, if Java is missing,
-    does not run, or is older.
+    `minimum`: the lowest major version that is accepted. Raises ConfigurationError if Java is missing, does not run, or is older.
+    The advice of the error says what to install.
     """
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home) / "bin" / "java") if home else shutil.which("java")

@@ -138,10 +138,10 @@ class SparkTransaction(Transaction):
         return committed
 
     def _gather(self) -> None:
-        """Collect the staged writes and appends in the order in which they began. Within a thread it is the order of its calls."""
+        """Collect the staged writes and appends in the order in which they began. Within a thread this is the order of calls."""
         manifests: list[StagingManifest] = []
         if self._opened:
-            self._area.close()  # closed before the listing, for the reason that metadata.write.staging_manifests gives
+            self._area.close()  # before the listing, so that a write that the listing misses finds the area closed and fails
             manifests = [manifest for manifest in self._area.collect() if self._has_succeeded(manifest)]
         found = [(order, 0, i, one) for i, (order, one) in enumerate(self._appended)]
         found += [(manifest.order, 1, i, _appended(manifest)) for i, manifest in enumerate(manifests)]

@@ -47,9 +47,10 @@ def sweep_until(
     """Sweep at once and then every `every` seconds until `stop` is set.
 
     The first pass also sweeps orphans, and then one pass every `orphans_every` seconds. After a failed pass, the next orphan sweep
-    follows within ten minutes. The leader among the running sweepers splits and merges segments by policy. `told`: called with the
-    report of each pass that succeeded. A failed pass is logged and counted, and the next pass repeats its work: no error ends the
-    daemon. `lags`: measure the lag of each subscription after each pass, so that its metrics are current without a consumer.
+    follows within ten minutes. The leader among the running sweepers splits and merges segments by policy. `told`: a function that
+    is called with the report of each pass that succeeded. A failed pass is logged and counted, and the next pass repeats its work.
+    No error ends the daemon. `lags`: measure the lag of each subscription after each pass, so that its metrics are current without
+    a consumer.
     """
     clock = cluster.client.cluster.clock
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
@@ -89,7 +90,8 @@ def measure_lags(cluster: Cluster, before: set[tuple[str, str]]) -> set[tuple[st
 
 def drop_gauges_of_the_dead(folder: Path) -> None:
     """Delete the gauge files of ended processes, because their values are no longer current. Their counters and histograms stay,
-    because they are part of the sums. All processes that share the folder run on this machine, so that their ids can be checked.
+    because they are part of the sums. All processes that share the folder must run on this machine, because this function checks
+    whether their ids exist.
     """
     for file in folder.glob("gauge_live*_*.db"):
         pid = int(file.stem.rpartition("_")[2])

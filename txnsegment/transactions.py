@@ -23,8 +23,8 @@ class ClusterTransactions:
     def list(self, state: State | TxnState | str | None = None) -> list[TransactionDescription]:
         """List the transactions in one state; None: in any. Ended ones are listed as long as their headers are retained.
 
-        The order is: OPEN ones by deadline, then ended ones by the time of their end, then those over `persistent://` topics in the
-        order in which they began. Raises OptionError for a state that does not exist.
+        OPEN transactions come first, by deadline. Ended transactions follow, by the time of their end. Transactions over
+        `persistent://` topics come last, in the order in which they began. Raises OptionError for a state that does not exist.
         """
         asked = None if state is None else _state(state)
         return [found for provider in of_all(self._client) for found in provider.list(asked)]

@@ -1,5 +1,6 @@
 """Judges whether the measurements of a soak are flat. It compares the median of the last quarter with the median of the second
-quarter. The first quarter does not count, because caches fill, workers start, and retention and expiry have nothing to delete.
+quarter. The first quarter does not count, because in it caches fill, workers start, and retention and expiry have nothing to delete
+yet.
 """
 
 from __future__ import annotations
