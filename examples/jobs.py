@@ -64,8 +64,8 @@ def session(name: str, service_url: str) -> SparkSession:
 
 @contextmanager
 def job(command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command in a process group of its own; Spark's output goes into a file. The command may be killed by SIGKILL; any other
-    failure of it ends this program, too.
+    """Run a command in a process group of its own. Spark's output goes into a file. The command may be killed by SIGKILL. Any other
+    failure of the command ends this program, too.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:

@@ -31,9 +31,9 @@ def arrow_schema(struct: StructType) -> pa.Schema:
 def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     """Return the batch with exactly the columns and types of `target`. Columns are matched by name, at every level.
 
-    Columns are reordered and missing ones filled with nulls; integers, floats and decimals are widened; timestamps of any zone
-    become UTC; large and dictionary types become normal ones. Columns that fit already are not copied. Raises SchemaError, which
-    names the column, for a column that `target` lacks, a type that does not fit, and a null in a column that allows none.
+    Columns are reordered, and missing columns are filled with nulls. Integers, floats and decimals are widened. Timestamps of any
+    zone become UTC. Large and dictionary types become normal types. Columns that fit already are not copied. Raises SchemaError,
+    which names the column, for a column that `target` lacks, a type that does not fit, and a null in a column that allows none.
     """
     if batch.schema.equals(target, check_metadata=True) and not any(_has_variant(f.type) for f in target):
         return batch

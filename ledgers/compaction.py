@@ -1,6 +1,6 @@
 """Compaction: the rows of many small files of a segment become few large files, in the same order.
 
-The files to merge are chosen from an index snapshot; the new files count once a snapshot names them (ledgers.snapshot_changes).
+The files to merge are chosen from an index snapshot. The new files count once a snapshot names them (ledgers.snapshot_changes).
 Positions do not change: the new snapshot records the file and the rows of each part.
 """
 
@@ -132,7 +132,7 @@ def _worthwhile(group: list[Unit], policy: Policy) -> Iterator[list[Unit]]:
 
 
 def _units(ledgers: Iterable[Ledger]) -> Iterator[Unit]:
-    """Yield parts one by one; consecutive parts of a compacted file form one unit."""
+    """Yield parts one by one. Consecutive parts of a compacted file form one unit."""
     waiting: list[tuple[int, Part]] = []
     for ledger in ledgers:
         for part in ledger.parts:

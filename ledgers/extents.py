@@ -211,7 +211,7 @@ def _first_rows(rows: Longs, file_of: Longs, gaps: Longs) -> Longs:
 
 
 def _bases(counts: Longs, owner: Longs) -> Longs:
-    """Return the entryId of each part's first entry; entries are counted over the parts of a ledger."""
+    """Return the entryId of each part's first entry. Entries are counted over the parts of a ledger."""
     before = np.cumsum(counts) - counts
     begins = np.flatnonzero(np.append(True, owner[1:] != owner[:-1]))
     return before - np.repeat(before[begins], np.diff(np.append(begins, len(counts))))

@@ -2,7 +2,7 @@
 
 JSON itself has no bounds: `1e9999999` is a number of ten million digits, and a text of brackets alone ends in a RecursionError.
 This reader limits each number to 64 bits (or MAX_DIGITS decimal digits), the nesting depth, and the length of a text. A text beyond
-a limit is a ValueError that names the limit; callers convert it into their own errors.
+a limit raises a ValueError that names the limit. Callers convert this error into their own errors.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 MAX_BYTES: Final = 64 * 2**20
-"""Maximum length of one text. A record has at most 768 KiB; manifests and notes of sweeps list up to some hundred thousand
-files.
-"""
+"""Maximum length of one text. A record has at most 768 KiB. Manifests and notes of sweeps list up to some 100,000 files."""
 MAX_DEPTH: Final = 200
 """Maximum nesting of lists and objects. Pydantic refuses 255. A level of nested columns takes four levels of JSON."""
 MAX_DIGITS: Final = 64

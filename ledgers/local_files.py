@@ -1,6 +1,6 @@
 """Ledger files on local disk (or a mounted POSIX file system).
 
-A file is written under a temporary name in its folder, fsynced, and linked to its real name; then the folder is fsynced.
+A file is written under a temporary name in its folder, fsynced, and linked to its real name. Then the folder is fsynced.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 UNASSIGNED = -1
-"""The schema id of a staged part; the commit replaces it by the id of the topic's evolved schema."""
+"""The schema id of a staged part. The commit replaces it by the id of the topic's evolved schema."""
 
 
 @dataclass(frozen=True, slots=True)

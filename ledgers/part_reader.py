@@ -44,7 +44,7 @@ def read_part(
 ) -> Iterator[EntryBatch]:
     """Yield the rows of entries `first_entry` to `last_entry` (inclusive; None: the last), in order.
 
-    `columns`: names of top-level columns in the wanted order (None: all); columns that the part lacks are left out (`conform` fills
+    `columns`: names of top-level columns in the wanted order (None: all). Columns that the part lacks are left out (`conform` fills
     them with nulls). Batches never cross entries. Memory holds one entry's compressed bytes and a batch. `where` names the owner of
     the part in errors. Raises CorruptPart, StorageError.
     """
@@ -103,7 +103,7 @@ class _Opened(NamedTuple):
     batch_rows: int
 
     def rows(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows `begin` (inclusive) to `end` (exclusive) of the file, in order; no batch crosses a row group."""
+        """Yield the rows `begin` (inclusive) to `end` (exclusive) of the file, in order. No batch crosses a row group."""
         metadata = self.file.metadata
         start = 0
         for group in range(metadata.num_row_groups):

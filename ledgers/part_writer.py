@@ -43,7 +43,7 @@ class PartWriter:
         entry_rows     an entry is closed before it holds more than this many rows
         name_source    returns unique names of letters and digits
 
-    The file becomes visible with `close`; a caller that stops earlier calls `discard`. All methods raise StorageError.
+    The file becomes visible with `close`. A caller that stops earlier calls `discard`. All methods raise StorageError.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
-"""Ledger files on an object store or on HDFS. On an object store a file appears when its upload completes; on HDFS it is written
-under a temporary name and renamed.
+"""Ledger files on an object store or on HDFS. On an object store a file appears when its upload completes. On HDFS a file is
+written under a temporary name and renamed.
 """
 
 from __future__ import annotations

@@ -109,8 +109,8 @@ def _nullable(kind: T.DataType) -> T.DataType:
 def evolve(topic: T.StructType | None, incoming: T.StructType) -> T.StructType:
     """Return the topic's schema after a write of `incoming`: columns added at the end, types widened, nullable at every level.
 
-    Columns are matched by their exact name; a narrower incoming type keeps the topic's type. Returns `topic` itself if nothing
-    changes. Raises SchemaError, which names the column and both types, for every other change.
+    Columns are matched by their exact name. If the incoming type is narrower, the topic's type stays. Returns `topic` itself if
+    nothing changes. Raises SchemaError, which names the column and both types, for every other change.
     """
     check_writable(incoming)
     if topic is None:
@@ -132,7 +132,7 @@ def evolve(topic: T.StructType | None, incoming: T.StructType) -> T.StructType:
 def union(schemas: Sequence[T.StructType], names: Sequence[str]) -> T.StructType:
     """Return one schema for the rows of several topics: columns by name, widened as in `evolve`, in order of appearance.
 
-    `names`: the topics' names. Raises SchemaError for a conflict; it names the column, the topics and the types.
+    `names`: the topics' names. Raises SchemaError, which names the column, the topics and the types, for a conflict.
     """
     if not schemas:
         raise ValueError("no schemas to unite")

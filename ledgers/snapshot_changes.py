@@ -132,7 +132,7 @@ def _written(storage: LedgerStorage, path: str, file: SnapshotFile, blocks: list
 
 
 def listed(storage: LedgerStorage, head: SnapshotHead) -> Iterator[str]:
-    """Yield the paths of the files that hold a snapshot's rows; consecutive repetitions are skipped. Raises CorruptSnapshot."""
+    """Yield the paths of the files that hold a snapshot's rows. Consecutive repetitions are skipped. Raises CorruptSnapshot."""
     last = None
     for ledger in snapshots.read_ledgers(storage, head, -1, head.watermark[0]):
         for part in ledger.parts:

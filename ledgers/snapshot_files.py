@@ -154,7 +154,7 @@ def _moved(parts: Sequence[Part]) -> dict[str, Any]:
 
 
 def _common(texts: Sequence[str]) -> str:
-    """Return the common prefix of all texts; comparing the lowest with the highest suffices."""
+    """Return the common prefix of all texts. It is that of the lowest and the highest text."""
     low, high = min(texts, default=""), max(texts, default="")
     same = 0
     while same < len(low) and low[same] == high[same]:
@@ -220,7 +220,7 @@ def encode_block(ledgers: Sequence[Ledger]) -> tuple[Block, bytes]:
 
 
 def _decode_block(raw: bytes, schema: Any) -> dict[str, Any]:
-    """Decode the LedgerBlock record of a block written with `schema`; files of older versions lack newer columns. Raises
+    """Decode the LedgerBlock record of a block written with `schema`. Files of older versions lack newer columns. Raises
     ValueError.
     """
     record = decoded(unpacked(raw), schema)

@@ -1,7 +1,7 @@
 """Index snapshots: the ledgers of a segment up to its watermark (protocol.md sections 1 and 7).
 
-A snapshot is a chain: a head, named by the watermark record, names ledger files and holds the newest few ledgers itself. All files
-are immutable and have unique names. Extending a chain writes a new head and sometimes one ledger file:
+A snapshot is a chain. The watermark record names its head. The head names ledger files and holds the newest few ledgers itself. All
+files are immutable and have unique names. Extending a chain writes a new head and sometimes one ledger file:
 
 - a ledger is copied once for each power of FANOUT in the size of the chain (blocks are copied unchanged)
 - a read of the numbers a..b opens only the files that overlap a..b, and reads only the blocks that overlap a..b
@@ -41,7 +41,7 @@ SUFFIX = ".avro"
 """Suffix of the names of all index snapshot files; no other file has it."""
 
 TAIL_PARTS = 256
-"""Maximum number of parts in a head; at this number they move into a ledger file. Also the number of parts in a block."""
+"""Maximum number of parts in a head. At this number the parts move into a ledger file. Also the number of parts in a block."""
 
 FANOUT = 8
 

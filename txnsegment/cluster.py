@@ -79,10 +79,10 @@ class Cluster:
                 txn.append("orders", table)
                 txn.commit()
 
-        `app` and `version`, given together, make the transaction idempotent: each version of an application commits at most
-        once, and versions rise. `timeout`: the longest time from opening to deciding, in seconds or as a timedelta (default:
-        the cluster's `txnTimeoutMs`, 30 s). Raises OptionError here; `commit` raises VersionConflict for a version below the
-        last committed one.
+        `app` and `version`, given together, make the transaction idempotent: each version of an application commits at most once,
+        and versions rise. `timeout`: the longest time from opening to deciding, in seconds or as a timedelta (default: the
+        cluster's `txnTimeoutMs`, 30 s). This call raises OptionError. `commit` raises VersionConflict for a version below the last
+        committed one.
         """
         app, version = identity(app, version)
         settings = self.settings
@@ -96,7 +96,7 @@ class Cluster:
     def transaction(
         self, *, app: str | None = None, version: int | None = None, timeout: timedelta | float | None = None
     ) -> SparkTransaction:
-        """Return a transaction over several Spark writes, for a `with` block; the end of the block commits it.
+        """Return a transaction over several Spark writes, for a `with` block. The end of the block commits the transaction.
 
             with cluster.transaction() as txn:
                 df.write.format("txnsegment").mode("append").options(**txn.options).save("orders")
@@ -146,8 +146,9 @@ class Cluster:
 
         `value_format="avro"`: rows are Avro bytes, encoded by the version of the topic's schema that is the latest now, or by
         `schema_version`. `plain`, for marker-based topics (`persistent://`) only: rows are sent outside of transactions. Each flush
-        costs one append and is visible at once; a retry after a lost reply may write its rows twice. `max_waiting`: the number of
-        rows that may wait for a flush; `send` raises ProducerFull beyond that. Raises TopicNotFound, SchemaError, OptionError.
+        costs one append, and its rows are visible at once. A retry after a lost reply may write its rows twice. `max_waiting`: the
+        number of rows that may wait for a flush. `send` raises ProducerFull if as many rows wait. Raises TopicNotFound,
+        SchemaError, OptionError.
         """
         from txnsegment.plain import PlainSend
         from txnsegment.producer import Producer
@@ -232,7 +233,7 @@ class Cluster:
         return list(topic.segments())
 
     def backup(self, file: str | Path, *, patience: timedelta | float | None = None) -> BackupDescription:
-        """Write a consistent backup of the cluster's metadata into a new file, while writers run; `txnsegment.restore` reads it.
+        """Write a consistent backup of the cluster's metadata into a new file, while writers run. `txnsegment.restore` reads it.
 
         The backup holds every commit that was acknowledged before the call, and no undecided transaction. It names the ledger
         files and holds none of their rows. So it can be restored for as long as those files are kept: at least the grace

@@ -140,8 +140,8 @@ class Consumer:
     def messages(self, *, timeout: float | None = None) -> Iterator[Message]:
         """Deliver row by row. `timeout`: stop after this many SECONDS without a new row; None: never stop.
 
-        Raises the errors of `batches`, and ValueFormatError for a row with a value that Python cannot represent (e.g. a date before
-        the year 1); `batches` still delivers the row.
+        Raises the errors of `batches`. Raises ValueFormatError for a row with a value that Python cannot represent (e.g. a date
+        before the year 1). `batches` still delivers such a row.
         """
         return self._handed_out(self._message, timeout)
 
@@ -307,9 +307,9 @@ class Consumer:
         also if the topic was migrated since. Rows that were only read ahead, and later rows of the same transaction or batch, are
         not acknowledged.
 
-        Raises the errors of `ack`; NotDelivered if this consumer has not delivered the row, or if the commit of a transaction was
-        skipped and its rows come again with the next delivery; DataLoss if the segment is deleted, so that the rows before it are
-        not known.
+        Raises the errors of `ack`. Raises NotDelivered if this consumer has not delivered the row, or if the commit of a
+        transaction was skipped and its rows come again with the next delivery. Raises DataLoss if the segment is deleted, because
+        the rows before the given row are then not known.
         """
         last = given.id if isinstance(given, Message) else given.ids[-1]
         if self._skipped:
@@ -361,8 +361,9 @@ class Consumer:
 
     def _row_end(self, view: SegmentView, through: int, floor: Mapping[str, Row]) -> Row:
         """Return the boundary at which a cumulative ack of a segment's rows at or below the number `through` ends. If this consumer
-        has delivered rows above `through`, the boundary is the end of the last row at or below it. The span of the next row begins
-        there and covers the empty positions in between; an ack that ended within them would conflict with that row's ack.
+        has delivered rows above `through`, the boundary is the end of the last row at or below `through`. The span of the next row
+        begins at this boundary and covers the empty positions in between. An ack that ended within these positions would conflict
+        with the ack of the next row.
         """
         below = view.ledger_id(through)
         if not below or end_of(below) >= self._handed_to(view.name):

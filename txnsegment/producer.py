@@ -34,14 +34,14 @@ class Producer:
             producer.send({"id": 2, "price": 3.0})
             producer.flush()
 
-    Rows wait in memory, at most `max_waiting` of them, until `flush` commits them as one transaction. The end of the block
-    flushes; if the block raises, the waiting rows are dropped. A `flush` that raises keeps its rows: call `flush` to try
-    again, or `discard` to drop them.
+    Rows wait in memory, at most `max_waiting` of them, until `flush` commits them as one transaction. The end of the block flushes.
+    If the block raises, the waiting rows are dropped. A `flush` that raises keeps its rows. Call `flush` to try again, or `discard`
+    to drop them.
 
     To write several topics in one transaction, or to acknowledge with it, pass a transaction (`cluster.begin()`) to `write`.
 
-    A `plain` producer writes to a marker-based topic (`persistent://`) without a transaction: readers see the rows at once,
-    and a `flush` after an OutcomeUnknown may write them twice.
+    A `plain` producer writes to a marker-based topic (`persistent://`) without a transaction. Readers see the rows at once, and a
+    `flush` after an OutcomeUnknown may write them twice.
 
     With `value_format="avro"` each row is Avro bytes, encoded by the topic's schema, and batches have the one column `value`.
     """
@@ -115,8 +115,8 @@ class Producer:
         return committed
 
     def _commit(self) -> Committed:
-        """Commit one transaction. If an earlier commit raised, this is its transaction. Otherwise it is a new transaction with all
-        waiting rows.
+        """Commit one transaction. If an earlier commit raised, commit its transaction again. Otherwise commit a new transaction
+        with all waiting rows.
         """
         if self._tried is None:
             txn, given = self._begin(), list(self._waiting)
@@ -152,7 +152,7 @@ class Producer:
             raise
 
     def write(self, batches: Batches, *, txn: Transaction | None = None) -> Committed | None:
-        """Write Arrow batches at once, in a transaction of their own; waiting rows are flushed first. With `txn` the batches are
+        """Write Arrow batches at once, in a transaction of their own. Waiting rows are flushed first. With `txn` the batches are
         staged in that transaction, which commits them, and the result is None.
 
         Raises the errors of `flush`, `Transaction.append` and `Transaction.commit`.

@@ -36,7 +36,7 @@ class Rows:
 def committed_rows(client: Client, name: str, limit: int, *, message_ids: bool = False) -> Rows:
     """Return the first `limit` committed rows of a topic or of one `segment://...`, at the current cut.
 
-    Rows of a transaction stand together; rows of a segment (or marker-based topic) keep their order. Only the needed files are
+    Rows of a transaction stand together. Rows of a segment (or marker-based topic) keep their order. Only the needed files are
     read. `message_ids`: add the column `__messageId`, `ledger:entry:index`. Raises TopicNotFound, CorruptPart.
     """
     topic = segment_name(name).topic if name.startswith("segment:") else Providers(client).resolve(name)

@@ -46,8 +46,8 @@ class SparkTransaction(Transaction):
     transaction, registers all parts at once, and decides by one compare-and-set. Before the end of the block the transaction is not
     OPEN, so it delays no reader, and no timeout runs.
 
-    If the block raises, `abort()` is called, or the process ends, nothing becomes visible; a sweep deletes the files once they are
-    older than the orphan age. Writes may run in several threads of the driver; all must be done before the block ends.
+    If the block raises, `abort()` is called, or the process ends, nothing becomes visible. A sweep deletes the files once they are
+    older than the orphan age. Writes may run in several threads of the driver. All of them must be done before the block ends.
     """
 
     def __init__(self, client: Client, *, app: str | None, version: int | None, timeout_ms: int) -> None:

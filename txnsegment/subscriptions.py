@@ -55,7 +55,7 @@ class SubscriptionDescription:
 
 
 class ClusterSubscriptions:
-    """The subscriptions of a cluster. Each subscription belongs to one topic; subscriptions of the same name on two topics are
+    """The subscriptions of a cluster. Each subscription belongs to one topic. Subscriptions of the same name on two topics are
     independent.
 
     cluster.subscriptions.create("orders", "billing", start="latest")

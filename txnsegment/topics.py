@@ -80,9 +80,9 @@ class PersistentDescription(TopicDescription):
 class SchemaDescription:
     """One version of a topic's schema.
 
-    `columns`: the columns of the topic at this version; later versions only add to them. `avro`: the Avro schema as JSON text;
-    None if Avro cannot express the columns, for the reason in `why`. `registered`: whether a user registered the Avro schema;
-    otherwise it is derived from the columns.
+    `columns`: the columns of the topic at this version. Later versions may add columns or widen types. `avro`: the Avro schema as
+    JSON text; None if Avro cannot express the columns, for the reason in `why`. `registered`: whether a user registered the Avro
+    schema. If not, it is derived from the columns.
     """
 
     topic: str
@@ -103,7 +103,7 @@ class ClusterTopics:
 
         cluster.topics.create("orders", segments=4, key="customer", schema="customer string, amount double")
 
-    Marker-based topics are named in full, `persistent://tenant/namespace/name`; they have neither segments nor a key
+    Marker-based topics are named in full, `persistent://tenant/namespace/name`. They have neither segments nor a key
     (docs/in_stream.md).
     """
 
@@ -152,12 +152,12 @@ class ClusterTopics:
     def delete(self, name: str) -> None:
         """Delete a topic and all of its rows. This cannot be undone.
 
-        All segments are sealed. New reads see no rows; a read at offsets that need the rows raises DataLoss. The files are
-        deleted after the grace period. A topic that is created again under the name has new segments.
+        All segments are sealed. New reads see no rows. A read at offsets that need the rows raises DataLoss. The files are deleted
+        after the grace period. A topic that is created again under the name has new segments.
 
-        The name of a deleted marker-based topic (`persistent://`) cannot be used again. A migrated topic cannot be deleted
-        alone: it is deleted with its successor `topic://`. If the successor is created again, the old name stands for it,
-        without the earlier rows. Raises TopicNotFound, NotAllowed (the topic was migrated).
+        The name of a deleted marker-based topic (`persistent://`) cannot be used again. A migrated topic cannot be deleted alone.
+        It is deleted with its successor `topic://`. If the successor is created again, the old name stands for the new topic, which
+        does not have the earlier rows. Raises TopicNotFound, NotAllowed (the topic was migrated).
         """
         parsed = named(self._client, name)
         if isinstance(parsed, PersistentName):
@@ -262,7 +262,7 @@ class ClusterTopics:
         return tuple(_schema(version) for version in reversed(tuple(history)))
 
     def set_schema(self, name: str, avro: str | Mapping[str, Any]) -> SchemaDescription:
-        """Register an Avro schema (JSON) as the topic's next version; registering the latest version again changes nothing. The
+        """Register an Avro schema (JSON) as the topic's next version. Registering the latest version again changes nothing. The
         topic gets the columns that the schema adds, and programs can write and read its bytes (`valueFormat=avro`).
 
         Raises TopicNotFound. Raises SchemaError if this is not an Avro schema, if a topic cannot keep one of its types, if its

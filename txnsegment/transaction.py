@@ -201,12 +201,12 @@ class Transaction:
         """Make all appended rows visible, in all topics at once.
 
         Returns the log number of the registration, and the rows and bytes written. `skipped` is true if this version of the
-        application had committed earlier: nothing is written or acknowledged then, and consumers deliver the rows again.
+        application had committed earlier. Then nothing is written or acknowledged, and consumers deliver the rows again.
 
-        Another call returns the same result. If the call raises, nothing is committed; after OutcomeUnknown the outcome is
-        unknown. In both cases it is safe to call `commit` again: rows are never written twice. Without an application the
-        outcome of the first call is remembered for the header retention only (15 min by default); after that `commit` always
-        raises OutcomeUnknown.
+        Another call returns the same result. If the call raises OutcomeUnknown, the outcome is unknown. After another error nothing
+        is committed. In both cases it is safe to call `commit` again, because rows are never written twice. Without an application
+        the outcome of the first call is remembered for the header retention only (15 min by default). After that time `commit`
+        always raises OutcomeUnknown.
 
         Raises SchemaError, SegmentSealed, VersionConflict, Fenced, SubscriptionNotFound, AckConflict (one of the rows is
         acknowledged already, or has a pending ack), TxnConflict (a topic got its key after the append), TransactionUnfinished
@@ -288,8 +288,8 @@ class Transaction:
         return found
 
     def abort(self) -> None:
-        """Give the transaction up. If a commit was tried and raised, this aborts the header that it left OPEN; a commit that took
-        effect stays.
+        """Give the transaction up. If a commit was tried and raised, this call aborts the header that the commit left OPEN. A
+        commit that took effect stays.
 
         Idempotent. Raises TxnConflict after a successful commit.
         """

@@ -28,7 +28,7 @@ _EXACT: Final = Context(prec=60)
 
 
 class Unfit(Exception):
-    """A value that does not fit its schema or column; the text names the column and the reason."""
+    """A value does not fit its schema or column. The text names the column and the reason."""
 
 
 def _stored_type(kind: Type) -> pa.DataType:

@@ -1,6 +1,6 @@
 """Conversion of rows in Avro binary, each without a header, to Arrow batches and back.
 
-fastavro converts bytes and plain values; Arrow converts logical types (dates, timestamps, decimals) for whole columns.
+fastavro converts bytes and plain values. Arrow converts logical types (dates, timestamps, decimals) for whole columns.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Codec:
 
     def _same(self, records: Sequence[dict[str, Any]], given: pa.Array) -> bool:
         """Return whether encoding the records again gives the given bytes. If so, all values are valid. If not, they may still be
-        valid, because Avro allows several encodings of a value; `_check` then decides.
+        valid, because Avro allows several encodings of a value. `_check` then decides.
         """
         write, schema, again = fastavro.schemaless_writer, self._bare, BytesIO()
         try:

@@ -1,8 +1,8 @@
 """Strict check of Avro binary, value by value.
 
-fastavro decodes some invalid bytes as other values: it takes an enum's index from the end of the list, truncates a long to 64 bits,
-and takes any byte for a boolean. This check finds such bytes. It runs on the few rows whose decoded values, encoded again, give
-other bytes. These rows are valid if they have another encoding that Avro allows for the same values.
+fastavro decodes some invalid bytes as valid values. It counts a negative enum index from the end of the list, truncates a long to
+64 bits, and accepts any byte as a boolean. This check finds such bytes. It runs on the few rows whose decoded values, encoded
+again, give other bytes. These rows are valid if they have another encoding that Avro allows for the same values.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _FIXED_SIZE: Final = {"float": 4, "double": 8}
 
 
 class NotAvro(Exception):
-    """The bytes are not Avro of the schema; the text names the place and the problem."""
+    """The bytes are not Avro of the schema. The text names the place and the problem."""
 
 
 def check(kind: Type, data: bytes) -> None:
