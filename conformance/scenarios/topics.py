@@ -206,7 +206,7 @@ def _after(place: Place, batches: int, moved: int) -> list[str]:
 
 
 class TopicsStorm(Scenario):
-    """Movers are killed at random moments. Each mover continues its predecessor's work. An observer checks the rows meanwhile."""
+    """Movers are killed at random moments. Each continues the previous mover's work. An observer checks the rows meanwhile."""
 
     name = "four topics, random kills"
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from conformance.surface.bench import Bench
 
 PICK = 10_000
-"""The number of values of an argument that selects one of the objects that exist when the operation runs."""
+"""The number of possible values of an argument that selects one of the objects that exist when the operation runs."""
 
 Args = dict[str, int]
 Op = tuple[str, Args]

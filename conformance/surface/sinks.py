@@ -133,7 +133,7 @@ class _InBlock(Exception):
 
 @operation(4, p=PICK, t=PICK, t2=PICK, rows=5, seed=PICK, c=PICK, acks=2, end=5, app=4, version=3)
 def transaction(bench: Bench, a: Args) -> object:
-    """Run `with cluster.transaction()` with staged writes, rows of the driver and acknowledgements, and end it somehow."""
+    """Run `with cluster.transaction()` with staged writes, rows of the driver and acks, and end it in one of several ways."""
     world = bench.world(a["w"])
     names = [n for pick in (a["t"], a["t2"]) if (n := topic_of(world, pick)) is not None]
     if not names:

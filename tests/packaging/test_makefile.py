@@ -38,7 +38,7 @@ def make_venv(path: Path, venv: Path, **environment: str) -> subprocess.Complete
 
 
 def program(folder: Path, name: str, says: str) -> None:
-    """Make a program that prints `says` for any arguments, such as `java -version`. It stands for a version not installed."""
+    """Make a program that prints `says` for any arguments, such as `java -version`. It replaces one that is not installed."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
@@ -131,7 +131,7 @@ def fixtures_with_processes() -> set[str]:
 
 
 def starts_processes(code: str) -> list[str]:
-    """Return the names in this code of what starts a process."""
+    """Return the names in this code of modules, functions, classes and fixtures that start a process."""
     return sorted(names(ast.parse(code)) & (PROCESSES | SERVERS | fixtures_with_processes()))
 
 

@@ -30,7 +30,7 @@ def batch(mine: Client, *, end: int | None = None, start: int | None = None, tim
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_batch_in_the_middle_of_a_commit_is_final_or_an_error(dies: bool) -> None:
-    """At each store call of a commit the clock advances, and batches read up to several timestamps."""
+    """At each store call of a commit the clock advances, and batches read up to several times. Each is final or raises an error."""
     answered = refused = 0
     for k in range(200):
         bench, seen = Bench(topics=PERSISTENT), {}

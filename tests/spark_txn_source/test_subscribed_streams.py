@@ -173,7 +173,9 @@ def test_a_stream_continues_without_its_segmented_topics(cluster: Cluster) -> No
 def test_an_undecided_row_below_the_start_of_an_added_topic_is_not_skipped(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A transaction is registered but undecided while the topic is added, so the topic may still get unacknowledged rows."""
+    """A transaction on the added topic is registered and not decided yet, so the query waits. After the commit, the row lies below
+    the query's offset and is unacknowledged. So the query raises an error and does not skip the row.
+    """
     a, b = SCALABLE + "a", SCALABLE + "b"
     make(cluster, a, b)
     registered, go_on, decide = threading.Event(), threading.Event(), Coordinator._decide
@@ -308,7 +310,9 @@ def test_acks_of_a_removed_topic_leave_the_offset(cluster: Cluster) -> None:
 
 @BOTH
 def test_acks_beyond_the_start_leave_the_offset_of_short_runs(cluster: Cluster, domain: str) -> None:
-    """An `AvailableNow` run of one batch plans this batch before it has committed a batch."""
+    """An `AvailableNow` run of one batch plans this batch before it has committed any batch. The offsets of such runs still drop
+    the field `acked`, and a later seek is still reported.
+    """
     topic = domain + "a"
     make(cluster, topic)
     write(cluster, topic, 1, 2, 3)

@@ -123,7 +123,7 @@ def test_a_transaction_does_not_begin_inside_another(cluster: Cluster, tmp_path:
 
 
 def test_writes_of_several_threads_are_one_transaction(cluster: Cluster) -> None:
-    """Several threads ask at the same time for the transaction's `options`, which the first request makes."""
+    """The first request makes the transaction's `options`. Several threads request them at once. They share one transaction."""
     topics = [f"t{number}" for number in range(4)]
     together = threading.Barrier(len(topics))
 

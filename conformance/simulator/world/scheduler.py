@@ -296,7 +296,7 @@ class World:
         return actor
 
     def _enter(self, actor: Actor) -> Fate:
-        """Begin an actor's turn, and return the fate of its step."""
+        """Make this actor the current one, and return the fate of its step."""
         self.current = actor
         kind, actor.asked = actor.asked, None
         if self._chance >= self._harm or kind is None:

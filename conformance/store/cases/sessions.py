@@ -60,7 +60,7 @@ def only_the_sessions_own_records_go(area: Area) -> None:
 
 @cases.add
 def one_leader_at_a_time(area: Area) -> None:
-    """Many sessions try to create one ephemeral record. Exactly one succeeds, and exactly one of the others when it has closed."""
+    """Many sessions create one ephemeral record. Exactly one succeeds. After it has closed, exactly one of the others succeeds."""
     sessions = [area.open() for _ in range(area.sizes.actors)]
     while sessions:
         won = []

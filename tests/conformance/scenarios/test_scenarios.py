@@ -31,7 +31,7 @@ PLANNED = {
 
 
 def test_make_chaos_strikes_with_every_fault(tmp_path: Path) -> None:
-    """The scenarios are those that the command makes; none is run."""
+    """The scenarios that the command makes, together with the cluster suite, strike with every kind of fault. None is run."""
     given = argparse.Namespace(domain=None, kills=1, seed=1)
     stage = Stage(Forks(), "sqlite", tmp_path, "", given)
     at_calls = {one.fault for one in (*points(stage), *topics(stage)) if isinstance(one, CommitPoints | TopicsPoints)}

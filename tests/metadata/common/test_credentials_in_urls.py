@@ -87,7 +87,7 @@ def test_a_service_url_with_a_credential_is_refused_and_never_shown(url: str) ->
 
 
 def test_a_credential_in_a_cluster_record_is_never_shown(tmp_path: Path) -> None:
-    """Another program, or an older version, may have written a credential into the record."""
+    """Another program, or an older version, may have written a credential into the record. No error and no finding shows it."""
     url = f"file://{tmp_path}/cluster"
     open_cluster(url).close()
     for uri in (form for form in FORMS if "://" in form):

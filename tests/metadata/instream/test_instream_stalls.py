@@ -59,7 +59,7 @@ def test_a_transaction_aborted_for_a_seal_is_not_reported_unfinished() -> None:
 
 
 def test_an_application_with_a_stalled_transaction_can_write_other_topics() -> None:
-    """The abort of version 1 stalls in the terminated topic U. Later versions write only to T."""
+    """The abort of version 1 stalls in the terminated topic U. Versions 1 and 2 then write only to T, and are committed."""
     bench = Bench(topics=PERSISTENT)
     owner = instream(bench.instream().cluster)
     claim = bench.work(1).claim

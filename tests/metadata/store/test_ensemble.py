@@ -32,7 +32,9 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnse
 
 
 def test_a_view_on_any_server_shows_the_last_acknowledged_write(ensemble: ZooKeeperEnsemble) -> None:
-    """A write brings a view up to date. With ZooKeeper's `sync` instead, readers on the leader would sometimes fail this test."""
+    """The reads of a view begin with a write, which brings the view's server up to date. With ZooKeeper's `sync` instead, readers
+    on the leader would sometimes fail this test.
+    """
     stores = [ZooKeeperStore(server.hosts, "/fresh") for server in ensemble.servers]
     record = stores[0].put(A, b"0")
     for n in range(1, 600):

@@ -48,7 +48,9 @@ with connect(f"file://{folder}") as cluster:
 
 @pytest.mark.parametrize("more", [0, 2_000, 6_000])
 def test_a_full_disk_during_a_commit_is_an_error_that_names_it(tmp_path: Path, more: int) -> None:
-    """SQLite's log may grow only by `more` bytes: by none, by less than a page, or by a little more than a page."""
+    """SQLite's log may grow only by `more` bytes: by none, by less than a page, or by a little more than a page. The commit raises
+    an error that names the database file. When there is room again, the next commit succeeds.
+    """
     done = subprocess.run(
         [sys.executable, "-c", COMMIT_AT_THE_LIMIT, str(tmp_path), str(more)],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
