@@ -30,7 +30,7 @@ class Footer(NamedTuple):
 
 
 class NotParquet(Exception):
-    """The bytes do not end as a Parquet file does; the text names the problem."""
+    """The bytes do not end as a Parquet file does. The text names the problem."""
 
 
 def read_footer(stream: pa.NativeFile) -> Footer:

@@ -31,7 +31,7 @@ _ADVICE = {
 
 
 def number_of(error: OSError) -> int | None:
-    """Return the errno of an error; pyarrow sometimes has it only in the text."""
+    """Return the errno of an error. Some errors of pyarrow have the errno only in their text."""
     if error.errno is not None:
         return error.errno
     found = _ERRNO.search(str(error))

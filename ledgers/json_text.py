@@ -105,7 +105,7 @@ _DECODERS: Final = {(d, u): _decoder(d, u, None) for d in (False, True) for u in
 
 
 def _check_texts(found: Any) -> None:
-    """Raise UnicodeEncodeError for half of a surrogate pair: no store, file or terminal accepts it as UTF-8."""
+    """Raise UnicodeEncodeError for half of a surrogate pair, because no store, file or terminal accepts it as UTF-8."""
     match found:
         case str():
             if not found.isascii():

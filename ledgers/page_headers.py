@@ -24,7 +24,7 @@ _NAMES = {_PLAIN: "PLAIN", _PLAIN_DICTIONARY: "PLAIN_DICTIONARY", _RLE: "RLE", _
 
 
 class BadPage(Exception):
-    """A page header does not fit its column chunk; the text names the problem."""
+    """A page header does not fit its column chunk. The text names the problem."""
 
 
 def check_pages(stream: pa.NativeFile, metadata: pq.FileMetaData, entry: int, columns: Iterable[int]) -> None:

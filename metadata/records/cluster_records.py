@@ -84,7 +84,9 @@ class Founding(JsonRecord):
 
 
 class LostNumbers(JsonRecord):
-    """A range of log numbers that a restore lost: after < number < before. Some of them were allocated. None is allocated again."""
+    """A range of log numbers that a restore lost: after < number < before. Some of them were allocated. None of them is ever
+    allocated again.
+    """
 
     after: Whole
     before: Whole

@@ -176,7 +176,9 @@ def application(app_id: str, topic: str) -> Key:
 
 
 def application_named(name: str) -> Key:
-    """Return the key of an application record. `name`: its name as in `Header.app`: the encoded appId, `:`, the encoded topic."""
+    """Return the key of an application record. `name`: the record's name as in `Header.app`. It consists of the encoded appId, `:`
+    and the encoded topic.
+    """
     return Key(f"/txn/app/{name}", name)
 
 

@@ -109,7 +109,7 @@ def _read_rows(value: object) -> object:
 
 
 RowSet = Annotated[Rows, BeforeValidator(_read_rows), PlainSerializer(texts, return_type=list[str])]
-"""A set of rows of one segment. In JSON it is a list of texts (`metadata.records.row_ranges`), ranges with inclusive ends."""
+"""A set of rows of one segment. In JSON it is a list of texts, each a range with inclusive ends (`metadata.records.row_ranges`)."""
 
 
 class Op(JsonRecord):

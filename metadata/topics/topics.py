@@ -350,7 +350,7 @@ class Topics:
 
 
 def _ended_by(topic: Topic, segment_id: int, why: str, epoch: int) -> bool:
-    """Return whether a change of kind `why`, a split (two children) or a merge (one child), sealed the segment in this epoch."""
+    """Return whether a change of kind `why` sealed the segment in this epoch. A split leaves two children, a merge one child."""
     info = topic.layout.segments.get(str(segment_id))
     return info is not None and info.sealed_at_epoch == epoch and len(info.child_ids) == (2 if why == "split" else 1)
 

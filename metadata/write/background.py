@@ -70,5 +70,5 @@ class Background:
 
 
 def inline(job: Job) -> None:
-    """Run the job at once. For tests and the simulator, which wait for the work after a commit."""
+    """Run the job at once. Tests and the simulator use this, because they wait for the work after a commit."""
     job()
