@@ -203,15 +203,14 @@ class Transaction:
         Returns the log number of the registration, and the rows and bytes written. `skipped` is true if this version of the
         application had committed earlier. Then nothing is written or acknowledged, and consumers deliver the rows again.
 
-        Another call returns the same result. If the call raises OutcomeUnknown, the outcome is unknown. After another error nothing
-        is committed. In both cases it is safe to call `commit` again, because rows are never written twice. Without an application
-        the outcome of the first call is remembered for the header retention only (15 min by default). After that time `commit`
-        always raises OutcomeUnknown.
+        Another call returns the same result. If the call raises OutcomeUnknown, the outcome is unknown. After TransactionUnfinished
+        the transaction is committed. After any other error of txnsegment nothing is committed. After each of these errors it is
+        safe to call `commit` again, because rows are never written twice. Without an application the outcome of the first call is
+        remembered for the header retention only (15 min by default). After that time `commit` always raises OutcomeUnknown.
 
         Raises SchemaError, SegmentSealed, VersionConflict, Fenced, SubscriptionNotFound, AckConflict (one of the rows is
-        acknowledged already, or has a pending ack), TxnConflict (a topic got its key after the append), TransactionUnfinished
-        (the transaction IS committed, but a marker-based topic that was sealed meanwhile does not show its rows), and the
-        errors of store and storage.
+        acknowledged already, or has a pending ack), TxnConflict (a topic got its key after the append), TransactionUnfinished (a
+        marker-based topic that was sealed meanwhile does not show the rows), and the errors of store and storage.
         """
         if self._committed is not None:
             return self._committed
@@ -239,8 +238,8 @@ class Transaction:
         try:
             committed = self._coordinator().commit(work)
         except BaseException as error:
-            # Any other TxnSegmentError says that nothing was committed. Another exception (Ctrl-C) may come at any moment, so the
-            # outcome is unknown.
+            # A TxnSegmentError of any other class says that nothing was committed. An exception of another kind (Ctrl-C) may come
+            # at any moment, so the outcome is unknown.
             if isinstance(error, OutcomeUnknown | TransactionUnfinished) or not isinstance(error, TxnSegmentError):
                 self._unknown = True
             raise
