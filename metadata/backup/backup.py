@@ -1,22 +1,25 @@
 """Read a consistent backup of a cluster's metadata while writers run (operations.md, Backup). The reader takes no lock and writes
 nothing.
 
-A backup has a log number N, at or below which everything is decided, as for a reader (protocol.md section 6). It holds the log up
-to N, and the content of every other record as of N. The order of reading makes the backup consistent:
+A backup has a log number N. Every transaction that is registered at or below N is decided, as for the cut of a reader (protocol.md
+section 6). The backup holds the log up to N, and its other records with their content as of N. The order of reading makes it
+consistent:
 
 1. Read the end of the log, then applications, cursors and watermarks. The log already has every registration that changed them.
-2. Read the log with its headers, until every entry of its first listing is decided. N is the cut of this log.
-3. Read the headers of the transactions that step 1 found open, then applications and cursors again. `consistent_cut` derives
-   their content at N. If it cannot, the attempt starts over.
-4. Read layouts, watermarks and schemas, as a reader does. They show everything that was folded, created or evolved by then.
-   The attempt starts over if a layout shows a seal above N, or if a registration was appended and left the log since step 1.
-   A watermark above N is replaced by the watermark of step 1; the log has the registrations in between.
+2. Read the log and the headers of its transactions, until every entry of the first listing is decided. N is the cut of the last
+   listing.
+3. Read the headers of the transactions that the applications and cursors of step 1 name, then applications and cursors again.
+   `consistent_cut` derives their content at N. If it cannot, the attempt starts over.
+4. Read layouts, watermarks and schemas, in this order. They show everything that was folded, created or evolved by then. The
+   attempt starts over if a layout shows a seal above N, or if a registration that was appended since step 1 has left the log.
+   A watermark above N is replaced by the watermark that step 1 read. The log has the registrations between that watermark and N.
 
 The marker-based model has its own order (`metadata.backup.in_stream`). Its pending-ack logs are read at the end of step 1. The rest
 is read in step 4: after the layouts, which show migrations, and before the schemas.
 
-Transactions that are undecided at N are not in the backup. Everything in it is settled, so it needs no headers, op records, pending
-acks or events; they count as expired. The record of an application with a random id expires with its header.
+Transactions that are undecided at N are not in the backup. All transactions in the backup are settled. So it needs no headers, op
+records, pending acks or events, and after a restore they count as expired. Applications with a random id are left out as well,
+because the record of such an application expires with the header of its transaction.
 """
 
 from __future__ import annotations
@@ -69,7 +72,9 @@ class _Log:
 
 @dataclass
 class BackupReader:
-    """Takes one backup. An attempt that fails with Moving leaves its cached results to the next attempt."""
+    """Takes one backup, in one or more attempts. An attempt fails with `Moving` if records changed while it read them. The next
+    attempt uses its cached results.
+    """
 
     cluster: Cluster
     _buffer: TransactionBuffer = field(init=False)
@@ -84,9 +89,9 @@ class BackupReader:
         self._in_stream = InStreamReader(self.cluster)
 
     def take(self, patience_seconds: float | None = None) -> Backup:
-        """Take the backup. It contains everything that was acknowledged before the call.
+        """Take the backup. It contains the effects of all calls that returned before this call.
 
-        `patience_seconds`: how long attempts are repeated. The default is the time after which any process may abort a transaction,
+        `patience_seconds`: how long attempts are repeated. The default is the longest timeout of a transaction, plus the allowance,
         plus a minute. Raises BackupUnsettled after that time.
         """
         settings, clock = self.cluster.settings, self.cluster.clock
@@ -212,18 +217,18 @@ class BackupReader:
                 registration = registration.model_copy(update={"state": state})
                 yield from _aborted(entry.number, registration, watermarks)
             yield Kept(paths.LOG.key(entry.number), registration.to_bytes())
-        if newest < log.number:  # N lies just below an undecided registration: a void registration extends the log to N
+        if newest < log.number:  # the log has no entry N: a void registration takes its place, so that the restored log reaches N
             yield Kept(paths.LOG.key(log.number), Registration(publish_ms=view.now_ms(), state=Settled.VOID).to_bytes())
 
     # --- watermarks ------------------------------------------------------------------------------------------------
 
     def _watermarks(self, view: View, log: _Log, begun: int, before: Mapping[Key, Record]) -> dict[Key, Watermark]:
-        """Return the watermarks at or below N. A watermark above N is replaced by that of step 1; the log then has all
-        registrations folded in between.
+        """Return the watermarks of the backup, all at or below N. A watermark above N is replaced by the watermark that step 1
+        read. The log must then have all registrations that were folded between the two reads.
 
         Raises Moving if the log lacks one of these registrations. Raises Moving also if a registration above `begun` (the end of
-        the log before this attempt) has left the log: its application may have been read before it committed, and then no record of
-        the backup shows its version.
+        the log before this attempt) has left the log. Its application may have been read before the commit, and then no record of
+        the backup shows the committed version.
         """
         found: dict[Key, Watermark] = {}
         for key, record in _records(view, paths.WATERMARKS).items():
@@ -283,7 +288,7 @@ def _cursors(number: int, before: Mapping[Key, Record], after: Mapping[Key, Reco
 
 def _aborted(number: int, registration: Registration, watermarks: Mapping[Key, Watermark]) -> Iterable[Kept]:
     """Yield the aborted records of a void registration: one for each segment whose watermark lies below the registration. A sweeper
-    keeps the same records. If a transaction was registered twice, its last registration counts.
+    keeps the same records. Two registrations of one transaction give records with one key, and the caller keeps the last.
     """
     if registration.state is not Settled.VOID:
         return

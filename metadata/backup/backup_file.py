@@ -6,7 +6,7 @@ line is the checksum:
     ..
     {"sha256":".."}
 
-The checksum covers the bytes of all lines before it. A record line has the same bytes of the record as the store.
+The checksum covers the bytes of all lines before it. A record line has the bytes of the record exactly as the store has them.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from metadata.store.contract import MAX_VALUE
 FORMAT = 1
 FORMAT_IN_STREAM = 2
 """The format of a backup with records of the marker-based model. A version of txnsegment that knows only format 1 would restore
-these records without advancing their logs, so it must refuse the file.
+these records, but would not raise the next numbers of their logs. So it must refuse the file.
 """
 ERA = 10**10
-"""Size of an era. The logs of a restored cluster begin at the next multiple of this number. So a restore skips at most this many
-numbers of a log. No log allocates as many numbers after its backup.
+"""Size of an era. The logs of a restored cluster begin at the next multiple of this number, which is the start of an era. No log
+allocates enough numbers to leave its era, so the lost cluster had no number of the new era.
 """
 MAX_NUMBER = 10**17
-"""Upper limit of all numbers of logs and sequences. It leaves ten million eras."""
+"""Upper limit of all numbers of logs and sequences. It allows ten million eras."""
 LAST_MS = 253_402_300_799_999
 """The end of the year 9999."""
 SMALL, RATIO = 16 * 2**20, 64
@@ -103,8 +103,8 @@ class Heading(JsonRecord):
     @property
     def following(self) -> int:
         """Return the first number of the restored cluster's logs. It is above every number that the lost cluster can have
-        allocated. If the lost cluster was itself restored, its numbers began at `lost.before`, even if the backup has none of
-        them.
+        allocated. If the lost cluster was itself restored, its numbers began at `lost.before`, and they count even if the backup
+        has none of them.
         """
         last = max(self.number, self.in_stream or 0, *(lost.before for lost in self.restored or ()), 0)
         return (last // ERA + 1) * ERA

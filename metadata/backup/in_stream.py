@@ -2,16 +2,16 @@
 
 The order of reading makes the backup consistent. The reader locks no log and writes nothing.
 
-1. Read the pending-ack logs. Plain acknowledgements count only up to this moment. The acknowledged rows, and perhaps results that
-   were computed from them, are written before the acknowledgement. So the logs with these writes are read later: the log of
-   topic://, the transaction log, the topics' logs.
+1. Read the pending-ack logs. An acknowledgement without a transaction counts only if this step reads it. A consumer acknowledges
+   rows after they were written, and often after it has written results of them. The logs with all of these writes (the log of
+   topic://, the transaction log, the topics' logs) are read later. So the backup has all writes before an acknowledgement.
 2. Read the transaction log. The backup contains exactly the transactions that have committed by the last entry read.
 3. Read the topics' logs, and the pending-ack logs again. A transaction writes its data and pending acks before it logs COMMITTING,
    so this step finds all of them. Data of a transaction that had not committed at step 2 is left out, whatever its later outcome.
 
-Everything in the backup is settled. It has no pending ack and no open transaction. It has a marker in one case only: if readers had
-read beyond the last data of a log, that log ends with a marker of a transaction that never existed. Snapshots of topics and
-pending-ack logs state that all earlier transactions have ended, so late entries of these transactions do not count.
+The backup has no pending ack and no open transaction. It has a marker in one case only: if readers may have read beyond the last
+data of a log, that log ends with a marker of a transaction that never existed. The snapshots of topics and pending-ack logs state
+that all earlier transactions have ended, so late entries of these transactions do not count.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class _Topic:
 
 @dataclass(frozen=True)
 class _Subscription:
-    """One subscription in the backup. `state`: its state after its whole log; None for a deleted subscription. `cursor`: the cursor
-    that the backup holds.
+    """One subscription in the backup. `state`: the state after all entries of its log; None for a deleted subscription. `cursor`:
+    the cursor that the backup holds.
     """
 
     where: Where
@@ -134,13 +134,13 @@ class InStreamBackup:
 
 
 Begun = Mapping[Where, tuple[SubscriptionRecord, AckState | None]]
-"""The subscriptions before the transaction log was read. The state of a deleted one is None."""
+"""The record and state of each subscription before the transaction log was read. A deleted subscription has the state None."""
 
 
 @dataclass
 class InStreamReader:
-    """Reads the marker-based model's part of a backup. An attempt that fails with Moving leaves its cached results to the next
-    attempt.
+    """Reads the marker-based model's part of a backup. An attempt fails with `Moving` if records changed while it read them. The
+    next attempt uses its cached results.
     """
 
     cluster: Cluster
@@ -213,8 +213,8 @@ class InStreamReader:
     def _entries(
         self, view: View, where: Where, seen: SubscriptionRecord, after: int
     ) -> tuple[SubscriptionRecord, dict[int, AckEntry]]:
-        """Return the record of a subscription, and those entries of its log above `after` that the snapshot in the record does not
-        cover. The record is read after the log was listed.
+        """Return the record of a subscription, and the entries of its log above `after`. Only entries that the record's snapshot
+        covers may be missing. The record is read after the log was listed. Raises Moving.
         """
         make = partial(ManagedLog, self.cluster.store, paths.ack_log(*where, seen.life), AckEntry)
         log = self._acks.get((where, seen.life)) or self._acks.setdefault((where, seen.life), make())
@@ -234,7 +234,7 @@ def _stage(record: SubscriptionRecord) -> tuple[object, ...]:
 
 
 def logs(kept: Kept) -> Iterator[Prefix]:
-    """Yield the logs that belong to a record of a backup. A restore advances them."""
+    """Yield the logs that belong to a record of a backup. A restore raises the next number of each log."""
     path = kept.key.path
     if path.startswith(paths.TOPICS.first):
         yield paths.log(paths.topic_at(path))

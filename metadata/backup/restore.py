@@ -1,8 +1,8 @@
 """Restore a backup into an empty store (operations.md, Backup).
 
-Numbers and ids start above everything that the lost cluster can have allocated: log numbers in the next era of 10^10, transaction
-ids in the next 10^12. The restored cluster has a new id and takes over the ledger root. From then on the old store cannot be
-opened, and its sweepers delete nothing.
+New numbers and ids are above all that the lost cluster can have allocated. Log numbers begin in the next era, and transaction ids
+at the next multiple of 10^12. The restored cluster has a new id and takes over the ledger root. From then on the old store cannot
+be opened, and its sweepers delete nothing.
 
 The store is claimed first, by the record `/restoring`. It cannot be used until the cluster's record exists and the claim is
 deleted. If a restore is interrupted at any step, running it again with the same file completes it. The later run takes over the
@@ -70,7 +70,7 @@ def restore(backup: Backup, service_url: str | None, *, ledgers: str | None = No
     interrupted one.
 
     `ledgers`: the root to which the files were moved or copied; by default the root that the backup names. Raises RestoreRefused if
-    the store is in use, the root belongs to another cluster, or files are missing; nothing was changed unless the error says
+    the store is in use, the root belongs to another cluster, or files are missing. Nothing was changed then, unless the error says
     otherwise. Raises ConfigurationError, StorageError, Unavailable.
     """
     service = resolve(service_url)
@@ -138,7 +138,7 @@ class Restoration:
 
     def _records(self) -> list[Kept]:
         """Return the records for the store. These are the records of the backup with two changes: applications are marked
-        `restored`, and large content is moved to files. The advanced sequence of transaction ids is added.
+        `restored`, and large content is moved to files. The record of the next transaction id is added.
         """
         found = []
         for kept in self.backup.records:
@@ -161,8 +161,8 @@ class Restoration:
             self.storage.replace(path, content)
 
     def _logs(self) -> list[Prefix]:
-        """Return the logs whose numbers the restore advances. The transaction log of the marker-based model is always one of them,
-        because ids may have been allocated after the backup even if the backup has no such log.
+        """Return the logs whose next number the restore raises. The transaction log of the marker-based model is always one of
+        them. The lost cluster may have allocated ids from it after the backup, even if the backup has no such log.
         """
         return [paths.LOG, in_stream.TRANSACTIONS, *(p for kept in self.backup.records for p in in_stream.logs(kept))]
 

@@ -1,7 +1,8 @@
 """The logs that a selection is read from: the cluster's log, and the log of each persistent topic (docs/in_stream.md, Spark).
 
-The cluster's log is read first, then the topics' logs. If a topic is not migrated yet AFTER the cluster's log was read, its later
-successor has no rows up to the cut of that log. So the cut of a stream never passes unread rows of a successor.
+The cluster's log is read first, then the topics' logs. A topic that was not migrated when the cluster's log was read may get a
+successor later. All rows of this successor lie above the cut of that read. So the cut of a stream never passes unread rows of a
+successor.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ class Logs:
         return (*shared, *(() if self.own is None else self.own.read(how, *shared)))
 
     def to(self, starts: Mapping[str, int], ends: Mapping[str, int], *, fail: bool) -> tuple[Reading, ...]:
-        """Return readings that reach the given ends, one of the cluster's log and one of each other log whose range is not empty.
-        The keys of `starts` and `ends` are names of logs.
+        """Return readings that reach the given ends. There is one reading of the cluster's log, and one of each other log whose
+        range is not empty. The keys of `starts` and `ends` are names of logs.
 
-        Raises OffsetOutOfRange; DataLoss for a deleted topic if `fail` (failOnDataLoss) is set.
+        Raises OffsetOutOfRange. Raises DataLoss for a deleted topic if `fail` (failOnDataLoss) is set.
         """
         others = {name: end for name, end in ends.items() if name != LOG}
         shared = self.read_shared(lambda log: log.to(ends[LOG]))
@@ -87,8 +88,8 @@ class Logs:
     def successors(self) -> tuple[TopicName, ...]:
         """Return the successors of the selection's migrated persistent topics. An unfinished migration is completed first.
 
-        For a pattern, successors whose own names match are left out: the pattern reads them anyway. Deleted successors are
-        included, as are all deleted topics that a pattern matches. Raises TopicNotFound.
+        For a pattern, successors whose own names match are left out, because the pattern selects them itself. Deleted successors
+        are included, like the deleted topics that a pattern matches. Raises TopicNotFound.
         """
         if isinstance(self.selection, Pattern):
             found = self.client.instream.migrator.matching(self.selection.compiled)

@@ -49,8 +49,8 @@ def delete_orphans(cluster: Cluster) -> Orphans:
 
 
 def _delete(cluster: Cluster) -> Orphans:
-    """Run the orphan sweep. It writes to the store before it deletes files. On a full disk it uses the space that is reserved for
-    this.
+    """Run the orphan sweep. The sweep must write to the store before it can delete files. On a full disk these writes use space
+    that is reserved for them.
     """
     while True:
         try:

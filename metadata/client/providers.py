@@ -1,4 +1,5 @@
-"""Select the transaction model that serves a topic: by the topic's domain or its namespace's policy (docs/in_stream.md, Providers).
+"""Select the transaction model that serves a topic (docs/in_stream.md, Providers). The topic's domain (`topic://` or
+`persistent://`) or its namespace's policy determines the model.
 
 The transactions of `topic://` topics are decided in the metadata store. `persistent://` topics are marker-based: markers in their
 own logs decide. The policy of a namespace may say that each new persistent name becomes a topic:// of the same name. Existing
@@ -206,8 +207,8 @@ class Providers:
         return self.by_model(Model.IN_STREAM if marker_based else self.model([*others, *written])).coordinator
 
     def acknowledge(self, wanted: Iterable[Ack]) -> None:
-        """Acknowledge rows without a transaction, on topics of both models. Each model gets one call. If the call of one model
-        fails, that of the other may have taken effect. Raises AckConflict, SubscriptionNotFound.
+        """Acknowledge rows without a transaction, on topics of both models. Each model gets one call. If the call to one model
+        fails, the call to the other model may have taken effect. Raises AckConflict, SubscriptionNotFound.
         """
         for provider, acks in self._by_model(list(wanted)):
             provider.acks.acknowledge(acks)

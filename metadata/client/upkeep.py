@@ -1,5 +1,5 @@
-"""Maintenance of files by policy: retention trims topics, `compactFiles` compacts them. Sweepers do both; committers only trim,
-once a day.
+"""Maintenance of files by policy. Topics are trimmed by their retention and compacted by the policy `compactFiles`. Sweepers do
+both. Committers only trim, once a day.
 """
 
 from __future__ import annotations

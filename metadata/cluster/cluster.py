@@ -92,12 +92,12 @@ class Cluster:
         )
 
     def before_lost(self, number: int) -> int:
-        """Return a number computed from the log if no restore lost it. Otherwise return an equivalent number that was not lost."""
+        """Return `number`, or an equivalent number if a restore lost it. `number` was computed from the log."""
         return before_lost(self.restored, number)
 
 
 def before_lost(restored: Iterable[LostNumbers], number: int) -> int:
-    """Return `number`. If a restore lost it, return the last number below the lost range; no entry lies between the two."""
+    """Return `number`, or the last number below the lost range if a restore lost `number`. The log has no entry between the two."""
     return next((lost.after for lost in restored if lost.after < number < lost.before), number)
 
 

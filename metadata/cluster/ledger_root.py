@@ -2,7 +2,7 @@
 
 The mark names the cluster and the store that owns the root. Several stores may have a record of the cluster, for example copies.
 The mark names the owner by a nonce, which is also in the cluster record of that store, and by the place of the store. A copy of a
-store has the nonce and another place. Only the owner can be opened, and only the owner deletes: it reads the mark again right
+store has the same nonce, but another place. Only the owner can be opened, and only the owner deletes: it reads the mark again right
 before each batch of deletes.
 
 A take-over has three steps: (1) the mark gets a new nonce and the new place, so that the previous owner is refused from then on;
@@ -134,10 +134,10 @@ def located(known: ClusterRecord, service: ServiceUrl) -> LedgerStorage:
 def own(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, store: MetadataStore) -> Place:
     """Check, when the store is opened, that it owns the root. Return the place of the store.
 
-    Two clusters on one root, or two copies of one cluster, would delete each other's parts. A root without a mark may be the empty
-    mount point of a volume: rows written there are hidden once the volume is mounted. A mark without a place (of an older version),
-    or with the place of the store before a move, gets the current place. Raises ConfigurationError (the root has no mark, or
-    another owner), StorageError (there is no root).
+    The check is needed, because two clusters on one root, or two copies of one cluster, would delete each other's parts. A root
+    without a mark may be the empty mount point of a volume: rows written there are hidden once the volume is mounted. A mark
+    without a place (of an older version), or with the place of the store before a move, gets the current place. Raises
+    ConfigurationError (the root has no mark, or another owner), StorageError (there is no root).
     """
     mark, ours = _checked(storage, known, service, store)
     if mark.place is None or (same_place(mark.place, ours) and not mark.place.equals(ours.in_mark())):
@@ -146,8 +146,8 @@ def own(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, store
         try:
             storage.replace(MARK, mark.model_copy(update={"place": ours.in_mark()}).to_bytes())
         except StorageError as error:
-            # A user who cannot write to the root cannot delete files there either: before a delete, `check` refuses a mark without
-            # a place.
+            # Perhaps this user may only read the root. The cluster can be opened nevertheless. If the mark still has no place,
+            # `check` refuses each delete.
             log.warning("The mark of %s could not be given the place of its store: %s", storage.uri, error)
         else:
             check(storage, known, service, store, ours)
@@ -298,7 +298,7 @@ def take_over(store: MetadataStore, record: Record, storage: LedgerStorage, serv
 
 
 def wait_for_deletes(storage: LedgerStorage, clock: Clock) -> None:
-    """Wait until no earlier sweep deletes files. The caller has changed the mark before. A sweep publishes its file
+    """Wait until no earlier sweep deletes files. The caller has already changed the mark. A sweep publishes its file
     `sweep/deleting-..` before it reads the mark. So a sweep whose file is not listed here reads the new mark.
     """
     deadline = clock.monotonic() + HANDOVER_SECONDS

@@ -1,4 +1,4 @@
-"""The place of a metadata store, which tells the store from its copies. The mark of a ledger root has the place of the owner."""
+"""The place of a metadata store, by which the store differs from its copies. The mark of a ledger root has the owner's place."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ def same_place(marked: Place, ours: Place) -> bool:
 
     A SQLite store is at the place of the mark if its file has the same path and inode. It is also the same store if it was moved:
     its device and inode are the same, and nothing is at the old path. (The device is not compared if the path is the same, because
-    a device number may change at a reboot.) For ZooKeeper one common server suffices, by name or address.
+    a device number may change at a reboot.) A ZooKeeper store must have the same chroot and at least one server, by name or
+    address, in common with the mark.
     """
     if marked.within is not None:
         return marked.within == ours.within

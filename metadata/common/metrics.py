@@ -1,5 +1,5 @@
-"""Prometheus metrics: those of PIP-473 by their names, and some of txnsegment's own. With PROMETHEUS_MULTIPROC_DIR set, the metrics
-of all processes of a machine add up.
+"""Prometheus metrics: those that PIP-473 defines, under the same names, and some that only txnsegment has. With
+PROMETHEUS_MULTIPROC_DIR set, the metrics of all processes of a machine add up.
 
 The metrics are declared on first use, because declaring creates files in that folder. Executor tasks import this module without
 using a metric, and must not leave files there.

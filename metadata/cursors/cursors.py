@@ -28,8 +28,8 @@ def make_children(store: MetadataStore, view: View, topic: TopicName, before: La
     """Create the cursors of each segment that `after` has and `before` lacks, one for each subscription of its parents. The cursors
     begin at the first row.
 
-    A child has no row before the layout shows it. The creation of a subscription reads the layout again at its end, so it does not
-    miss a child.
+    The caller stores the new layout after this call, and the children get rows only then. A process that creates a subscription
+    meanwhile reads the layout again at the end, so it does not miss a child.
     """
     for key in sorted(after.segments.keys() - before.segments.keys()):
         child = after.segments[key]
@@ -44,8 +44,8 @@ def make_children(store: MetadataStore, view: View, topic: TopicName, before: La
 
 
 def _bury(store: MetadataStore, child: str, parents: Sequence[str], made: Sequence[str], view: View) -> bool | None:
-    """Delete new cursors whose subscription was deleted meanwhile. The deletion may have listed the cursors before the new ones
-    existed. Return None if such a cursor was found, so that the caller checks again.
+    """Replace new cursors by tombstones if their subscription was deleted meanwhile. The deletion may have missed these cursors,
+    because it listed the cursors before they existed. Return None if such a cursor was found, so that the caller checks again.
     """
     # The child's cursors are read before the parents': a new subscription of the same name writes the parents' cursors first, so
     # its cursors are never deleted here.

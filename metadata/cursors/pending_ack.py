@@ -37,7 +37,7 @@ class PendingAcks:
     cluster: Cluster
 
     def claim(self, txn_id: str, wanted: Sequence[Ack]) -> None:
-        """Claim the rows that a transaction acknowledges. Raises AckConflict, SubscriptionNotFound; after AckConflict the
+        """Claim the rows that a transaction acknowledges. Raises SubscriptionNotFound. Raises AckConflict, after which the
         transaction holds no claim.
         """
         by_cursor = _by_cursor(wanted)
@@ -122,8 +122,8 @@ class PendingAcks:
     ) -> None:
         """Change cursors by CAS, in groups. Cursors that lost a race are read and changed again, one by one.
 
-        `mine`: a transaction whose own claim is not resolved. `absent`: missing cursors are skipped. `done_already`: returns, after
-        a lost reply, whether a cursor shows the effect of a change that is not idempotent.
+        `mine`: the transaction whose claims `change` itself changes, so they are not resolved before. `absent`: missing cursors are
+        skipped. `done_already`: returns, after a lost reply, whether a cursor shows the effect of a change that is not idempotent.
         """
         left = list(dict.fromkeys(where))
         sent: dict[Where, bytes] = {}  # values whose write got no reply, so the write may have been done
@@ -165,9 +165,9 @@ class PendingAcks:
     def _resolved(
         self, view: View, where: Sequence[Where], *, mine: str | None, absent: bool
     ) -> dict[Where, tuple[Record | None, Cursor]]:
-        """Return the records with their cursors, in which the claims of decided transactions are settled. For a claim without a
-        header the record is read again, because the claim may have been settled, and the header expired, between the two reads.
-        The missing header counts only if the record is unchanged.
+        """Return the records with their cursors, in which the claims of decided transactions are settled. If the transaction of a
+        claim has no header, the cursor's record is read again. The claim may have been settled, and the header may have expired,
+        between the two reads. The caller must start over if the record has changed (_LookAgain).
         """
         records = dict(zip(where, view.get_many([paths.cursor(*w) for w in where]), strict=True)) if where else {}
         cursors = {w: Cursor.of(r) for w, r in records.items() if r is not None}

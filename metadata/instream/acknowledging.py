@@ -1,5 +1,5 @@
-"""Acknowledgements on persistent topics. If a topic was migrated, they are redirected to its successor, where the positions are the
-same.
+"""Acknowledgements on persistent topics. The acknowledgements on a migrated topic are redirected to its successor, in which the
+rows have the same positions.
 """
 
 from __future__ import annotations

@@ -44,13 +44,13 @@ class Decided:
     state: TxnLogState
 
     def ended(self, txn: str) -> Fate:
-        """Return the status of a transaction with a COMMIT marker. The transaction log has its COMMITTING, but perhaps above the
-        entry `state.at`, up to which the backup has read that log.
+        """Return the status of a transaction with a COMMIT marker. The transaction log has the COMMITTING of this transaction. The
+        backup has read that log up to `state.at`, and the COMMITTING may lie above.
         """
         ident, found = txn_id(txn), self._txn(txn)
         if ident.most == COORDINATOR and (ident.least > self.state.at or (found is not None and found.state not in COMMITS)):
             return Fate.LOST
-        return Fate.COUNTS  # a transaction without a record has expired, so it was final before
+        return Fate.COUNTS  # a transaction that the log no longer has was final before it expired
 
     def ongoing(self, txn: str, participant: str | tuple[str, str]) -> Fate:
         """Return the status of a transaction that has no marker in the log of `participant`, which is a topic or a subscription. A
@@ -111,8 +111,8 @@ def kept_log(
     `entries`: all entries above the trimmed ones, ascending, read after the transaction log. `state`: the topic's state after all
     entries. `end`: the end of the log.
 
-    Readers may have read beyond the last kept entry. Then an abort marker is added at the number `whole`, so that the restored log
-    reaches as far. Its transaction has the sequence number 0, which no real transaction has.
+    Readers may have read beyond the last kept entry, up to `whole`. Then an abort marker is added at `whole`, so that the restored
+    log reaches this number. Its transaction has the sequence number 0, which no real transaction has.
     """
     kept: dict[int, LogEntry] = {}
     whole = end

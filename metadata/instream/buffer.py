@@ -3,7 +3,7 @@ Reading).
 
 The order of reading is: the list of the log, then the topic's record (property, snapshot, trimmed numbers), then the entries. The
 property tells whether the log has transactional entries. The property is set before the first such entry is appended, so a reader
-that lists such an entry also reads the property. The record's trimmed number covers the entries that had left the log before.
+that lists such an entry also reads the property. The record's trimmed number covers every entry that left the log before the list.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ class InStreamBuffer:
 
     def read_to(self, name: PersistentName, end: int, *, attempts: int = 5) -> TopicReading:
         """Read a topic at least up to `end`, which a replayed micro-batch or an option names. Raises OffsetOutOfRange if the cut
-        stays below `end`, because rows would be missing. Then an entry up to `end` is undecided (A31), was lost by a restore, or
-        does not exist yet.
+        stays below `end`, because rows would be missing. The cause is an entry up to `end` that is undecided (A31), was lost by a
+        restore, or does not exist yet.
         """
         for _ in range(attempts):
             reading = self.read(name)
@@ -216,8 +216,9 @@ class InStreamBuffer:
     def _kept(
         self, known: _Known, topic: PersistentTopic, found: SnapshotPointer, end: int
     ) -> tuple[TopicState, TopicState] | None:
-        """Load a snapshot. Return None if it cannot be used and the log still has all entries. The whole log is then replayed, and
-        the next snapshot replaces this one. Raises CorruptSnapshot if the log was trimmed or restored before, StorageError.
+        """Load a snapshot. Return None if it cannot be used. The whole log is then replayed, and the next snapshot replaces this
+        one. If the log was trimmed or restored, it lacks entries, so an unusable snapshot raises CorruptSnapshot. Raises
+        StorageError.
         """
         try:
             if found.at <= end:
@@ -302,8 +303,8 @@ class InStreamBuffer:
             return known.base.copy(), dict(known.tip.aborted)
 
     def confirm(self, name: PersistentName) -> None:
-        """Set the system property of a topic whose record, written by an older version, lacks it. The log shows whether the topic
-        has transactional messages.
+        """Set the system property of a topic if its record lacks the property, because an older version wrote the record. The log
+        shows whether the topic has transactional messages.
 
         A value that is not a boolean is left unchanged, and such a topic is always replayed. A boolean that a user had set counts
         as the system's.
@@ -327,9 +328,9 @@ class InStreamBuffer:
         decide(self.cluster.store, body)
 
     def named_files(self, view: View) -> Iterator[str]:
-        """Yield the paths that persistent topics name, in all entries of their logs, visible or not, and in their snapshots. The
-        caller has listed the files before. An entry that leaves the log during the call was trimmed longer ago than the grace
-        period, so its files may go.
+        """Yield the paths that persistent topics name in their snapshots and in all entries of their logs, visible or not. The
+        caller has listed the files before this call. An entry that leaves the log during the call was trimmed longer ago than the
+        grace period, so its files may go.
         """
         for topic in every(view):
             if topic.layout.snapshot is not None:

@@ -98,8 +98,8 @@ class ManagedLog(Generic[E]):
         return next((n for n, entry in entries.items() if entry.id == entry_id), None)
 
     def delete(self, numbers: Sequence[int]) -> None:
-        """Delete entries at the head of the log, and drop all entries up to the last of them from the cache. Raises StoreError;
-        some entries may be deleted then, and the call may be repeated.
+        """Delete entries at the head of the log, and drop all entries up to the last of them from the cache. Raises StoreError.
+        Some entries may be deleted then. The call may be repeated.
         """
         for some in in_groups(numbers):
             self._store.write(*(Delete(self.prefix.key(n), durable=False) for n in some))
@@ -115,7 +115,7 @@ class ManagedLog(Generic[E]):
 def append_to_all(store: MetadataStore, appends: Iterable[tuple[ManagedLog[E], E]]) -> list[int]:
     """Append an entry to each log, many in one round trip, and return their numbers. Each entry must count at most once.
 
-    Raises Unavailable; some entries may be appended then, and the whole call may be repeated.
+    Raises Unavailable. Some entries may be appended then. The whole call may be repeated.
     """
     found = []
     for some in _groups((log, entry, entry.to_bytes()) for log, entry in appends):

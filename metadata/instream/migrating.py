@@ -134,7 +134,9 @@ class Migrator:
         return self._further(name)[0]
 
     def _further(self, name: PersistentName) -> tuple[TopicName | None, Topic | None]:
-        """Return the name of the successor, None if the topic was not migrated, and the successor, None if it was deleted."""
+        """Return the name of the successor and the successor. The name is None if the topic was not migrated. The successor is None
+        if it was deleted.
+        """
         layout = self.coordinator.topics.get(name).layout
         to = self._successor(name, layout)
         if to is None:

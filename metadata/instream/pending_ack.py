@@ -42,8 +42,9 @@ class _LifeOver(Exception):
 class InStreamAcks:
     """The pending-ack logs of a cluster's persistent topics. Safe for several threads and any number of processes.
 
-    `blocked` gets the transactions whose pending acks block an acknowledgement. It returns whether it has ended one of them; then
-    the acknowledgement is tried again. `carry` migrates a subscription of a migrated topic, even if the migration missed it.
+    `blocked` gets the transactions whose pending acks block an acknowledgement. It returns whether it has ended one of these
+    transactions. If it has, the acknowledgement is tried again. `carry` migrates a subscription of a migrated topic, even if the
+    migration missed it.
     """
 
     cluster: Cluster

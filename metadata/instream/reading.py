@@ -69,8 +69,8 @@ class TopicReading:
 
     @property
     def lost_to(self) -> int:
-        """The number of the last trimmed row (0: none). A reader that has read up to this number has lost no row, though later
-        markers may be trimmed, too.
+        """The number of the last trimmed row (0: none). A reader that has read up to this number has lost no row, even if markers
+        above the number are trimmed, too.
         """
         last = self.topic.layout.trimmed_to
         return 0 if last is None else last.ledger_id

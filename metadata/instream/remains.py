@@ -86,7 +86,7 @@ class Remains:
             return False
         reading = self.buffer.read(topic.name)
         assert reading.sealed_at is not None
-        # like a trim by retention, this one leaves the entries in the log for the grace period
+        # The entries stay in the log for the grace period, as after a trim by retention.
         self.trimmer.trim_to(reading, reading.sealed_at - 1)
         layout = self.topics.get(topic.name).layout
         if layout.trimmed_log >= reading.sealed_at - 1 and not layout.leaving:

@@ -1,7 +1,7 @@
 """The replay of a log from its last compaction, for the transaction log and the pending-ack logs.
 
-The order of reading is: the log's list, then the record, then the entries. The record covers the entries that had left the log
-before the list, because a compaction writes the record before it deletes entries.
+The order of reading is: the log's list, then the record, then the entries. The record covers every entry that left the log before
+the list, because a compaction writes the record before it deletes entries.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ class Replay(Generic[E, S, O]):
         """Store the state in the record, then delete the entries that the record covers. Return their number.
 
         `kept_at` returns the last entry that a record covers. `write` returns the new bytes of the record, from the old record and
-        the state; None: there is no record to write. After a lost CAS or reply nothing is deleted, and the next compaction deletes
-        the entries.
+        the state, or None if no record is to be written. After a lost CAS or reply nothing is deleted, and the next compaction
+        deletes the entries.
         """
 
         def body(view: View) -> int:

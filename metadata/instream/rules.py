@@ -1,7 +1,8 @@
 """The rules of a persistent topic's log: which entries count, and which rows are visible. PURE: no I/O, no clock, no threads.
 
-The log is folded in its order, entry by entry. Every process gets the same state, whichever processes wrote the entries and however
-often. An entry that violates the rules is void for all readers. Pulsar's broker refuses such an append; here there is no broker.
+The function `fold` applies the entries of the log in order. Every process gets the same state, whichever processes wrote the
+entries and however often. An entry that violates the rules is void for all readers. Pulsar's broker refuses such an append; here
+there is no broker.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def fold(state: TopicState, number: int, entry: LogEntry) -> Counts:
                 state.void.add(number)
         case EntryKind.SEAL:
             # A migration must not split a transaction, so its SEAL is void while a transaction is open, and the migration tries
-            # again. Other seals always count; a transaction that is open then can never end in this topic.
+            # again. Other seals always count, and a transaction that is then open can never end in this topic.
             counts = entry.why != "migrate" or not state.ongoing
             if counts:
                 state.sealed_at = number

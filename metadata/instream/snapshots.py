@@ -2,7 +2,7 @@
 
 A snapshot is taken at maxReadPosition. Everything at or below maxReadPosition is decided, so a reader finds the open transactions
 by replaying the entries above it. `ongoing` has the transactions with entries at or below maxReadPosition and a marker above it.
-The list of aborted transactions is that of the end of the log, because a marker above maxReadPosition may decide rows below it.
+The list of aborted transactions covers the log up to its end, because a marker above maxReadPosition may decide rows below it.
 """
 
 from __future__ import annotations
@@ -104,8 +104,9 @@ def pointer(
     now_ms: int,
     unique: str,
 ) -> SnapshotPointer:
-    """Make a snapshot of the state at maxReadPosition (`base`) with the aborted list of the newest state. `last_entry`: the last
-    entry id of the ledger at maxReadPosition. Large content is published as a file first. Raises StorageError.
+    """Make a snapshot of the state at maxReadPosition (`base`). `aborted`: the transactions aborted up to the end of the log.
+    `last_entry`: the last entry id of the ledger at maxReadPosition. Large content is published as a file first. Raises
+    StorageError.
     """
     rest = SnapshotRest(
         ongoing={txn: Started(first=first, ids=tuple(sorted(ids))) for txn, (first, ids) in base.ongoing.items()},

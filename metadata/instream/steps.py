@@ -121,7 +121,7 @@ class TransactionSteps:
 
         `txn`: a transaction that has registered the topics; None: plain entries. A plain entry is visible at once, whatever becomes
         of the entries in other topics. Raises TopicNotFound, TopicSealed (nothing was appended then). Raises OutcomeUnknown for a
-        plain append whose reply was lost and whose entry is not found: it may still appear.
+        plain append whose reply was lost and whose entry is not found. The entry may still appear.
         """
         if txn is not None:
             self._check_given(txn)
@@ -129,8 +129,8 @@ class TransactionSteps:
         for topic in topics:
             if topic.layout.sealing:
                 self._refuse_sealed(topic.name)
-        # The publish time is not before the transaction's begin: readers by publish time wait for OPEN transactions (protocol.md
-        # section 6).
+        # The publish time must not be before the transaction's begin. Readers by publish time rely on this: for the rows up to a
+        # time, they wait only for OPEN transactions that began up to then (protocol.md section 6).
         now = max(self._now(), 0 if txn is None else self.log.began_ms(self._least(txn)))
         entries = {name: self._data(name, txn, found, now) for name, found in parts.items()}
         if txn is not None:
@@ -209,8 +209,8 @@ class TransactionSteps:
         self.ending.finish(least, self._decide(least, TxnState.COMMITTING if commit else TxnState.ABORTING))
 
     def _check_seals(self, least: int, names: Sequence[PersistentName]) -> None:
-        """Abort a transaction that is about to commit, and raise TopicSealed, if a SEAL lies below its data: a commit would lose
-        these rows silently (8.12).
+        """Check for SEALs before a transaction commits. If a SEAL lies below its data, abort the transaction and raise TopicSealed.
+        A commit would lose these rows silently (8.12).
         """
         for name, deleted in self.ending.sealing(names).items():
             if deleted:

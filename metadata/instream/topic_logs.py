@@ -120,8 +120,8 @@ class TopicLogs:
         """Call `how` for each topic that still has rows in its own log, and return the readings. Raises TopicNotFound, and the
         errors of `how`.
 
-        `beside`: the earlier reading of the cluster's log in the same read. Migrated topics whose segments it left out are read
-        here, even if their successors are deleted by now.
+        `beside`: the earlier reading of the cluster's log in the same read. If that reading left out the segment of a migrated
+        topic, the topic is read here, even if its successor is deleted by now.
         """
         left = () if beside is None else _left_out(beside)
         found = [how(self.log(name)) for name in dict.fromkeys([*self.names(), *left])]
@@ -143,8 +143,9 @@ class TopicLogs:
         return tuple(found)
 
     def gone(self, positions: Mapping[str, Position], readings: Sequence[Reading], *, fail: bool) -> set[str]:
-        """Return the topics of the selection that have a position but no rows in their own log any more. They were deleted, or
-        their migrated segment is gone from the successor. A name is never used again, so these topics need no position any more.
+        """Return the topics of the selection that have a position, but are not in `readings` any more. Such a topic was deleted, or
+        its successor has lost the segment with its rows. The name of a persistent topic is never used again, so the caller can drop
+        the position.
 
         `fail`: raise DataLoss if such a topic had, or may have had, rows beyond its position.
         """
@@ -156,8 +157,8 @@ class TopicLogs:
         return found
 
     def _holding(self, found: Sequence[Reading], beside: Sequence[Topic]) -> tuple[Reading, ...]:
-        """Return the readings of topics that still have rows. A migrated topic has none if its successor was deleted (also if it
-        was created again), or if retention has trimmed all of its rows in the successor.
+        """Return the readings of topics that still have rows. A migrated topic has no rows if its successor was deleted (and
+        perhaps created again), or if retention has trimmed all of these rows in the successor.
 
         `beside`: topics whose layouts the same read already has. They are not read again, so that one read does not see two layouts
         of a successor. The layouts of all other successors are read in one round trip.
@@ -183,7 +184,7 @@ class TopicLogs:
             return True
         there = {name for name in map(paths.topic_at, view.keys(paths.TOPICS)) if self.selection.matches(name)}
         new = there - self._met
-        self._met.update(new)  # the caller reads them next
+        self._met.update(new)  # the caller reads these topics next
         return not new
 
     def watched(self, readings: Sequence[Reading]) -> Mapping[str, Prefix]:
@@ -191,6 +192,6 @@ class TopicLogs:
 
 
 def _left_out(beside: Reading) -> list[PersistentName]:
-    """Return the migrated topics whose segments this reading left out, since their own logs are read."""
+    """Return the migrated topics whose segments this reading left out, because their rows are read from their own logs."""
     infos = [info for topic in beside.topics for info in topic.layout.kept() if beside.selection.leaves_out(info)]
     return [persistent_name(info.legacy_topic_name) for info in infos if info.legacy_topic_name is not None]

@@ -73,8 +73,8 @@ class PersistentTopics:
         return topic
 
     def list(self, pattern: re.Pattern[str] | None = None) -> list[PersistentTopic]:
-        """Return all topics whose full name matches the whole regular expression, sorted by name, without transaction logs, and
-        without migrated topics whose successor was deleted.
+        """Return all topics, or those whose full name matches the whole `pattern`, sorted by name. Transaction logs, and migrated
+        topics whose successor was deleted, are left out.
         """
 
         def body(view: View) -> list[PersistentTopic]:

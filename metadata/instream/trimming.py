@@ -1,7 +1,7 @@
 """Trimming of persistent topics by retention. A trim first names the trimmed entries in the topic's record. After the grace period
 the entries are deleted from the log.
 
-Entries above the newest snapshot are not trimmed, because they are replayed. Rows that a subscription still needs are not trimmed
+Entries above the newest snapshot are not trimmed, because readers replay them. Rows that a subscription still needs are not trimmed
 unless the policy says so.
 """
 

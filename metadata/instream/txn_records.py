@@ -53,8 +53,8 @@ class TxnEntry(Identified):
 
 
 class Txn(JsonRecord):
-    """A transaction as the transaction log shows it. `least`: the sequence number. `ended_ms`: the time of the last change of its
-    state; None while the transaction is OPEN.
+    """A transaction as the transaction log shows it. `least`: its sequence number, the low part of its id. `ended_ms`: the time of
+    its last change of state; None while it is OPEN.
     """
 
     least: Whole

@@ -1,7 +1,7 @@
 """The rules of a transaction log: which entries take effect. PURE: no I/O, no clock, no threads.
 
-The log is folded in its order. An entry with an allowed transition takes effect; any other entry is void. Every process gets the
-same result, so several coordinators at once do no harm (A6).
+The function `fold` applies the entries of the log in order. An entry with an allowed transition takes effect. Any other entry is
+void. Every process gets the same result, so several coordinators at once do no harm (A6).
 """
 
 from __future__ import annotations

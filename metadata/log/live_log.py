@@ -54,10 +54,10 @@ class LiveLog:
     def list(self, view: View, *, again: Callable[[Entry], bool] | None = None, then: Sequence[Key] = ()) -> Listing:
         """List the log in ascending order. Only the bodies that are not cached are read.
 
-        `again` selects cached entries whose body is read again, such as unsettled ones. `then`: other records, which the request
-        for the bodies reads after them, so that a listing takes two round trips in all. An entry may vanish after its key was
-        listed, because it was folded. Such an entry is left out, and the snapshots, which are read later, have it. A listing holds
-        only results of THIS call, because another thread's older listing must not remove entries from it.
+        `again` selects cached entries whose body is read again, such as unsettled ones. `then`: other records. The request for the
+        bodies reads these records, too, after the bodies. So a listing takes two round trips in all. An entry may be folded after
+        its key was listed, and its body is then gone. Such an entry is left out. The caller reads the snapshots later and finds the
+        entry there. A listing holds only results of THIS call, because an older listing of another thread must not change it.
         """
         numbers = [int(path[-20:]) for path in view.keys(paths.LOG.range())]
         known = self._known(numbers)

@@ -111,9 +111,9 @@ def change_snapshot(
     *,
     update: Callable[[Watermark], dict[str, object]] = lambda _: {},
 ) -> bool:
-    """Replace the snapshot of a segment by the one that `change` writes, by CAS of its watermark record; `update` changes other
-    fields of the record. Return False if there is nothing to change. Files that only the old snapshot lists stay for the grace
-    period.
+    """Replace the snapshot of a segment by the snapshot that `change` writes. A CAS of the watermark record does this. `update`
+    returns changes of other fields of this record. Return False if there is nothing to change. Files that only the old snapshot
+    lists stay for the grace period.
 
     Raises TxnConflict if other processes change the watermark in every attempt.
     """

@@ -74,7 +74,7 @@ def sweep_orphans(cluster: Cluster, markers: MarkerModel) -> Orphans:
 
     The sweep reads the clock, aborts expired transactions, and then lists the protected files. A transaction opens only while its
     parts are younger than half the orphan age. So if a part is older than the orphan age and its transaction is still OPEN, the
-    deadline has passed, and this sweep aborts the transaction.
+    deadline has passed, and this sweep aborts the transaction. Therefore no OPEN transaction needs a part that the sweep deletes.
     """
     storage, settings = cluster.storage, cluster.settings
     cluster.check_root()  # otherwise the sweep could delete another cluster's files
@@ -133,9 +133,9 @@ def sweep_orphans(cluster: Cluster, markers: MarkerModel) -> Orphans:
 
 
 def _fence(cluster: Cluster, folders: Collection[str]) -> None:
-    """Rewrite the watermark records of the segments with these folders. The CAS of a compaction that read an earlier version of
-    such a record then fails. The compaction reads again and finds its files too old. After this call the caller reads the named
-    files again, to find files that were named just before this call.
+    """Make running compactions fail that could name old files. To do so, rewrite the watermark records of the segments with these
+    folders. A compaction that read an earlier version of such a record then fails in its CAS. It reads the record again and finds
+    its files too old. After this call the caller reads the named files again, to find files that were named just before this call.
     """
 
     def body(view: View) -> bool | None:

@@ -25,8 +25,8 @@ def collect_remains(store: MetadataStore, grace_period_ms: int) -> int:
     """
 
     def body(view: View) -> int:
-        # These keys are listed before the layouts: the writer of each record had found its segment in a layout, so the layouts read
-        # next have it, too.
+        # The keys are listed before the layouts are read. So a segment with a key was in its layout before, or is a new child
+        # (`_left`). If the layout read next lacks it, and it is no new child, the segment has left.
         watermarks = [paths.decode(path.rpartition("/")[2]) for path in view.keys(paths.WATERMARKS)]
         schemas: dict[TopicName, list[Key]] = defaultdict(list)
         for path in view.keys(paths.SCHEMAS):
@@ -59,7 +59,7 @@ def collect_remains(store: MetadataStore, grace_period_ms: int) -> int:
 
 
 def _delete_tombstones(store: MetadataStore, view: View, keys: list[Key], grace_period_ms: int) -> None:
-    """Delete cursor tombstones older than the grace period, when no process holds a version of the cursor any more."""
+    """Delete cursor tombstones older than the grace period. By then no process holds a version of the cursor any more."""
     for record in view.get_many(keys) if keys else []:
         if record is None:
             continue

@@ -38,7 +38,7 @@ def spared(cluster: Cluster, protected: Collection[str], files: Collection[FileE
     snapshot files of the watermarks, which must be read before this call, because a note is published before its watermark changes.
     Notes that protect nothing are appended to `gone`.
 
-    A damaged note protects all parts. It is deleted after the grace period, as an intact one is.
+    A damaged note protects all parts. It is appended to `gone` when it is older than the grace period.
     """
     storage = cluster.storage
     found: list[str] = []

@@ -69,8 +69,8 @@ class Sweeper:
     """The monotonic time, in seconds, at which a share last tried to fold."""
 
     def sweep(self, *, forget_limit: int = FORGET_LIMIT) -> SweepReport:
-        """Run all steps except the orphan sweep, once. Raises SweepIncomplete, after all other steps, if a step failed or a segment
-        could not be folded; raises StoreError if the store fails.
+        """Run all steps except the orphan sweep, once. If a step fails or a segment cannot be folded, the remaining steps run, and
+        then SweepIncomplete is raised. Raises StoreError if the store fails.
         """
         report = SweepReport()
         failed: dict[str, Exception] = {}
@@ -85,7 +85,8 @@ class Sweeper:
         """Run the steps that every sweep has. Return the segments that could not be folded. The steps are independent: after a
         failed step the remaining steps run.
         """
-        # committers read the clocks, too, because publish times come from a clock that may be slow
+        # A committer's share does this step, too. If a slow clock gives a row an old publish time, the observations still show that
+        # the row is new.
         self._step("look at the clocks", self._look, failed)
         report.timed_out = self._step("time out", self.timeouts, failed) or 0
         report.seals_finished = self._step("finish seals", Topics(self.cluster, self.buffer.log).finish_seals, failed) or 0
@@ -95,8 +96,8 @@ class Sweeper:
         return unfolded
 
     def _step(self, what: str, action: Callable[[], T], failed: dict[str, Exception]) -> T | None:
-        """Run a step and return its result; None if it failed, with the error in `failed`. Errors of the whole store end
-        the sweep.
+        """Run a step and return its result. If the step fails, record its error in `failed` and return None. Errors of the whole
+        store end the sweep.
         """
         with contained("sweep", what, failed, passing=STORE):
             return action()
@@ -148,7 +149,7 @@ class Sweeper:
             record, now = view.get(paths.SWEEP_TURN), view.now_ms()
             last = Turn(until_ms=0, orphans_ms=now - 1) if record is None else Turn.of(record)
             settings = self.cluster.settings
-            # a later `until_ms` was written by the store's clock before it was set back
+            # An `until_ms` after this range was written before the store's clock was set back, and does not count.
             if now < last.until_ms <= now + settings.fold_after_ms:
                 return None
             mine = last.model_copy(update={"until_ms": now + settings.fold_after_ms, "began_ms": now, "by": self.cluster.owner})
@@ -311,8 +312,8 @@ class Sweeper:
         decide(self.cluster.store, body)
 
     def _release_application(self, view: View, txn: str, header: Header) -> bool:
-        """Prepare the deletion of a header. If the transaction committed, raise `last_committed` of its application to its version.
-        An application with a random id is deleted instead. Return False after a lost race: the header then stays.
+        """Prepare the deletion of a header. If the transaction has committed, raise `last_committed` of its application to this
+        version. An application with a random id is deleted instead. Return False after a lost race: the header then stays.
         """
         if header.app is None:
             return True

@@ -1,4 +1,4 @@
-"""Trimming: rows past their retention leave the snapshots; the orphan sweep deletes their files (protocol.md section 7).
+"""Trimming: rows past their retention leave the snapshots, and later the orphan sweep deletes their files (protocol.md section 7).
 
 Any number of processes may trim at once. One CAS of the watermark record removes the rows and moves `trimmedTo`. So a reader finds
 either the rows, or that they were trimmed.
@@ -88,7 +88,8 @@ class Trimmer:
         if keep_ms is None:
             return reading.now_ms, None
         seen = seen_for(self.cluster.store, self.cluster.clock, keep_ms)
-        # Rows of a persistent topic lie below the seal of their migrated segment, so they are older than its layout.
+        # The rows of a migrated segment have numbers just below its seal, but they are older than the migration. Their publish
+        # times alone decide.
         migrated = [s.sealed_at or 0 for s in reading.segments if s.info.legacy_topic_name is not None]
         return elapsed.now_for(seen, keep_ms), max([elapsed.known_to(seen, keep_ms), *migrated])
 
