@@ -150,8 +150,9 @@ class Ending:
     def resolve_topic(self, name: PersistentName) -> bool:
         """Resolve the transactions that are open in a topic. Return whether its maxReadPosition may have advanced.
 
-        A transaction may be open in the topic although its state is final, or although the transaction has expired. It then had not
-        registered the topic, or it wrote to the topic after all markers. Such a transaction gets an abort marker.
+        A transaction may be open in the topic although its state is final, or although the transaction has expired. Either the
+        transaction had not registered the topic, or it wrote to the topic after its markers. Such a transaction gets an abort
+        marker.
         """
         ongoing = self.buffer.state(name).ongoing
         done = self.resolve(ongoing)

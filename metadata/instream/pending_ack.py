@@ -256,8 +256,8 @@ class InStreamAcks:
                 self._clean_behind(where, life)
 
     def _clean_behind(self, where: Where, life: int) -> None:
-        """Delete the entries that this process appended to the log of a past life, if no later sweep deletes them. A sweep does not
-        delete them if it has already cleared that life, or if the record is gone.
+        """Delete all entries of the log of a past life, to which this process may have appended, if no later sweep deletes them. No
+        sweep deletes them if that life is already recorded as cleared, or if the record is gone.
         """
         record = look(self.cluster.store, paths.subscription(*where))
         if record is None or life <= SubscriptionRecord.of(record).cleared:

@@ -6,8 +6,9 @@ retention of the successor has trimmed all of these rows, or the successor was d
 no record can be needed again. The topic's own record stays. It is a tombstone, or with the SEAL it links the name to the successor.
 
 A topic with no other records is marked `bare`. A sweep checks only a few bare topics, so its work does not grow with the number of
-former names. The check is needed because a process that was suspended since before the SEAL may still append to the log. Its
-entries count for no reader. The topic's record shows the process that the topic is sealed, and a later check deletes the entries.
+former names. The check is needed because a process that was suspended before the SEAL was appended may still append to the log.
+Such entries count for no reader. The process then learns from the topic's record that the topic is sealed, and a later check
+deletes the entries.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Remains:
             self.topics.change(name, lambda layout: layout.model_copy(update={"bare": bare}), deleted=True)
 
     def collect(self, topic: PersistentTopic) -> bool:
-        """Delete the records of this topic that are no longer needed. Return whether the topic needs no other work."""
+        """Delete the records of this topic that are no longer needed. Return whether the sweep has no other work on the topic."""
         if topic.layout.deleted:
             over_ms = (topic.layout.deleted_ms or 0) + self.cluster.settings.grace_period_ms
             if over_ms < time_ms(self.cluster.store):

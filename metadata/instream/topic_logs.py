@@ -128,9 +128,9 @@ class TopicLogs:
         return self._holding(found, () if beside is None else beside.topics)
 
     def to(self, starts: Mapping[str, int], ends: Mapping[str, int], *, fail: bool) -> tuple[Reading, ...]:
-        """Return readings of those logs whose given end lies after their start. The same range always has the same rows. Raises
-        OffsetOutOfRange if some of these rows cannot be read. A deleted topic raises DataLoss if `fail` (failOnDataLoss) is set,
-        and is left out otherwise.
+        """Return readings of those logs whose given end lies after their start. A repeated call for a range returns the same rows.
+        Raises OffsetOutOfRange if some of these rows cannot be read. A deleted topic raises DataLoss if `fail` (failOnDataLoss) is
+        set, and is left out otherwise.
         """
         found = []
         for name, end in ends.items():

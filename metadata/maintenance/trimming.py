@@ -179,7 +179,7 @@ class Trimmer:
 
     def _drained_migrated(self, layout: Layout, name: TopicName, now_ms: int) -> dict[int, Watermark]:
         """Return the guard (`MigratedSegment.guard`) of each drained migrated segment, by segment id. A migrated segment never gets
-        new rows, so the CAS of the layout suffices.
+        new rows, so a drained one stays drained until the caller changes the layout.
         """
         infos = [info for info in layout.kept() if info.sealed_at_log is not None and info.legacy_topic_name is not None]
         if not infos:
