@@ -47,7 +47,7 @@ class Feed:
 
     def look(self) -> Reading:
         """Read the log, keep the reading in `reading`, and return it. The reading contains everything that was decided before this
-        call. Raises TopicNotFound.
+        call. A trim is seen at the latest after `following.MOST_SECONDS`, as it appends nothing to the log. Raises TopicNotFound.
         """
         self.reading = self._following.read()
         return self.reading

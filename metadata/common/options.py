@@ -161,7 +161,9 @@ class OptionTable:
 
     def __init__(self, side: Side, options: Sequence[Option[Any]], spark_own: Sequence[Option[Any]] = ()) -> None:
         if [o.name for o in options] != list(_NAMES[side]):
-            raise ValueError(f"the options of the {side} and their names in metadata.common.options differ")
+            found = sorted({o.name for o in options} ^ {*_NAMES[side]})
+            what = f"in {', '.join(found)}" if found else "in their order"
+            raise ValueError(f"the options of the {side} and {side.upper()}_NAMES in metadata.common.options differ {what}")
         self.side = side
         self.options = tuple(options)
         self._own = {o.name.lower(): o for o in options}

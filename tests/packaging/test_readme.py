@@ -101,8 +101,8 @@ spark.conf.set("spark.sql.shuffle.partitions", "2")
 
 @pytest.mark.slow
 def test_the_tour_of_the_readme_runs(tmp_path: Path) -> None:
-    """The Spark programs of the tour run one after the other in one session. Then the commands and the programs without Spark run
-    on the same cluster.
+    """The Spark programs of the tour run one after the other in one session. Then the program of README.md without Spark, the
+    commands and the program of docs/tour.md without Spark run on the same cluster, in the order in which a reader meets them.
     """
     url = (tmp_path / "cluster").as_uri()
     (tmp_path / "tour.py").write_text(
@@ -114,20 +114,21 @@ def test_the_tour_of_the_readme_runs(tmp_path: Path) -> None:
     assert "segment://public/default/orders/" in printed
     assert "|     ann|   7.0|" in printed  # a row of the topic `small`
 
+    (program,) = texts("python", "subscriptions")
+    (tmp_path / "subscriptions.py").write_text(program)
+    # the program prints that 2 messages were delivered and that 0 are left
+    assert shell("python subscriptions.py", tmp_path, TXNSEGMENT_SERVICE_URL=url) == "2 0\n"
+
     commands_text = "\n".join(commands("tour"))
     told = shell(commands_text, tmp_path, TXNSEGMENT_SERVICE_URL=url)
     for topic in ("orders", "large", "small", "payments"):
         assert f"topic://public/default/{topic}" in told
     assert "All are sound." in told
-    assert "Created the subscription billing of topic://public/default/orders; 3 rows" in told
+    assert "Created the subscription billing of topic://public/default/orders; 4 rows" in told
 
     (program,) = texts("python", "python")
     (tmp_path / "till.py").write_text(program)
     assert shell("python till.py", tmp_path, TXNSEGMENT_SERVICE_URL=url) == "2\n"
-    (program,) = texts("python", "subscriptions")
-    (tmp_path / "till.py").write_text(program)
-    # the program prints that 3 messages were delivered and that 0 are left
-    assert shell("python till.py", tmp_path, TXNSEGMENT_SERVICE_URL=url) == "3 0\n"
     listed = shell("txnsegment txns list --json", tmp_path, TXNSEGMENT_SERVICE_URL=url)
     assert {txn["state"] for txn in json.loads(listed)} == {"COMMITTED"}
 

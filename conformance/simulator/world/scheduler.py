@@ -212,10 +212,9 @@ class World:
     def gate(self, kind: str, what: str) -> Fate:
         """Wait until the current actor's step is due, and return the step's fate.
 
-        The hub is the greenlet that made the world and calls `run`. Each actor is a greenlet, too. This function draws the actor of
-        the next step and switches to it directly. That costs one switch, or none if the same actor continues. A step through the
-        hub would cost two. The function switches to the hub only in rare cases: a late request is waiting, the clock is to leap,
-        the limit of steps is reached, or a trace is written.
+        The hub is the greenlet that calls `run`. Each actor is a greenlet, too. This function draws the actor of the next step and
+        switches to it directly, since a step through the hub would cost two switches. It switches to the hub only in rare cases: a
+        late request is waiting, the clock is to leap, the limit of steps is reached, or a trace is written.
         """
         actor = self.current
         if actor is None:
