@@ -30,6 +30,8 @@ class Deliveries:
         self._first: dict[str, Keys] = {}
         """Subscription -> the judge of the order of the rows of each key. It gets each row once, at the row's first delivery."""
         self._known: dict[str, set[Name]] = defaultdict(set)
+        self._polled: dict[str, Time] = {}
+        """Subscription -> beginning of its last poll in order."""
 
     def poll(self, event: Poll) -> None:
         self._reading.delivered(event)
@@ -44,8 +46,17 @@ class Deliveries:
         self._polls.append(event)
 
     def _in_order(self, event: Poll) -> None:
-        """Report rows of a key that are delivered for the first time in another order than they were written."""
+        """Report rows of a key that are delivered for the first time in another order than they were written. Deliveries before and
+        after a move of the subscription have no common order. A consumer may also say that its rows come in no order.
+        """
+        if not event.ordered:
+            return
         assert event.subscription is not None
+        since = self._polled.get(event.subscription, event.began)
+        self._polled[event.subscription] = event.began
+        if self._acks.any_moved(event.subscription, min(since, event.began), event.at):
+            self._first.pop(event.subscription, None)
+            self._known.pop(event.subscription, None)
         known = self._known[event.subscription]
         new = tuple(row for row in event.rows if (row.position[0], row.id) not in known)
         known.update((row.position[0], row.id) for row in new)

@@ -159,6 +159,16 @@ def moved(*names: str) -> H:
     return h.polls(0, 0, 1, *seen, subscription="x").add(Drained, 2, "x", (T,), U).reads(*seen, final=True)
 
 
+def later_first(*between: Any, ordered: bool = True, **fields: Any) -> H:
+    """Subscription `x` delivers a row in one poll, and in the next poll the row of its key that was written before. `between`: an
+    event between the polls, with its fields.
+    """
+    given = {"subscription": "x", "ordered": ordered}
+    h = H().add(Ack, **acks("moved", None, 0, 0)).asks("c", 0, "x", "y", key="k").told("c", "committed", "0_1", 1)
+    h = h.polls(0, 0, 1, row("y", 1, key="k"), **given)
+    return (h.add(*between, **fields) if between else h).polls(1, 0, 1, row("x", 1, 1, key="k"), **given)
+
+
 CASES: list[tuple[str, int, H, H]] = [
     # --- invariants 1 to 3: headers
     (
@@ -816,6 +826,18 @@ CASES: list[tuple[str, int, H, H]] = [
         13,
         H().asks("c", 0, "x", "y", key="k").told("c", "committed", "0_1", 1).reads(row("y", 1, key="k"), row("x", 1, 1, key="k")),
         H().asks("c", 0, "x", "y", key="k").told("c", "committed", "0_1", 1).reads(row("x", 1, key="k"), row("y", 1, 1, key="k")),
+    ),
+    (
+        "internal reorder",  # two polls of one subscription
+        13,
+        later_first(),
+        later_first(ordered=False),
+    ),
+    (
+        "internal reorder",  # a move between the two polls permits it
+        13,
+        later_first(),
+        later_first(Ack, **acks("moved", None, 0, 0)),
     ),
     (
         "internal reorder",
