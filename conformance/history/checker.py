@@ -1,7 +1,7 @@
 """The history checker. It finds violations in a recorded history, and uses nothing but the events.
 
 The checker passes over the events twice. The first pass follows the decisions in order and builds the `Truth`: the committed rows.
-The second pass compares the results of each reader with it.
+The second pass compares the results of each reader with the `Truth`.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def _by_the_store(history: list[Event], found: Findings) -> tuple[int, int]:
 
 
 def _by_clients(history: list[Event], found: Findings, *, acks: bool) -> tuple[int, int]:
-    """Judge a history that contains only requests, answers and reads of clients: first each log by itself, then writes over several
-    logs. Return the number of commits and of reads.
+    """Judge a history that contains only requests, answers and reads of clients. Each log is judged separately. Then the writes
+    over several logs are judged. Return the number of commits and of reads.
     """
     migrated = successors.pairs(history)
     rest = successors.without(history, migrated) if migrated else history

@@ -244,7 +244,7 @@ class Deciding:
         batch = truth.decided.get(version)
         which = f"{call.who} was told {said} for version {call.version} of {call.app}"
         if call.random and not call.rows and not told.txn:
-            return  # only this write uses the application, so no attempt fences it, and it has no row that could be lost
+            return  # no other write uses the application, so no other attempt fences this write; without rows, it cannot lose one
         if said in ("committed", "skipped") and batch is None:
             found.note("lost write", f"{which}, which nobody committed", call, told)
         elif said in ("committed", "skipped") and call.rows and batch is not None and self._raised_alone(batch, version):

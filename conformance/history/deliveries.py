@@ -1,5 +1,6 @@
 """Judge deliveries to a subscription (invariants 4, 5 and 11). Each delivered row is committed and at its position. Each consumer
-gets a row once. No unacknowledged row is skipped. A consumer decides how many rows it requests, so a poll has no fixed range.
+gets a row at most once. No unacknowledged row is skipped. A consumer decides how many rows it requests, so a poll has no fixed
+range.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Deliveries:
 
     def _in_order(self, event: Poll) -> None:
         """Report rows of a key that are delivered for the first time in another order than they were written. Deliveries before and
-        after a move of the subscription have no common order. A consumer may also say that its rows come in no order.
+        after a move of the subscription have no common order. Nothing is reported for a poll whose rows come in no order
+        (`Poll.ordered`).
         """
         if not event.ordered:
             return
@@ -69,7 +71,7 @@ class Deliveries:
         """
         self._acks.end(settled, self._reading.placed)
         if not self._truth.store:
-            return  # without store records the time of each commit is unknown
+            return  # the checks below need the time of each commit, which is unknown without store records
         places, given = self._places(), defaultdict[str, set[Name]](set)
         tops: dict[tuple[str, str], Row] = {}
         before: dict[str, Time] = {}

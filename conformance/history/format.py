@@ -244,8 +244,8 @@ class Successor(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """A sweep has finished without an error. Such a sweep ends all transactions past their deadline. `now_ms`: the store's time at
-    its beginning. `who`: the name of the sweeper.
+    """A sweep has finished without an error. Such a sweep ends all transactions past their deadline. `now_ms`: the store's time
+    when the sweep began. `who`: the name of the sweeper.
     """
 
     at: Time

@@ -60,7 +60,7 @@ class TopicLog:
     """The log is trimmed up to this number. If the marker of a transaction is trimmed, data that this transaction appends later is
     void. A process that finds such data appends an ABORT marker, even if the transaction is COMMITTED."""
     marked: set[str] = field(default_factory=set)
-    """Transactions with a marker in this log, void or not."""
+    """Transactions that have a marker in this log. Void markers count, too."""
     low_water: dict[str, int] = field(default_factory=dict)
     sealed_at: int | None = None
     """The number of the valid seal."""
@@ -154,8 +154,8 @@ class InStream:
             self._found.note("ended before its markers", text, known.new, event)
 
     def _lacks(self, name: str, txn: str) -> bool:
-        """Return whether a topic still needs the marker of a transaction. A sealed log takes no marker, and needs none unless it
-        has undecided data of the transaction.
+        """Return whether a topic still needs the marker of a transaction. A sealed log takes no marker. It needs a marker only if
+        it has undecided data of the transaction.
         """
         topic = self.topics.get(name)
         if topic is None:
@@ -279,7 +279,7 @@ def by_markers(part: Iterable[Event], common: Truth, older: Container[str], foun
     in the pending-ack log, because this marker decides the ack. Report markers that disagree with the coordinators' logs.
 
     `part`: the events of the topic. `common`: the outcomes in the coordinators' logs. `older`: the marker-based transactions. The
-    other transactions acknowledged rows after the migration of the topic; their headers decide.
+    other transactions acknowledged rows after the migration of the topic; their headers decide these acks.
     """
     made: dict[str, Txn] = {}
     held: dict[str, Ack] = {}

@@ -59,7 +59,9 @@ def with_headers(history: Iterable[Event], in_stream: InStream) -> list[Event]:
 
 
 def common(history: Iterable[Event]) -> list[Event]:
-    """Return the events for the common log: without the events of persistent topics, and without these topics and their rows."""
+    """Return the events of the common log. Events of persistent topics alone are left out, except commits. Persistent topics are
+    removed from the other events of readers, and rows of persistent topics from reads, polls and commits.
+    """
     found: list[Event] = []
     for event in history:
         if isinstance(event, (Read, Plan, Poll, Horizon)):

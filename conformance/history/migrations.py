@@ -117,7 +117,9 @@ class Migrations:
     # --- the events of the common log -----------------------------------------------------------------------------------
 
     def common(self, history: Iterable[Event]) -> Iterator[Event]:
-        """Return all events. Those of migrated topics are renumbered for the common log, except events of the old log alone."""
+        """Return all events. Events of migrated topics are renumbered for the common log. Readers' events in the old log are not
+        changed, except polls that have a known range and no subscription.
+        """
         return (self._under_successor(event) for event in history) if self else iter(history)
 
     def _under_successor(self, event: Event) -> Event:

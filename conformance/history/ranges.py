@@ -129,9 +129,9 @@ class Ranges:
         return [b for b in self._nowhere if b.told_at < limit and any(topic_of(b.place(row)) in topics for row in b.rows)]
 
     def _claimed(self, topics: tuple[str, ...]) -> _Floors:
-        """Return the floors of a history without store records. A read must show the commits that were acknowledged before it
-        began. If the outcome of some calls was unknown at that time, these commits must also precede the first of these calls,
-        because the cut of the read may lie just below this call.
+        """Return the floors of a history without store records. A read must show the commits that were acknowledged before the read
+        began. There is an exception: if the outcomes of some calls were unknown at that time, the read must show only the commits
+        that were acknowledged before the first of these calls began. The cut of the read may lie just below this call.
         """
         if self._doubts is None:
             self._doubts = _doubts(self._truth)
@@ -170,7 +170,7 @@ class _Floors:
         return self._numbers[told - 1] if told else -1
 
     def limit(self, began: Time) -> Time:
-        """Return a limit for a read that began at `began`: it must show the commits that were acknowledged before the limit."""
+        """Return a limit for a read that began at `began`. The read must show all commits acknowledged before the limit."""
         change = bisect_left(self._changes, began) - 1
         return min(began, self._first[change]) if change >= 0 else began
 

@@ -1,7 +1,8 @@
-"""Judge a persistent topic and its successor, a topic://, as one log, in histories without store records.
+"""Judge a persistent topic and its successor, a topic://, as one log, in histories without store records. So a row that is lost or
+doubled between the two topics is found.
 
-With store records `migrations` relates the numbers of the two logs. Here the numbers of the successor are moved above all numbers
-of the old log. Each pair of topics is judged by itself. So a row that is lost or doubled between the two topics is found.
+The numbers of the successor are moved above all numbers of the old log. Each pair of topics is judged separately from the other
+topics. With store records the module `migrations` does this work, and takes the numbers from the seals.
 """
 
 from __future__ import annotations
@@ -116,8 +117,8 @@ def _is_in(row: Written, call: Commit, pair: Pair) -> bool:
 
 
 def left_undone(history: Sequence[Event], found: Findings) -> None:
-    """Report rows that a subscription without lag (`Drained`) never received. Report also rows that are missing in the topic into
-    which it copied its rows. The rows of the final reads are expected.
+    """Judge each subscription that reported no lag (`Drained`). It must have received all rows that the final reads of its topics
+    returned. If its rows were copied to another topic, a final read of that topic must have returned all of these rows, too.
     """
     of = {event.successor: event.topic for event in history if isinstance(event, Successor)}
     final: dict[str, dict[str, None]] = {}

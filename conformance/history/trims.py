@@ -39,11 +39,15 @@ class Trims:
         self._streams.setdefault(event.stream, event.at if isinstance(event, Plan) else event.began)
 
     def may_miss(self, event: Read | Poll, cells: Iterable[Cell], got: Iterable[Cell]) -> set[Cell]:
-        """Return the rows among `cells` that a read may lack. (A stream that needs rows trimmed after its start gets an error.)
+        """Return the rows among `cells` that the read may lack because of a trim.
 
-        Retention trims a transaction in all segments of a topic. A read that returned some rows of the transaction in this topic
-        must return the others, too. A read may lack all of them as soon as the trim has reached one segment. If the segment of a
-        row is unknown (no store records), the row may belong to any topic of the read.
+        A read may lack the rows of a transaction in a topic if a trim of any segment of this topic includes the transaction and
+        began before the read returned. For a stream the trim must have begun before the stream started, because a stream that needs
+        rows trimmed later gets an error.
+
+        If the read returned one row of the transaction in this topic, it must return all of them, because retention trims a
+        transaction in all segments of a topic. The topic of a row is unknown if the history has no store records and the read has
+        several topics. Then a trim in any of these topics counts.
         """
         until = event.at if isinstance(event, Read) else self._streams.get(event.stream, event.began)
         shown = {(number, _topic(segment, event.topics)) for number, segment, _ in got}
@@ -64,7 +68,7 @@ class Trims:
 
     def ahead(self, segment: str, cut: int, began: Time, at: Time) -> bool:
         """Return whether retention trimmed rows above this cut while the reader was planning. A plan ignores a `trimmedTo` above
-        its cut. So the reader notices such a trim only at a later plan.
+        the plan's cut. So the reader notices such a trim only at a later plan.
         """
         return any(trim.through > cut and began < trim.at and trim.began < at for trim in self._of.get(segment, ()))
 

@@ -1,4 +1,4 @@
-"""A batch write whose tasks need more than one attempt, because an attempt fails while it stages or is slow.
+"""A batch write whose tasks need more than one attempt, because an attempt is slow, or fails while it stages rows.
 
     python -m conformance.scenarios.attempts --url URL --topic NAME --folder FOLDER --trouble retry|speculation
 

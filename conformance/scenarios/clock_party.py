@@ -1,5 +1,5 @@
-"""One process of `conformance.scenarios.clocks`. `--name` selects its work: a writer, the stream, the consumer, or a sweeper. Its
-clock is wrong by `--off` seconds.
+"""One process of `conformance.scenarios.clocks`. `--name` selects its work: a writer, the stream, the consumer, or a sweeper. The
+clock of the process is wrong by `--off` seconds.
 
 `FOLDER/NAME.json` has one line for each piece of work. A line has the rows that the process got, or a count. The process retries
 after an error of this product, as Spark and the sweeper daemon do. Such errors happen because on SQLite a process whose clock is

@@ -67,7 +67,7 @@ class Commit:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One answer to a reader. `began_ms`: the earliest time at which the reader can have asked. `at_ms`: the time when it had the
-    answer. `through`: the number up to which it read.
+    answer. `through`: the log number up to which the reader had read.
     """
 
     began_ms: float

@@ -27,7 +27,7 @@ class When(Enum):
 
 @dataclass(frozen=True)
 class Crash:
-    """A fault before or after call number `call`. The number counts, from 1, the calls whose names begin with `of`.
+    """A fault before or after call number `call`. Only the calls whose names begin with `of` are counted, from 1.
 
     With KILL and STOP, the process sends the signal to itself. With FAIL, the call raises. Before the call it raises `Unavailable`.
     After the call it raises the error of a lost reply, which is `UnknownOutcome` for a write and `Unavailable` for a read.

@@ -1,4 +1,6 @@
-"""Creates transactions that have written rows and never end. A migration, and a reader before it, may meet them."""
+"""Creates transactions that have written rows and never end. A migration may meet these transactions, and so may a reader before
+the migration.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ PAUSE_SECONDS = 0.05
 
 
 class _LeftOpen(Transaction):
-    """A transaction whose `commit` appends its rows to the logs, in a marker-based transaction that stays open."""
+    """A transaction object whose `commit` only appends the rows to the logs. The marker-based transaction stays open."""
 
     def __init__(self, cluster: Cluster, timeout_ms: int) -> None:
         super().__init__(cluster.client, app=None, version=None, timeout_ms=timeout_ms)
@@ -95,12 +97,14 @@ def _open_ids(cluster: Cluster) -> set[str]:
 
 
 def passed_over(cluster: Cluster) -> list[str]:
-    """Return the topic:// transactions that are OPEN although their application has gone on: it has committed their version, or
-    they are not its current attempt. A new attempt has to end the previous attempt first (protocol.md section 5, step 2). A header
-    and its application record are written together. So the headers are read before the application records, and again after them.
+    """Return the topic:// transactions that are OPEN although their application has committed their version or a higher one, or
+    although they are not the application's current attempt. A new attempt has to end the previous attempt first (protocol.md
+    section 5, step 2). A header and its application record are written together, but they are read one after the other. So the
+    headers are read before the application records and again after them, and only transactions that are OPEN in both reads are
+    returned.
 
-    Persistent topics are not checked. There, an attempt may have read the state before another attempt began. Then it does not end
-    this other attempt.
+    Persistent topics are not checked. There, two attempts may begin at the same time. An attempt that read the state before the
+    other attempt began does not end the other attempt.
     """
     before = [txn for txn in cluster.transactions.list(State.OPEN) if txn.app is not None and isinstance(txn.state, State)]
     gone_on = {txn.id: app for txn in before if (app := _application(cluster, txn)) is not None and _gone_on(app, txn)}

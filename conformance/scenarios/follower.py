@@ -38,7 +38,7 @@ def main() -> None:
             spark.readStream.format("txnsegment")
             .option("serviceUrl", given.url)
             .option("includeMetadata", True)
-            .option("maxPartitionBytes", "128m")  # one task, since four tasks would take twice as long for a few rows each
+            .option("maxPartitionBytes", "128m")  # one task: four tasks with a few rows each would take twice as long
             .option("startingOffsets", "earliest")
             .load(given.topic)
             .writeStream.foreachBatch(note)

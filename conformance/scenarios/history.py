@@ -67,8 +67,8 @@ def seen(rows: Iterable[Row]) -> tuple[events.Row, ...]:
 
 
 class Observation:
-    """Records, in order, the reads beside a job: whole reads of a topic, and the micro-batches of one stream. Of a whole read, only
-    the rows are stored that the previous whole read did not have.
+    """Records, in order, the reads beside a job: whole reads of a topic, and the micro-batches of one stream. A whole read is
+    stored with only those rows that the previous whole read did not have.
     """
 
     def __init__(self, topic: str) -> None:

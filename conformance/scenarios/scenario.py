@@ -50,7 +50,9 @@ class Scenario(ABC):
 
     @abstractmethod
     def check(self) -> list[str]:
-        """Let the work end. Return what is wrong with its results, in words. A fault or work that did not happen is also wrong."""
+        """Let the work end. Return one text for each thing that is wrong with its results. A planned fault that did not happen is
+        reported too, and so is work that was not done.
+        """
 
     @abstractmethod
     def figures(self) -> str:

@@ -1,6 +1,6 @@
 """A topic is split from 4 to 16 segments and merged back to 4, again and again, while three writers and three readers run, each in
-a process. A seeded plan kills and stops these processes and the splitting process. The history checker judges the recorded
-histories.
+a process of its own. A seeded plan kills and stops these processes and the splitting process. The history checker judges the
+recorded histories.
 """
 
 from __future__ import annotations

@@ -240,7 +240,7 @@ class Summary:
 
 
 def simulate(count: int, seed: int = 0, *, only: str = "", stop_after: int = 10) -> Summary:
-    """Run the schedules of `count` seeds, beginning with `seed`. Stop after `stop_after` bad ones. `only`: as in `schedule`."""
+    """Run the schedules of `count` seeds from `seed` on. Stop after `stop_after` bad schedules. `only`: as in `schedule`."""
     summary = Summary()
     started = time.perf_counter()
     with quiet():

@@ -58,7 +58,7 @@ class Progress:
     """
 
     folder: Path
-    """The folder that has one file for each committed batch, named by its number."""
+    """The folder that has one file for each committed batch. The number of the batch is the name of the file."""
     at: list[float] = field(default_factory=list)
 
     def look(self) -> None:
@@ -141,8 +141,8 @@ class Deployment:
         self._stack.callback(self._end_supervisor)
 
     def _add_writer(self, job: Writes) -> None:
-        """Add a writer. The folder `done` names its committed batches. For a query, this is the `commits` folder of Spark's
-        checkpoint; for the batch job, a folder that the job itself keeps.
+        """Add a writer. The files of the folder `done` name the writer's committed batches. For a query, `done` is the `commits`
+        folder of Spark's checkpoint. For the batch job, it is a folder that the job writes.
         """
         if job.streams:
             checkpoint, fed = self.checkpoint(job.name), self.folder / f"{job.name}-input"

@@ -1,7 +1,8 @@
 """A disk for the ledgers of the deployment. It can be made full.
 
-If this process may mount, the disk is a tmpfs that is shrunk to its current content, and every process gets ENOSPC. Otherwise the
-writing processes lose the right to write to files (RLIMIT_FSIZE) and get EFBIG.
+If this process may mount file systems, the disk is a tmpfs. It is made full by shrinking it to its current content, and then every
+process gets ENOSPC. Otherwise the disk is made full for the writing processes only: they lose the right to write to files
+(RLIMIT_FSIZE) and get EFBIG.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def stop(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
 
 
 def _processes(deployment: Deployment, fault: Planned) -> list[list[int]]:
-    """Return the processes of a party that a fault can strike. Each inner list has one process and all that stop with it."""
+    """Return the processes of a party that a fault can strike. Each inner list is a process and the processes that stop with it."""
     party = deployment.parties[fault.party]
     match fault.kind.target:
         case "driver":
@@ -206,7 +206,7 @@ def lose_reply(deployment: Deployment, fault: Planned, rng: random.Random) -> st
 
     while True:
         _some("a connection to ZooKeeper", deployment, party.ports)
-        # Within `each_proxy`, no new connection can be opened. So the line above waits until a new driver has connected.
+        # The line above waits until a driver has connected. It precedes `each_proxy`, within which no connection can be opened.
         with party.each_proxy("drop_replies"):
             deployment.wait("a reply to lose", lambda: bool(lost() or not party.ports()), TARGET_SECONDS)
         if lost():

@@ -58,7 +58,7 @@ def identity(topic: str, key: str, seq: int) -> str:
 
 
 def rows_of(found: pa.Table) -> tuple[Row, ...]:
-    """Return rows that were read as rows of a history. `found` has the columns `COLUMNS`."""
+    """Convert the rows of a read to rows of a history. `found` has the columns `COLUMNS`."""
     rows = []
     for row in found.to_pylist():
         ledger, entry, index = map(int, row["__messageId"].split(":"))

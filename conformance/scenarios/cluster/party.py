@@ -1,5 +1,4 @@
-"""One party of the deployment: a job whose driver is submitted, watched, and submitted again after it has failed, as by a
-supervisor.
+"""One party of the deployment: a job, and the driver that runs it. If the driver fails, the supervisor submits a new driver.
 
 Each party has its own connection to ZooKeeper (a proxy for each server) and its own clock file, so that a fault can strike one
 party alone.

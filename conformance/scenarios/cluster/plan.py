@@ -31,7 +31,7 @@ class Kind:
 
     @property
     def target(self) -> str:
-        """The process of a party, or the server, that the fault strikes: the first word of its name."""
+        """The first word of the kind's name. It names the process of a party, or the server, that the fault strikes."""
         return self.name.partition("-")[0]
 
     @property

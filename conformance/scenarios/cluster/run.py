@@ -222,7 +222,7 @@ def changed(notes: Iterable[str]) -> Iterator[str]:
 
 
 def read_all(url: str, topics: Sequence[str]) -> Read:
-    """Run one batch read of all these topics without Spark, by the real source's classes. It needs a process of its own."""
+    """Run one batch read of all these topics without Spark, by the real source's classes. Call it in a process of its own."""
     options = {"serviceUrl": url, "topics": json.dumps(list(topics)), "includeMetadata": "true"}
     began = time.monotonic() * 1000
     rows = rows_of(pa.Table.from_batches(spark_driver.read_batch(options)).select(list(COLUMNS)))

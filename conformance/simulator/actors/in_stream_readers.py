@@ -1,4 +1,4 @@
-"""Committed and uncommitted batch reads of persistent topics in a simulated world."""
+"""Batch reads of persistent topics in a simulated world: reads of the committed rows, and reads of all rows."""
 
 from __future__ import annotations
 

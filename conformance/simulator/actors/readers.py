@@ -155,8 +155,8 @@ def _micro_batch(world: World, buffer: TransactionBuffer, following: Following[R
 
 def collect(world: World, reading: Reading, start: int, end: int, known: Mapping[str, int]) -> tuple[Row, ...]:
     """Read the ledgers of a planned range and return their rows, as rows of the history. Record a violation if a file of these rows
-    is gone. In worlds that delete files, reading each ledger is a step. `known`: the trims that the reader knows. Rows of these
-    trims may be missing.
+    is gone. In worlds that delete files, reading each ledger is a step. `known`: the trims that the reader knows. Rows that these
+    trims removed may be missing.
     """
     rows: list[Row] = []
     left_out = hidden(reading, known)
@@ -198,7 +198,7 @@ def saw(
     final: bool = False,
     log: str = "",
 ) -> None:
-    """Record a batch read of all rows up to the cut. Record also its cut and the maxReadPosition of each segment (`Horizon`).
+    """Record a batch read of all rows up to the cut. Record also the cut and the maxReadPosition of each segment (`Horizon`).
     `log`: the persistent topic whose log was read; empty: the cluster's log was read.
     """
     history, cut = world.history, reading.cut

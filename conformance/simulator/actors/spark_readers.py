@@ -1,4 +1,6 @@
-"""Readers of a topic of either model, also while the topic is migrated. They are Spark's own readers, without the JVM."""
+"""Readers of a topic of either model, also while the topic is migrated. They run the source's own readers, which Spark would call,
+without a JVM.
+"""
 
 from __future__ import annotations
 
@@ -166,7 +168,8 @@ def _polled(world: World, reader: Streaming, query: SparkStream, start: dict[str
 
 def _range(world: World, query: SparkStream, start: dict[str, Any], end: dict[str, Any]) -> tuple[str, str, int | None, int]:
     """Return the range of a micro-batch: the topic, the log of its numbers (empty: the cluster's), the start and the end. In the
-    first micro-batch on the successor of a persistent topic, the start is None, since the start offset has no number for it.
+    first micro-batch on the successor of a persistent topic, the start is None, since the start offset has no number for the
+    successor.
     """
     if is_persistent(query.topic) and not _number(end, "log"):
         return query.topic, query.topic, _number(start, query.topic), _number(end, query.topic)

@@ -15,7 +15,7 @@ from metadata.records.names import topic_name
 from metadata.topics.topics import Topics
 
 WHOLE = 0.4
-"""The share of sweeps in a brief world that run all steps of a sweep."""
+"""In a world with `World.brief`, the share of the sweeps that run all of their steps."""
 
 
 def start_sweeper(

@@ -51,7 +51,9 @@ class Job:
     tries: int = 0
     stopped: str = ""
     keyed: bool = False
-    """Whether its rows have keys (`simulator.store.keyed`). A job without keys writes parts of one row each into every segment."""
+    """Whether the job's rows have keys (`simulator.store.keyed`). A job without keys writes parts of one row each into every
+    segment.
+    """
 
     @property
     def done(self) -> bool:
@@ -299,7 +301,7 @@ class InStreamWrite(Write):
 
     def is_refused(self, error: TxnSegmentError, *, calm: bool) -> bool:
         """Return whether another attempt would raise the same error. A VersionConflict and the errors because of a seal are such
-        errors. In the calm, so is the OptionError of a write of which only some topics have migrated.
+        errors. In the calm, so is the OptionError of a write to several topics of which only some have migrated.
         """
         return isinstance(error, (VersionConflict, TopicSealed, TransactionUnfinished)) or (calm and isinstance(error, OptionError))
 

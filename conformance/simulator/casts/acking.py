@@ -74,7 +74,7 @@ def short(rng: random.Random, trace: bool) -> Cast:
 
 
 def subscribed(state: MemoryState) -> MemoryState:
-    """Add both subscriptions of T, at its first row, to the state, and return it."""
+    """Create both subscriptions of T in the state, each at the first row of T. Return the state."""
     store = GatedStore(state, SimulatedClock())
     topic = of_record(topic_name(T), store.view().get(paths.topic(topic_name(T))))
     assert topic is not None

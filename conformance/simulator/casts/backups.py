@@ -73,7 +73,7 @@ class Taken:
 
 @dataclass
 class Backups:
-    """All backups of one world. `consumed`: the acknowledgements that its consumers tried to commit, by attempt."""
+    """All backups of one world. `consumed`: the acknowledgements that the world's consumers tried to commit, by attempt."""
 
     world: World
     taken: list[Taken] = field(default_factory=list)
@@ -248,7 +248,7 @@ def _wrong_rows(
         yield f"the cut is {reading.cut}, not {number}; undecided: {reading.undecided}"
     yield from _wrong_segments(reading, one.disk, number, committed, written)
     cluster.store.append(paths.LOG, Registration(publish_ms=0, state=Settled.VOID).to_bytes())
-    # An entry follows the restored log now. It must make no more rows visible.
+    # The restored log now ends with one more entry, which is void. It must not make further rows visible.
     reading = transaction_buffer(cluster).read(LogSelection(names))
     yield from _wrong_segments(reading, one.disk, number, committed, written)
 

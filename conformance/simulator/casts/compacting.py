@@ -1,7 +1,7 @@
-"""Schedules with compaction, and in more than half of them with trims, of topics that other actors write, read, split and
-acknowledge. The worlds and the rules are the same as without them. Positions, order and rows of every read stay the same, except
-for trimmed rows. A batch read begins after the trimmed rows, a stream that needs them fails, and they never come back (protocol.md
-section 7).
+"""Schedules in which topics are compacted while other actors write, read, split and acknowledge them. More than half of these
+schedules also have trims. The worlds and the rules are those of other schedules: compaction changes neither the rows of a read nor
+their order and positions. Only trims change the rows of a read. A batch read begins after the trimmed rows, a stream that needs
+trimmed rows fails, and trimmed rows never come back (protocol.md section 7).
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class _Judged:
     one: Taken
     logs: InStream = field(default_factory=lambda: InStream(Findings()))
     committed: dict[str, Entry] = field(default_factory=dict)
-    """The COMMITTING entry of each transaction that took effect, by transaction."""
+    """Transaction -> the COMMITTING entry that took effect."""
 
     @property
     def events(self) -> Sequence[Event]:

@@ -63,8 +63,8 @@ SHORTS: tuple[Share, ...] = (
     (0.025, compacting.short),
     (0.02, in_stream.short),
 )
-"""The casts of the long and of the short schedules of "wide", each with its share. The shares are such that each kind, long and
-short together, takes about the same part of the time as if all schedules were long.
+"""The casts of the long and of the short schedules of the kind "wide", each with its share. The shares are such that each kind,
+long and short together, takes about the same part of the time as if all schedules were long.
 """
 
 

@@ -70,7 +70,7 @@ class Stage:
         self.shown.add(event.topic)
         rng, world = self.world.rng, self.world
         if world.calm or not world.actors or event.topic not in (Y, Z):
-            return  # there are no actors if a late request arrives after all of them have ended
+            return  # without actors: a late request arrived after all actors had ended
         if rng.random() < 0.6:
             start_splitter(world, Splitter(f"x{event.topic[-1]}", (event.topic,), rng.choice((1, 2))), within=80)
         if rng.random() < 0.35:

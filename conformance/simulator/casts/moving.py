@@ -38,7 +38,9 @@ _TYPES = StructType([StructField("value", StringType())]).json()
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """Return a long cast: a writer, three movers, of which two are twins, and a sweeper. It sweeps files in half of the worlds."""
+    """Return a long cast: a writer, three movers, of which two are twins, and a sweeper. In half of the worlds, files are swept,
+    too.
+    """
     sweeps_files = rng.random() < 0.5
     state = subscribed(staged((T, 2), (U, 1), (D, 2)))
     settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500)), "fold_after_registrations": 3})

@@ -74,7 +74,7 @@ def more(then: Then, name: str, topics: tuple[tuple[str, int], ...], keyed: bool
 
 @cache  # making a past costs as much as a schedule
 def made(name: str, topics: tuple[tuple[str, int], ...], keyed: bool, tail_parts: int, fanout: int, max_inline: int) -> Past:
-    """Return a past. The code reads the sizes from its modules; they are arguments only as a part of the cache key."""
+    """Return a past. The sizes are arguments only as a part of the cache key, because the code reads them from its modules."""
     world = World(random.Random(0), UNEVENTFUL, state=staged(*topics, key=COLUMN if keyed else None))
     writing = _Writing(world, keyed)
     PASTS[name](writing)
@@ -95,7 +95,7 @@ class _Writing:
         self.client.coordinator.background = self._later.append
 
     def commit(self, job: Job, *, settle: bool = False) -> None:
-        """Commit the job's next version. `settle`: also settle it."""
+        """Commit the job's next version. `settle`: also settle the transaction."""
         at = self.at.get(job.name, 0)
         self._later.clear()
         answer, write = self._attempt(job, at)

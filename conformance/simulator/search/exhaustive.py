@@ -1,10 +1,11 @@
 """Explores every schedule of two writers, a reader and a sweeper up to 3 preemptions and 1 crash.
 
 A *schedule* decides at each point which actor does its next call of the store or the storage. Switching to another actor before the
-last one is done is a preemption. If the last actor is done or dead, a switch is free. A *crash* ends the actor of the last call
-before its next call. (A crash after a call that only reads equals a crash before it.) A crash may also come between any two writes
-of a group, since backends without groups may stop there. At the end a new process repeats the work of a crashed writer. Each call
-is answered at once, lists are read at one moment, and no reply is lost. The random schedules cover these other faults.
+last actor is done is a preemption. If the last actor is done or dead, a switch is free. A *crash* ends the actor of the last call
+before its next call. A crash after a call that only reads equals a crash before that call. A crash may also come between any two
+writes of a group, since backends without groups may stop there. At the end a new process repeats the work of a crashed writer. Each
+call is answered at once, lists are read at one moment, and no reply is lost. Delayed replies, torn lists and lost replies are left
+to the random schedules.
 
 A *state* is the content of the store with its files and clock, the committed registrations, the answers of each actor so far, the
 crashed actors, and the actor of the last call. (The results of an actor are judged when it ends, so the state need not have them.)

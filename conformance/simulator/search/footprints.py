@@ -75,8 +75,8 @@ def touched(request: Request) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def private(role: Role, request: Request, others: Iterable[Role]) -> bool:
-    """Return whether a request commutes with all calls of these other actors, now and later. Neither their answers nor its own
-    answer then depend on the order. Raises OutsideFootprint if the actor's role does not declare the records.
+    """Return whether a request commutes with all calls of these other actors, now and later. Then the order changes neither the
+    answer to the request nor the answers to those calls. Raises OutsideFootprint if the actor's role does not declare the records.
     """
     looks, changes = touched(request)
     if not (looks <= LOOKS[role] and changes <= CHANGES[role]):

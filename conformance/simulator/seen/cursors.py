@@ -92,7 +92,9 @@ def covered(texts: Iterable[str]) -> Covered:
 
 
 def _number(text: str, more: int) -> int:
-    """Return the number of a row, or of the first row of an entry or a ledger. `more` 1: return the first number behind it."""
+    """Return the number of a row, or of the first row of an entry or a ledger. `more` 1: return the first number behind that row,
+    entry or ledger.
+    """
     parts = [int(part) for part in text.split(":")]
     parts[-1] += more
     ledger, entry, index = (*parts, 0, 0)[:3]

@@ -1,7 +1,7 @@
 """Records the history of a world: each write to the store, and the requests, replies and reads of the actors.
 
-The module parses the JSON of the records by itself and produces the events of `conformance.history.format`. The checker judges
-them. The time of an event is its number, so the order of any two events is known.
+The module parses the JSON of the records with its own decoder and produces the events of `conformance.history.format`. The checker
+judges them. The time of an event is its number, so the order of any two events is known.
 """
 
 from __future__ import annotations
@@ -173,8 +173,8 @@ class History(Observer):
             self._in_stream(key, after)
 
     def _in_stream(self, key: Key, after: bytes | None) -> None:
-        """Record the events of a write of the marker-based model. Check that a topic's record does not deny that its log has
-        entries of transactions.
+        """Record the events of a write of the marker-based model. Record a violation if a log takes an entry of a transaction while
+        the topic's record says that the log has no such entries.
         """
         at, path = len(self.events), key.path
         if after is None:
@@ -201,7 +201,7 @@ class History(Observer):
 
     def _carried(self, path: str, cursor: Any) -> None:
         """Check a cursor that a migration creates. It must have exactly the acknowledgements of the subscription's pending-ack log.
-        All of them must be decided, and the log must be sealed.
+        All of these acknowledgements must be decided, and the log must be sealed.
         """
         lives = [found for place, found in self.ack_logs.items() if place.split("/")[3] == path[9:]]
         had = lives[-1] if lives else AckLog()

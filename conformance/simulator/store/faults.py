@@ -112,7 +112,7 @@ class GatedStore(MetadataStore):
         return GatedView(self)
 
     def read(self) -> MemoryState:
-        """Return the state that answers a read now."""
+        """Return the state from which a read is answered now."""
         if self.lagging is None or self.lagging():
             return self._replica
         self._replica = self.state.snapshot()
@@ -157,7 +157,7 @@ class GatedStore(MetadataStore):
             raise Crashed
 
     def _attempt(self, writes: Sequence[Write]) -> None:
-        """Run a request that arrives late. Its reply is lost, also if it fails."""
+        """Run a request that arrives late. The reply is lost, also if the request fails."""
         try:
             self._apply(writes)
         except BadVersion:

@@ -15,7 +15,7 @@ from ledgers.storage import LedgerStorage
 
 
 class Origin(NamedTuple):
-    """The origin of a row: the path of the part in which the row was registered, its name, and its key if it has one."""
+    """The origin of a row: the path of the part in which the row was registered, the row's name, and the row's key, if any."""
 
     path: str
     name: str

@@ -1,1 +1,1 @@
-"""The world of a schedule: processes on one store. The scheduler decides which thread takes the next step."""
+"""The world of a schedule: processes, a store, a disk and a clock. The scheduler decides which thread takes the next step."""

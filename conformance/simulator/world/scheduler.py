@@ -51,7 +51,7 @@ _wakes = attrgetter("wakes")
 
 
 class Process:
-    """A simulated process: a session, a cache of the log, and threads. All of them end together."""
+    """A simulated process: a session, a cache of the log, and threads. The session and the threads end together."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name, self.alive = world, name, True
@@ -122,7 +122,7 @@ class Actor:
         """
         self.aborts: str | None = None
         self.opened = False
-        """Whether the header of its transaction exists. The header's deadline then protects the transaction's files."""
+        """Whether the header of the actor's transaction exists. The header's deadline then protects the transaction's files."""
 
 
 @dataclass
@@ -186,7 +186,7 @@ class World:
         return self.current is not None and not self.calm and self._random() < self.plan.dumb
 
     def later(self, effect: Callable[[], None]) -> None:
-        """Let a request arrive some steps later. When it arrives, it still counts as a request of its sender."""
+        """Let a request arrive some steps later. When the request arrives, it still counts as a request of its sender."""
         sender = self.current
 
         def arrives() -> None:
