@@ -62,8 +62,8 @@ class Reading:
         return best
 
     def compare(self, event: Read | Poll, start: float, end: float, new: tuple[Row, ...] | None = None) -> None:
-        """Report a violation unless the rows are exactly the rows of the range, in order and at their positions. `new` as in
-        `read`: the positions of repeated rows are not judged again.
+        """Report a violation unless the rows are exactly the rows of the range, in order and at their positions. `new`: as in
+        `read`. The positions of repeated rows are not judged again.
         """
         rows = event.rows
         if event.end is None and rows:

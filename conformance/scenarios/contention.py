@@ -77,7 +77,7 @@ class Answer:
 
 @dataclass
 class Watched:
-    """The answers of one reader, the errors that they showed, and the events of its reads."""
+    """The answers to one reader, the errors found in these answers, and the events of the reader's reads."""
 
     answers: list[Answer] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)

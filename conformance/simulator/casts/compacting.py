@@ -94,7 +94,7 @@ def _with_files(cast: Cast, within: int) -> None:
 
 
 def _start_leaver(world: World) -> None:
-    """Start an actor that deletes the subscription without consumers, which would hold back every trim."""
+    """Start an actor that deletes the subscription that no consumer uses. This subscription would hold back every trim."""
     process = Process(world, "leaver")
 
     def run() -> None:

@@ -63,8 +63,9 @@ SHORTS: tuple[Share, ...] = (
     (0.025, compacting.short),
     (0.02, in_stream.short),
 )
-"""The casts of the long and of the short schedules of the kind "wide", each with its share. The shares are such that each kind,
-long and short together, takes about the same part of the time as if all schedules were long.
+"""The casts of the long and of the short schedules of the kind "wide", each with its share. With these shares, the long and the
+short schedules of one kind together take about the same part of the time as its long schedules take in a run that has only long
+schedules.
 """
 
 

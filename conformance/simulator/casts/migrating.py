@@ -196,7 +196,9 @@ def _start_sweeper(world: World, name: str, rounds: int, *, within: int) -> Acto
 
 
 def start_migrator(world: World, move: Move, *, within: int) -> Actor:
-    """Start a process that migrates a topic. After a crash it is restarted, in the calm as often as necessary."""
+    """Start a process that migrates a topic. After a crash, a new process continues the migration. In the calm, the number of
+    restarts has no limit.
+    """
     process = Process(world, f"{move.name}.{move.tries}")
 
     def again() -> None:
