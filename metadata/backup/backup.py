@@ -9,7 +9,7 @@ consistent:
 2. Read the log and the headers of its transactions, until every entry of the first listing is decided. N is the cut of the last
    listing.
 3. Read the headers of the transactions that the applications and cursors of step 1 name, then applications and cursors again.
-   `consistent_cut` derives their content at N. If it cannot, the attempt starts over.
+   `consistent_cut` derives their content at N. If that is impossible, the attempt starts over.
 4. Read layouts, watermarks and schemas, in this order. They show everything that was folded, created or evolved by then. The
    attempt starts over if a layout shows a seal above N, or if a registration that was appended since step 1 has left the log.
    A watermark above N is replaced by the watermark that step 1 read. The log has the registrations between that watermark and N.
@@ -17,9 +17,9 @@ consistent:
 The marker-based model has its own order (`metadata.backup.in_stream`). Its pending-ack logs are read at the end of step 1. The rest
 is read in step 4: after the layouts, which show migrations, and before the schemas.
 
-Transactions that are undecided at N are not in the backup. All transactions in the backup are settled. So it needs no headers, op
-records, pending acks or events, and after a restore they count as expired. Applications with a random id are left out as well,
-because the record of such an application expires with the header of its transaction.
+Transactions that are undecided at N are not in the backup. All transactions in the backup are settled. So the backup needs no
+headers, op records, pending acks or events. After a restore these records count as expired. Applications with a random id are left
+out as well, because the record of such an application expires with the header of its transaction.
 """
 
 from __future__ import annotations
@@ -227,8 +227,8 @@ class BackupReader:
         read. The log must then have all registrations that were folded between the two reads.
 
         Raises Moving if the log lacks one of these registrations. Raises Moving also if a registration above `begun` (the end of
-        the log before this attempt) has left the log. Its application may have been read before the commit, and then no record of
-        the backup shows the committed version.
+        the log before this attempt) has left the log. The application of such a registration may have been read before the commit.
+        Then no record of the backup would show the committed version.
         """
         found: dict[Key, Watermark] = {}
         for key, record in _records(view, paths.WATERMARKS).items():

@@ -74,8 +74,8 @@ class Heading(JsonRecord):
     """The first line of a backup.
 
     `number`: the backup has everything up to this log number, and nothing above it. `next_txn`: a number above all transaction ids
-    allocated by then. `topics`: the number of topics of both models. `restored`: as in the cluster's record. `in_stream`: the
-    highest number in the logs of the marker-based model; None if the backup has none.
+    that were allocated when the backup read their sequences. `topics`: the number of topics of both models. `restored`: as in the
+    cluster's record. `in_stream`: the highest number in the logs of the marker-based model; None if the backup has none.
     """
 
     txnsegment_backup: Whole = FORMAT
@@ -103,8 +103,8 @@ class Heading(JsonRecord):
     @property
     def following(self) -> int:
         """Return the first number of the restored cluster's logs. It is above every number that the lost cluster can have
-        allocated. If the lost cluster was itself restored, its numbers began at `lost.before`, and they count even if the backup
-        has none of them.
+        allocated. If the lost cluster was itself restored, its numbers began at `lost.before`. The result lies above `lost.before`,
+        too, even if the backup has no number from there on.
         """
         last = max(self.number, self.in_stream or 0, *(lost.before for lost in self.restored or ()), 0)
         return (last // ERA + 1) * ERA

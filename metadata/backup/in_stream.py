@@ -4,7 +4,8 @@ The order of reading makes the backup consistent. The reader locks no log and wr
 
 1. Read the pending-ack logs. An acknowledgement without a transaction counts only if this step reads it. A consumer acknowledges
    rows after they were written, and often after it has written results of them. The logs with all of these writes (the log of
-   topic://, the transaction log, the topics' logs) are read later. So the backup has all writes before an acknowledgement.
+   topic://, the transaction log, the topics' logs) are read later. So if the backup has an acknowledgement,
+   it also has all writes that were made before it.
 2. Read the transaction log. The backup contains exactly the transactions that have committed by the last entry read.
 3. Read the topics' logs, and the pending-ack logs again. A transaction writes its data and pending acks before it logs COMMITTING,
    so this step finds all of them. Data of a transaction that had not committed at step 2 is left out, whatever its later outcome.

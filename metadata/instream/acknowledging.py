@@ -51,7 +51,9 @@ class RedirectedAcks:
                 self.redirect().coordinator.acks.seek({where: rows})
 
     def read(self, where: Iterable[Where]) -> dict[Where, Cursor]:
-        """Return the cursors. A migrated subscription has the cursor of its SEAL. Raises SubscriptionNotFound."""
+        """Return the cursors. This call is not redirected. For a migrated subscription it returns the last cursor in the
+        subscription's own pending-ack log, as it was when that log was sealed. Raises SubscriptionNotFound.
+        """
         return self.acks.read(where)
 
     def _each(self, call: Callable[[Sequence[Ack]], None], wanted: Iterable[Ack]) -> list[Ack]:

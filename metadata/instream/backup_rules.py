@@ -45,7 +45,7 @@ class Decided:
 
     def ended(self, txn: str) -> Fate:
         """Return the status of a transaction with a COMMIT marker. The transaction log has the COMMITTING of this transaction. The
-        backup has read that log up to `state.at`, and the COMMITTING may lie above.
+        backup has read that log up to `state.at`, and the COMMITTING may lie above `state.at`.
         """
         ident, found = txn_id(txn), self._txn(txn)
         if ident.most == COORDINATOR and (ident.least > self.state.at or (found is not None and found.state not in COMMITS)):

@@ -2,8 +2,9 @@
 Reading).
 
 The order of reading is: the list of the log, then the topic's record (property, snapshot, trimmed numbers), then the entries. The
-property tells whether the log has transactional entries. The property is set before the first such entry is appended, so a reader
-that lists such an entry also reads the property. The record's trimmed number covers every entry that left the log before the list.
+property tells whether the log has transactional entries. The property is set before the first such entry is appended. So a reader
+that lists such an entry then finds the property set. The record's trimmed number covers every entry that left the log before the
+list.
 """
 
 from __future__ import annotations
@@ -115,8 +116,9 @@ class InStreamBuffer:
                 continue
 
     def _has_waited(self, view: View, opened: Opened) -> bool:
-        """Return whether the first undecided entry is older than the allowance of deadlines. If it is, the caller resolves its
-        transaction, because the first reader that meets an expired transaction aborts it (8.10).
+        """Return whether the first undecided entry is older than the deadline allowance, or is no longer in the log. Then the
+        caller resolves the transactions that are open in the topic: it aborts those past their deadline, and finishes the decided
+        ones (8.10).
         """
         first = first_ongoing(opened.state)
         if first is None:

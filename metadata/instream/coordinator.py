@@ -225,8 +225,8 @@ class InStreamCoordinator(TransactionSteps):
                 log.info("%s", error)
 
     def _refuse_migrated(self, work: WriteSet) -> None:
-        """Raise TopicSealed if a topic of the write set or the application's topic was migrated. Then only the successor topic
-        shows which versions the application has committed.
+        """Raise TopicSealed if a topic of the write set or the application's topic was migrated. After a migration only the
+        successor topic shows which versions the application has committed.
         """
         for name in dict.fromkeys([*work.parts, work.app_topic]):
             if is_persistent(name) and self.redirect.migrator.successor(persistent_name(name)) is not None:

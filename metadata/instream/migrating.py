@@ -71,9 +71,9 @@ class Migrator:
     def migrate(self, name: PersistentName, to: TopicName, *, segments: int = 1, wait_ms: int = 0, force: bool = False) -> Topic:
         """Migrate a persistent topic to `to` with `segments` active segments. Return the new topic. Idempotent.
 
-        `wait_ms`: how long to wait for open transactions of the topic. `force`: abort them. Raises TxnConflict, which names the
-        transactions that remain; nothing was done then. Raises TopicExists (`to` is or was another topic), TopicSealed (the topic
-        was terminated, or migrated to another name), TopicNotFound, OptionError.
+        `wait_ms`: how long to wait for open transactions of the topic. `force`: abort them at once. Raises TxnConflict if open
+        transactions remain after `wait_ms`. The error names them, and the topic was not migrated. Raises TopicExists (`to` is or
+        was another topic), TopicSealed (the topic was terminated, or migrated to another name), TopicNotFound, OptionError.
         """
         even_ranges(segments)
         until_s = self.cluster.clock.monotonic() + wait_ms / 1000

@@ -256,8 +256,8 @@ class InStreamAcks:
                 self._clean_behind(where, life)
 
     def _clean_behind(self, where: Where, life: int) -> None:
-        """Delete all entries of the log of a past life, to which this process may have appended, if no later sweep deletes them. No
-        sweep deletes them if that life is already recorded as cleared, or if the record is gone.
+        """Delete all entries of the log of a past life, if no later sweep will delete them. This process may have appended to that
+        log. No sweep deletes the entries if that life is already recorded as cleared, or if the subscription's record is gone.
         """
         record = look(self.cluster.store, paths.subscription(*where))
         if record is None or life <= SubscriptionRecord.of(record).cleared:

@@ -39,7 +39,7 @@ LOOKED_AT = 8
 
 @dataclass(frozen=True)
 class Remains:
-    """Deletes the remaining records of a cluster's persistent topics. Any number of processes may do it at once."""
+    """Deletes the remaining records of a cluster's persistent topics. Any number of processes may delete them at the same time."""
 
     cluster: Cluster
     buffer: InStreamBuffer

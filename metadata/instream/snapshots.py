@@ -1,8 +1,9 @@
 """Snapshots of a transaction buffer: Pulsar's TransactionBufferSnapshot in Avro, with additional state for the rules.
 
 A snapshot is taken at maxReadPosition. Everything at or below maxReadPosition is decided, so a reader finds the open transactions
-by replaying the entries above it. `ongoing` has the transactions with entries at or below maxReadPosition and a marker above it.
-The list of aborted transactions covers the log up to its end, because a marker above maxReadPosition may decide rows below it.
+by replaying the entries above it. A transaction may have entries at or below maxReadPosition and its marker above maxReadPosition.
+The field `ongoing` of the additional state has these transactions. The list of aborted transactions covers the log up to its end,
+because a marker above maxReadPosition may decide rows below it.
 """
 
 from __future__ import annotations

@@ -49,14 +49,15 @@ class TopicLog(LogReader):
         return as_reading(self.instream.buffer.read_to(self.topic, end))
 
     def open_transactions(self) -> OpenTransactions:
-        """Return the transactions that may still append to persistent topics. Appends without a transaction are not among them. A
-        reader assumes that such an append is in the log within the deadline allowance.
+        """Return the transactions that may still append to persistent topics. A plain append has no transaction, so the result does
+        not show it. A plain append takes its publish time right before it is appended. Readers assume that it is in the log at most
+        the deadline allowance after that time.
         """
         return self.instream.coordinator.ending.open_transactions()
 
     def is_newest(self, view: View, reading: Reading) -> bool:
-        """Return whether neither rows nor markers were appended since the reading. To a sealed log nothing is appended, so the
-        method then checks whether the topic's record has changed.
+        """Return whether neither rows nor markers were appended since the reading. Nothing is appended to a sealed log. So for a
+        sealed topic the method checks whether the topic's record has changed.
         """
         (topic,), (segment,) = reading.topics, reading.segments
         if segment.sealed_at is None:

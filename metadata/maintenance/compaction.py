@@ -1,8 +1,8 @@
 """Compaction of a segment: many small files of its snapshot become few large ones (protocol.md sections 1 and 7).
 
-Any number of processes may compact at once, beside writers, readers and sweepers. The new files count once a CAS of the watermark
-record names a snapshot that lists them; the watermark itself does not move. A crash leaves unnamed files for the orphan sweep. The
-replaced files stay for the grace period (`metadata.maintenance.retired`).
+Any number of processes may compact at once, beside writers, readers and sweepers. The new files count as soon as a CAS of the
+watermark record names a snapshot that lists them. The watermark itself does not move. A crash leaves unnamed files for the orphan
+sweep. The replaced files stay for the grace period (`metadata.maintenance.retired`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Compactor:
 
     def compact(self, segment: str, policy: Policy, done: Compacted, *, told: Callable[[Compacted], None] = lambda _: None) -> None:
         """Compact the folded part of one segment. After each group of files the counts are added to `done`, and `told` is called
-        with it. A migrated segment is skipped and added to `done.left_out`.
+        with `done`. A migrated segment is skipped and added to `done.left_out`.
 
         Raises CorruptPart, CorruptSnapshot, StorageError; TxnConflict if the watermark changes too often, or if the files were
         written too long ago to be safe from the orphan sweep.

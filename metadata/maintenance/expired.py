@@ -1,4 +1,4 @@
-"""Abort of transactions past their deadline (protocol.md section 8.10). Any number of processes may do it at once."""
+"""Abort of transactions past their deadline (protocol.md section 8.10). Any number of processes may abort them at the same time."""
 
 from __future__ import annotations
 

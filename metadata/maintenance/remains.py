@@ -21,12 +21,12 @@ from metadata.store.contract import Delete, MetadataStore, View, decide, in_grou
 
 def collect_remains(store: MetadataStore, grace_period_ms: int) -> int:
     """Delete watermarks and cursors that no layout names, schemas of earlier topics, and old tombstones. Return the number of
-    deleted records, without tombstones. Any number of processes may do it at once.
+    deleted records, without tombstones. Any number of processes may call this function at the same time.
     """
 
     def body(view: View) -> int:
-        # The keys are listed before the layouts are read. So a segment with a key was in its layout before, or is a new child
-        # (`_left`). If the layout read next lacks it, and it is no new child, the segment has left.
+        # The keys are listed before the layouts are read. When a key was listed, its segment was in the layout or had left the
+        # layout, or was a new child (`_left`). So a segment that is missing in the layout and is not a new child has left.
         watermarks = [paths.decode(path.rpartition("/")[2]) for path in view.keys(paths.WATERMARKS)]
         schemas: dict[TopicName, list[Key]] = defaultdict(list)
         for path in view.keys(paths.SCHEMAS):

@@ -149,7 +149,7 @@ class Sweeper:
             record, now = view.get(paths.SWEEP_TURN), view.now_ms()
             last = Turn(until_ms=0, orphans_ms=now - 1) if record is None else Turn.of(record)
             settings = self.cluster.settings
-            # An `until_ms` after this range was written before the store's clock was set back, and does not count.
+            # If `until_ms` lies above this range, it was written before the store's clock was set back, and does not count.
             if now < last.until_ms <= now + settings.fold_after_ms:
                 return None
             mine = last.model_copy(update={"until_ms": now + settings.fold_after_ms, "began_ms": now, "by": self.cluster.owner})

@@ -94,9 +94,9 @@ class Trimmer:
         return elapsed.now_for(seen, keep_ms), max([elapsed.known_to(seen, keep_ms), *migrated])
 
     def _free_to(self, segments: Iterable[SegmentView], through: int) -> int:
-        """Return the number, at most `through`, up to which all segments may be trimmed. It lies below the first transaction with a
-        row that a subscription still needs in any segment. A trim beyond it would remove the rows of that transaction from the
-        other segments.
+        """Return the number, at most `through`, up to which all segments may be trimmed. The number lies below the first
+        transaction with a row that a subscription still needs in any segment. A trim beyond this number would remove the rows of
+        that transaction from the other segments.
         """
         for segment in segments:
             needed = self._needed(segment.name)

@@ -162,9 +162,9 @@ class MarkDelete(JsonRecord):
 
 
 class Cursor(JsonRecord):
-    """The acknowledged rows of a subscription in one segment, and the rows that transactions claim (protocol.md section 7). A
-    cursor record is not deleted while its key may be used again, because its versions would restart. `deleted_ms`: when the
-    subscription was deleted. A cursor with this field is a tombstone.
+    """The acknowledged rows of a subscription in one segment, and the rows that transactions claim (protocol.md section 7).
+    `deleted_ms`: when the subscription was deleted. A cursor with this field is a tombstone: the record stays for some time,
+    because a new record under the same key would start again at version 0.
     """
 
     mark_delete: MarkDelete | None = None
@@ -281,9 +281,9 @@ class Layout(JsonRecord):
     Pulsar's record. `deleted`: the record is a tombstone. `key`: the key column. `schema_id`: the current schema version.
     `compatibility`: the compatibility mode of the schemas (None: not set).
 
-    Some segments have left the layout. A read that starts at a lower number sees by three fields that rows of such segments are
-    missing. `deleted_to_log`: the highest seal of a deletion whose segments have left. `trimmed_to`, `trimmed_ms`: the highest
-    values of the watermarks of segments that left because retention had trimmed all their rows.
+    Three fields remain of segments that have left the layout. By these fields a read with an earlier start notices that rows are
+    gone. `deleted_to_log`: the highest seal of a deletion whose segments have left. `trimmed_to`, `trimmed_ms`: the highest values
+    of the watermarks of segments that left because retention had trimmed all their rows.
 
     `migration`: the topic is the successor of a persistent topic (docs/in_stream.md, Migration). A later topic of the same name
     keeps the field.

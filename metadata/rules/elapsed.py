@@ -79,8 +79,9 @@ def looked(before: SeenTime | None, now: Clocks, number: int) -> SeenTime:
 
 
 def _passed(before: SeenTime, now: Clocks) -> int:
-    """Return the time in ms since the last observation by any machine. The two clocks that can be set measure it. Return 0 if this
-    machine has an earlier observation, because `_since` then measures.
+    """Return the time in ms since the last observation by any machine. It is the smaller of the times that passed by the store's
+    clock and by the machine's clock. Return 0 if `before` has an observation by this machine, because then `_since` measures the
+    time.
     """
     if now.boot in before.witnesses:
         return 0

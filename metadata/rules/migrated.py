@@ -16,8 +16,8 @@ from metadata.rules import retention
 
 
 def is_its_own(layout: Layout, name: PersistentName) -> bool:
-    """Return whether the topic of this layout is the successor of the persistent topic `name`, and not a topic that was created
-    under the successor's name by itself.
+    """Return whether the topic of this layout is the successor of the persistent topic `name`. Another topic may have been created
+    independently under the successor's name.
     """
     return layout.migration is not None and layout.migration.topic == str(name)
 

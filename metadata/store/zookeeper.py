@@ -110,8 +110,8 @@ class ZooKeeperStore(MetadataStore):
         return self._writer.write(writes) if writes else []
 
     def skip(self, prefix: Prefix, to: int) -> None:
-        """Advance all sequences of the prefix's folder. If `to` is near, the numbers of the open era below it are used up.
-        Otherwise an era is opened whose first number is at least `to`.
+        """Advance all sequences of the prefix's folder. If `to` is near, the open era's numbers below `to` are used up. Otherwise
+        an era is opened whose first number is at least `to`.
         """
         self._eras.reach(prefix.path.rpartition("/")[0], to)
 

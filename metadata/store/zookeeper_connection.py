@@ -128,8 +128,8 @@ class Connections(SequentialThreadingHandler):
         self._once.add(address)
 
     def _probe(self, address: Address, server: str) -> None:
-        """Find out whether a server that drops connections expects TLS if this client does not use it, or the reverse. Such a
-        server drops each connection without a reason, as a starting server does.
+        """Find out whether a server that drops connections expects TLS from a client without TLS, or plain text from a client with
+        TLS. Such a server gives no reason when it drops a connection, and neither does a starting server.
 
         The first connection to an address is not probed. Later connections are probed, at most `PROBES` times, until the server
         answers a probe.

@@ -1,9 +1,9 @@
 """The schemas of topics: versions, evolution by writes, registered Avro schemas, compatibility modes.
 
-A version is a record `/schemas/<encoded topic>/<id>`. It never changes, and counts as a version once a layout has named it. Each
-version names the previous one. A process that loses a race leaves a record that no layout names. In every compatibility mode
-columns are only added, because the parts of all versions are read with the current columns. An Avro schema need not have all
-columns.
+A version is a record `/schemas/<encoded topic>/<id>`. The record never changes. It counts as a version as soon as a layout has
+named it. Each version names the previous one. A process that loses a race leaves a record that no layout names. In every
+compatibility mode columns are only added, because the parts of all versions are read with the current columns. An Avro schema need
+not have all columns.
 """
 
 from __future__ import annotations
@@ -159,9 +159,9 @@ class TopicSchemas:
 
     def evolve(self, name: TopicName, incoming: StructType, key: str | None = None) -> tuple[Topic, int]:
         """Evolve the topic's schema for rows with the columns `incoming`, and set the key column if `key` is given. Return the
-        topic after that, and its schema id.
+        resulting topic and its schema id.
 
-        Raises SchemaError (the columns do not fit), TopicNotFound, and OptionError (it has another key column).
+        Raises SchemaError (the columns do not fit), TopicNotFound, and OptionError (the topic has another key column).
         """
 
         def body(view: View) -> tuple[Topic, int] | None:
@@ -262,7 +262,9 @@ class TopicSchemas:
         return topic.layout.model_copy(update={"schema_id": schema_id})
 
     def put(self, view: View, name: TopicName, record: TopicSchema, *, first: int = 0) -> int:
-        """Write the record of a version under the next free id and return the id. It counts as a version once a layout names it."""
+        """Write the record of a version under the next free id and return the id. The record counts as a version as soon as a
+        layout names it.
+        """
         taken = [int(path[-20:]) for path in view.keys(paths.schemas(str(name)))]
         ids = count(max([first, *(t + 1 for t in taken)]))
 

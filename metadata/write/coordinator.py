@@ -337,7 +337,7 @@ class Coordinator:
         """Return the decided header of a transaction whose header expired during the decision. Only the application record can
         still show the outcome.
 
-        Raises TxnConflict if it was aborted, OutcomeUnknown if the application record does not show it.
+        Raises TxnConflict if the transaction was aborted, OutcomeUnknown if the application record does not show the outcome.
         """
         record = decide(self.cluster.store, lambda view: view.get(paths.application(work.app, work.app_topic)))
         app = None if record is None else Application.of(record)

@@ -20,7 +20,7 @@ from metadata.write.txn_ids import TxnIds
 from metadata.write.write_set import Committed, WriteSet, refuse_old, refuse_stale
 
 MAX_DECIDED = 1000
-"""Maximum number of its own decided headers that a process remembers."""
+"""A process remembers at most this many decided headers of its own transactions."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Opener:
             app_record, *layouts = view.get_many([app_key, *(paths.topic(t) for t in topics)])
             app = Application.of(app_record) if app_record is not None else self._unknown(work)
             if app_record is None and work.random and work.retried:
-                # The application record exists as long as the header, and only this write uses its name. The application record is
-                # gone, so the outcome is unknown.
+                # The application record belongs to this write alone, and is deleted when the header expires. The record is missing,
+                # so the earlier commit never opened its transaction, or the header has expired. The outcome is unknown.
                 raise OutcomeUnknown(
                     f"An earlier commit of {work.app} was left without an answer, and what became of it is forgotten by now.",
                     advice="Nothing was done now. Check whether its rows exist before you write them again. (With an "

@@ -22,8 +22,8 @@ class WriteSet:
     """Everything that one transaction commits.
 
     `app`, `app_topic`: the application id, and the topic of the application record (protocol.md section 5). `random`: the
-    application id was generated for this write alone. `parts`: the parts of each segment in order, by its full name. `staged_ms`:
-    the store's time before the first part was written.
+    application id was generated for this write alone. `parts`: the parts of each segment in order, by the segment's full name.
+    `staged_ms`: the store's time before the first part was written.
     """
 
     app: str
@@ -144,7 +144,8 @@ def refuse_stale(work: WriteSet, records: Mapping[TopicName, Record | None]) -> 
 
 def refuse_rerouted(work: WriteSet, layouts: Mapping[TopicName, Layout | None]) -> None:
     """Raise TxnConflict for rows that were routed by another key than the topic has. The check is made again after the
-    registration. If the topic gets a key after that, all rows that are routed by it come later in the log, so they stay in order.
+    registration. If the topic gets a key after that, all rows that are routed by this key come later in the log. So the rows of
+    each key stay in order.
     """
     for topic, layout in layouts.items():
         key = work.keys.get(str(topic))
