@@ -4,8 +4,8 @@
 
 The program uses only functions that all versions have, so it can be run in a checkout of an earlier version. It makes
 `cluster.tar.gz` (the folder of an embedded cluster, with metadata.db and the ledgers), `backup.gz`, `records.json.gz` (the records
-with their index entries, as any store has them) and `expected.json` (the rows of the topics). `make_zookeeper.py` adds the data of
-a ZooKeeper server. A fixture is made once, when the format changes, and is never made again.
+with their index entries) and `expected.json` (the rows of the topics). `make_zookeeper.py` adds the data of a ZooKeeper server. A
+fixture is made once, when the format changes, and is never made again.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def shown(cluster: Cluster) -> dict[str, list[Any]]:
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    """Return all records with their index entries, as any store would have them."""
+    """Return all records except ephemeral ones, each with its index entries. The form is the same for every metadata store."""
     with closing(sqlite3.connect(folder / "metadata.db")) as database:
         found = database.execute(
             "SELECT path, partition, value, indexes FROM records WHERE session IS NULL ORDER BY path, partition"

@@ -122,7 +122,7 @@ def dumped(made: Path) -> list[dict[str, Any]]:
 
 
 def test_a_cluster_of_an_earlier_version_is_read_on_zookeeper(made: Path, tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
-    """The test copies the records of the earlier version into a chroot, and the ledger root. All rows can then be read."""
+    """The records of the earlier version are copied into a chroot, and the ledger root is moved. All rows can then be read."""
     folder = unpacked(made, tmp_path)
     url = f"zk://{zookeeper.hosts}/{made.parent.name}-{made.name}"
     root = f"file://{(folder / 'ledgers').rename(tmp_path / 'root')}"

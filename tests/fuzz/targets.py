@@ -2,7 +2,7 @@
 
 A target may raise TxnSegmentError or return, in bounded time and memory. Some parsers raise ValueError, which their callers turn
 into a TxnSegmentError. A target of such a parser ignores this ValueError. If a checksum guards the bytes, the target computes the
-right checksum, so that the code behind the check must be safe by itself.
+right checksum. So any bytes pass the check, and the code behind it must be safe for any bytes.
 """
 
 from __future__ import annotations

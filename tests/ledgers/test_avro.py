@@ -210,7 +210,7 @@ def test_bytes_of_another_schema_are_refused_or_read_whole(data: st.DataObject) 
     assert (first, third) == (good, good)
     again = codec.decode(pa.array([second], pa.binary()), row_named)
     assert codec.encode(again, row_named).to_pylist() == [second]
-    # a value with a NaN is not equal to itself, so its test is left out
+    # values with a NaN are not compared, because a NaN is not equal to itself
     if rows == codec.decode(pa.array([good, spoiled, good], pa.binary()), row_named):
         assert again == rows.slice(1, 1)
 
@@ -342,7 +342,7 @@ def test_rows_unreadable_as_avro_are_refused_at_the_write() -> None:
 @settings(max_examples=400)
 @given(st.data())
 def test_compatibility_agrees_with_avro_schema_resolution(data: st.DataObject) -> None:
-    """Schemas fit exactly if fastavro reads all values of the old schema with the new schema."""
+    """Schemas fit if and only if fastavro reads all values of the old schema with the new schema."""
     old = data.draw(records(logical=False))
     new = data.draw(changed(old))
     fits = not problems(parse(new), parse(old))

@@ -104,7 +104,7 @@ class Chain:
         return found
 
     def planned(self, after: int = -1, through: int = 10**9) -> list[tuple[int, int, Part]]:
-        """Return the extents of a read without marks. Check that the ledgers give the same extents if the head has no runs."""
+        """Return the extents of a read. Check that the ledgers give the same extents if the head has no `runs`."""
         head = self.head()
         found, slow = (
             [(s.ledger, s.last, s.part) for s in extents.of_snapshot(self.storage, one, after, through, marks=False)]
@@ -114,7 +114,7 @@ class Chain:
         return found
 
     def by_extents(self, after: int = -1, through: int = 10**9) -> list[Row]:
-        """Return the rows, read extent by extent. The positions come from the marks."""
+        """Return the rows, read extent by extent. The positions in compacted files come from the extents' `marks`."""
         found = []
         for one in extents.of_snapshot(self.storage, self.head(), after, through, marks=True):
             row = one.part.first_row if isinstance(one.part, CompactedPart) else 0

@@ -223,7 +223,9 @@ def test_no_changed_byte_ever_gives_other_rows(storage: LedgerStorage, tmp_path:
 
 
 def test_a_level_encoding_that_changed_is_noticed(storage: LedgerStorage, tmp_path: Path) -> None:
-    """A page header gets the level encoding BIT_PACKED (8) instead of RLE (6). Without the check, nulls would move."""
+    """A page header gets the level encoding BIT_PACKED (8) instead of RLE (6). The read raises CorruptPart. If it decoded the
+    levels as BIT_PACKED, it would return nulls in other rows.
+    """
     whole = table(60).select(["a.b"])
     part = write(storage, whole)
     file = tmp_path / part.path

@@ -116,7 +116,7 @@ def made(text: str, target: str) -> Iterator[re.Match[str]]:
 
 
 def test_documented_options_of_other_programs_exist(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The options and values that pages show are in the `--help` of the program, if the help lists values of the option."""
+    """Each option that a page shows is in the `--help` of its program. If the help lists its values, the shown value is listed."""
     texts = {page.name: text_of(page) for page in PAGES} | {"Makefile": MAKEFILE}
     found: list[tuple[str, str, list[str]]] = []
     for name, text in texts.items():

@@ -38,7 +38,7 @@ def make_venv(path: Path, venv: Path, **environment: str) -> subprocess.Complete
 
 
 def program(folder: Path, name: str, says: str) -> None:
-    """Make a program that prints `says` for any arguments, such as `java -version`. It replaces one that is not installed."""
+    """Make a program that prints `says` for any arguments, such as `java -version`. It stands in for the real program."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\necho '{says}' >&2\n")

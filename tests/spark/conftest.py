@@ -82,7 +82,7 @@ class Deployment:
         return query
 
     def drain(self, df: DataFrame, checkpoint: str = "checkpoint") -> list[list[Row]]:
-        """Return the rows of each micro-batch of an AvailableNow run. Spark may begin with an empty one, which is left out."""
+        """Return the rows of each micro-batch of an AvailableNow run. Empty micro-batches are left out."""
         batches: list[list[Row]] = []
         self.start(df, checkpoint, batches).awaitTermination()
         return [batch for batch in batches if batch]

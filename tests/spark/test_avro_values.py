@@ -123,7 +123,7 @@ def test_readers_choose_a_schema_version_while_writers_differ(here: Deployment) 
     put(here, values(SECOND, order(3, channel="shop")))
     with pytest.raises(PySparkException, match="is not Avro of the schema"):
         put(here, values(SECOND, order(4, channel="shop")), schemaVersion=0)
-    # By the new schema old rows have the default. By the old schema no row has the new column.
+    # Read by the new schema, old rows have the default. Read by the old schema, no row has the new column.
     assert got(here) == sorted(values(SECOND, order(1, channel="web"), order(2, channel="web"), order(3, channel="shop")))
     old = sorted(values(FIRST, order(1), order(2), order(3)))
     assert got(here, schemaVersion=0) == old

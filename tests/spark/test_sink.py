@@ -1,4 +1,4 @@
-"""The sink: modes, idempotence tokens, keys, segments, compression, entries, SQL, order."""
+"""The sink: modes, applications and versions, keys, segments, compression, entries, SQL, order."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ def test_sql_tables_are_refused_with_advice(here: Deployment) -> None:
 
 
 def test_foreach_batch_with_two_topics(here: Deployment) -> None:
-    """Both writes of a batch have the same token, as in Delta. When Spark repeats the batch, no row is written twice."""
+    """Both writes of a batch have the same application and version, as Delta allows. The topics differ, so each write commits once.
+    When Spark repeats the batch, no row is written twice.
+    """
     here.write(here.spark.range(30), "in")
     runs: list[int] = []
 

@@ -1,5 +1,5 @@
-"""Batch writes with a token (txnAppId, txnVersion). A batch write may run in the `foreachBatch` of a query. The query then decides,
-too, which writes repeat a version.
+"""Batch writes with an application and a version (txnAppId, txnVersion). In the `foreachBatch` of a query, a write with a version
+that another query has committed is an error, and not a repetition.
 
 tests/spark/test_sink.py does the same in a real streaming query.
 """

@@ -35,8 +35,8 @@ def drained(query: MicroBatchExecution, **options: str) -> list[int]:
 
 
 def test_a_checkpoint_counts_for_the_cluster_that_it_was_made_with(cluster: Cluster, tmp_path: Path) -> None:
-    """A checkpoint is valid after one restore. After a second restore from the same backup, or in a cluster created again at the
-    same URL, its numbers mean other rows, and it is refused.
+    """A checkpoint is valid after one restore. After a second restore from the same backup, the checkpoint's numbers mean other
+    rows, so the checkpoint is refused.
     """
     cluster.topics.create("t", schema="n bigint")
     commit(cluster, "t", 1)

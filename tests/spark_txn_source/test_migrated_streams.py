@@ -139,8 +139,8 @@ def test_a_plain_producer_of_a_migrated_topic_gets_an_error(bench: SparkBench) -
 def test_a_flush_of_a_plain_producer_is_safe_beside_a_migration_at_each_lookup(
     bench: SparkBench, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A flush makes two lookups: of the topic's name, and of the name's model. The topic is migrated after lookup `looks` (3: not
-    at all). After a migration the flush raises TopicSealed and writes no row.
+    """A flush makes two lookups: of the topic's name, and of the name's model. The topic is migrated after lookup `looks`. If
+    `looks` is 3, it is not migrated. After a migration the flush raises TopicSealed and writes no row.
     """
     bench.commit(X, [1])
     asked = 0

@@ -1,4 +1,4 @@
-"""Small rules of the source. Each is tested by itself, because larger tests of reading miss faults in these rules."""
+"""Small rules of the source. Each has its own test, because larger tests of reading miss faults in these rules."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Bench:
         self, gate: Gate = always, wakes: Wakes | None = None, late: Callable[[Callable[[], None]], None] | None = None
     ) -> Client:
         """Return the client of a new process. `wakes`: a function that wakes the process's watches; with None no watch wakes.
-        `late`: a function that gets the requests of the process that the gate delays.
+        `late`: a function that gets each request of this process that the gate delays.
         """
         store = GatedStore(self.state, self.clock, gate, observer=self.history, wakes=wakes, late=late)
         storage = GatedStorage(self.disk, gate)
@@ -70,7 +70,7 @@ class Bench:
         return self.party(gate, late=late).instream
 
     def part(self, label: str) -> Part:
-        """Make a part of one row, whose file lies on the disk under the part's label."""
+        """Make a part of one row, and its file on the disk. The name of the file is the label and a unique suffix."""
         return self._part(f"public/default/x/persistent/{label}-{self.unique()}.parquet")
 
     def _part(self, path: str) -> Part:

@@ -269,7 +269,7 @@ def test_a_new_column_appears_with_the_next_batch(topic: Cluster, consumer: Cons
 
 
 def test_a_commit_wakes_a_waiting_consumer(topic: Cluster, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The consumer would sleep for ten minutes. A commit wakes it by its registration or its events."""
+    """A consumer without rows sleeps for ten minutes here. The registration or the events of a commit wake it earlier."""
     monkeypatch.setattr("txnsegment.consumer.IDLE_SECONDS", 600.0)
     monkeypatch.setattr("txnsegment.consumer.UNDECIDED_SECONDS", 600.0)
     waiting = threading.Event()

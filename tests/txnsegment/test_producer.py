@@ -148,8 +148,8 @@ def test_rows_whose_commit_is_not_known_are_never_staged_anew(cluster: Cluster) 
 
 
 def test_rows_that_were_sent_after_a_flush_that_failed_are_committed_with_the_block(cluster: Cluster) -> None:
-    """A flush fails. The next flush commits the kept rows and the new rows in the order in which they were sent. The rows of
-    `write` come after them.
+    """A flush fails. The end of the block, or the next `write`, commits the kept rows and the rows that were sent afterwards, in
+    the order in which they were sent. The rows of `write` come last.
     """
     make(cluster)
     with eventful(cluster, before=fail(Unavailable("The store is away.", advice="Try again."))) as producer:

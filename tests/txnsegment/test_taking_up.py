@@ -285,8 +285,8 @@ def test_a_retried_transaction_acknowledges_the_rows_of_its_first_try(cluster: C
 
 
 def test_a_cumulative_ack_in_an_open_transaction_replaces_no_other_ack(cluster: Cluster, consumer: Consumer) -> None:
-    """A cumulative ack is in an open transaction. Other acks of the same rows, with or without a transaction, still succeed. The
-    commit of the open transaction then fails.
+    """A transaction has a cumulative ack and is not committed yet. The ack becomes pending only at the commit. Until then other
+    cumulative acks of the same rows take effect, with or without a transaction. After them the commit raises AckConflict.
     """
     *_, last = consumer.messages(timeout=NOW)
     late = cluster.begin()

@@ -112,7 +112,7 @@ def rows(number: int) -> tuple[tuple[str, str], tuple[str, str]]:
 
 
 def at(number: int, name: str = "s", entry: int = 0, *, key: str | None = None, segment: str | None = None) -> Row:
-    """Return a row of the ledger `number`. Its segment is S if `name` is `s`, V if `name` is `v`, or `segment` if that is given."""
+    """Return a row of the ledger `number`. `segment`: the row's segment; None means S for the name `s`, and V for the name `v`."""
     return Row(f"{number}-{name}", segment or {"s": S, "v": V}[name], (number, entry, 0), key)
 
 
@@ -125,7 +125,7 @@ def row(name: str, number: int, index: int = 0, *, key: str | None = None, segme
 
 
 def of(txn: str, *seen: Row) -> list[Row]:
-    """Return copies of the rows with this transaction id."""
+    """Return copies of the rows. Each copy has the transaction id `txn`."""
     return [each._replace(txn=txn) for each in seen]
 
 
@@ -151,8 +151,8 @@ def acks(state: str, txn: str | None, first: int, last: int, **more: Any) -> dic
 
 
 def moved(*names: str) -> H:
-    """Return a history in which a program moves the rows `p` and `q`, which the subscription `x` delivered, to topic U. `names`:
-    the rows that were registered in topic U.
+    """Return a history in which the subscription `x` delivers the rows `p` and `q`, and a program moves these rows to topic U.
+    `names`: the rows that were registered in topic U.
     """
     seen = row("p", 1), row("q", 1, 1)
     h = H().register(1, None, ("p", S), ("q", S)).register(2, None, *((name, SU) for name in names))
@@ -160,8 +160,8 @@ def moved(*names: str) -> H:
 
 
 def later_first(*between: Any, ordered: bool = True, **fields: Any) -> H:
-    """Subscription `x` delivers a row in one poll, and in the next poll the row of its key that was written before. `between`: an
-    event between the polls, with its fields.
+    """Return a history in which the subscription `x` delivers a row in one poll, and an earlier row of the same key in the next
+    poll. `between`: the kind of an event between the two polls; `fields`: the fields of this event.
     """
     given = {"subscription": "x", "ordered": ordered}
     h = H().add(Ack, **acks("moved", None, 0, 0)).asks("c", 0, "x", "y", key="k").told("c", "committed", "0_1", 1)
@@ -289,7 +289,7 @@ CASES: list[tuple[str, int, H, H]] = [
         H().register(1, None, *rows(1)).reads(*both(1), start=0, end=1),
     ),
     (
-        "wrong transaction",  # the reply shows the right transaction id, because the history has no records of the store
+        "wrong transaction",  # the history has no records of the store, so the right transaction id is that of the reply
         4,
         H().writes("c", 0, 1, "x").reads(*of("0_2", row("x", 1))),
         H().writes("c", 0, 1, "x").reads(*of("0_1", row("x", 1))),

@@ -133,7 +133,7 @@ GONE: dict[str, Callable[[list[Row]], list[Row]]] = {
 
 @pytest.mark.parametrize("what", GONE)
 def test_a_vanished_visible_row_is_found(what: str) -> None:
-    """A later read lacks rows of a read, or has them at other positions. The checker finds this, though no commit was answered."""
+    """No commit was answered. A read lacks rows of an earlier read, or has them at other positions. The checker finds this."""
     begun = [event for event in job(2) if not isinstance(event, Told)]
     right = rows(0, 1)
     assert check([*begun, read(right), read(right, 2000)]) == []

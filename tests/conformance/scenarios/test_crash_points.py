@@ -19,8 +19,8 @@ from conformance.scenarios.forks import Forks
 from conformance.scenarios.scenario import run
 
 PERSISTENT = 14
-"""The number of store calls of a commit to a persistent topic. The calls after them, for a snapshot and for the share of the
-sweeping, depend on the time.
+"""The number of store calls of a commit to a persistent topic. Further calls write a snapshot and do the commit's share of the
+sweeping. They depend on the time, so this number excludes them.
 """
 SECTION_5 = 11
 """The number of store calls of a commit, up to the last call of the closing group (protocol.md section 5). The calls of the

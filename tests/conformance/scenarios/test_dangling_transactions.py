@@ -1,5 +1,5 @@
-"""Transactions that are OPEN at the end of a run. The transaction of a killed party ends at its deadline, which is no fault. The
-check reports every other OPEN transaction.
+"""Transactions that are OPEN at the end of a run. A killed party may leave an OPEN transaction, because the transaction ends at its
+deadline. The check reports every other OPEN transaction.
 """
 
 from __future__ import annotations

@@ -98,8 +98,8 @@ def test_missing_work_is_named(name: str) -> None:
 
 
 def seen(*micro_batches: list[int]) -> str:
-    """Return the notes of a query. Each argument is a micro-batch: the numbers of the job's batches whose rows the micro-batch has.
-    The job wrote the batches below 20 before the migration.
+    """Return the notes of a query. Each argument stands for a micro-batch. It lists the job's batches whose rows are in the
+    micro-batch. The job wrote the batches below 20 before the migration.
     """
     lines = []
     for batches in micro_batches:

@@ -78,8 +78,8 @@ def test_a_driver_killed_between_two_checkpoint_notes_keeps_batches_of_one_file(
 
 
 def test_a_new_checkpoint_under_an_old_app_id_is_an_error_and_loses_nothing(stream: Stream) -> None:
-    """A query with a new checkpoint uses an application that has committed its versions before. Its commit raises VersionConflict,
-    and Spark calls `abort`. The committed rows stay, and no transaction is left open.
+    """A query with a new checkpoint uses an application that has committed the same versions before. The commit of this query
+    raises VersionConflict, and Spark calls `abort`. The committed rows stay, and no transaction is left open.
     """
     stream.run("checkpoint", txnAppId="app")
     with pytest.raises(PySparkException, match="VersionConflict"):

@@ -24,7 +24,8 @@ def test_killed_topic_changes_are_atomic(fault: Fault, every: int, cluster_at: C
     points = topics.TopicsPoints(forks, cluster_at("sqlite"), fault, (When.AFTER,), every=every)
     assert run(points).wrong == []
     cases = points.all
-    # a late case may have less to sweep than the run whose calls were counted, and then ends before its call
+    # A late case may have less to sweep than the run that counted the store calls. The case may then end before the call at which
+    # its fault was planned.
     assert sum(case.hit for case in cases) >= len(cases) - 2
     assert len(cases) >= 5
 

@@ -58,8 +58,8 @@ def test_delayed_bytes_arrive_late(ends: tuple[TcpProxy, socket.socket, socket.s
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", b"nothing of HTTP\r\n", None])
 def test_a_master_that_does_not_answer_yet_has_no_workers(answer: bytes | None, tmp_path: Path) -> None:
-    """The master closes the connection without an answer, within an answer or after nonsense, or resets it (None). It then counts
-    as a master without workers.
+    """The master closes the connection without an answer, within an answer or after nonsense. With None the master resets the
+    connection. Each of these masters counts as a master without workers.
     """
     cluster = SparkCluster(tmp_path)
     port = int(cluster.web.rpartition(":")[2])
