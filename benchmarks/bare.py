@@ -46,8 +46,8 @@ class BareSource(DataSource):
 
 
 class BareReader(DataSourceReader):
-    """A reader with one task for each file by default, as txnsegment's source has for parts of about 128 MB. Spark needs some 20 ms
-    for each task, so a different number of tasks would compare Spark's tasks and not the reading.
+    """By default this reader has one task for each file. With parts of about 128 MB txnsegment's source has the same number of
+    tasks. Equal numbers matter, because Spark needs some 20 ms for each task, and the benchmark is to compare the reading only.
     """
 
     def __init__(self, files: list[str], tasks: int) -> None:

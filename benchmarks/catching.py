@@ -1,4 +1,6 @@
-"""Measures how often quick and wide schedules of the simulator detect a mutant in the same CPU time."""
+"""Compares two kinds of simulator schedules, "quick" and "wide" (docs/conformance.md). Measures for each kind how many of its
+schedules detect a mutant for each second of CPU time.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ FAULTS = (
 
 
 def rate(fault: Mutant, kind: str, count: int) -> tuple[float, int]:
-    """Return how many of the first `count` schedules of a kind detect the mutant: for each second of CPU time, and in total."""
+    """Run `count` schedules of a kind. Return the number that detect the mutant: for each second of CPU time, and in total."""
     with planted(fault), quiet():
         began = time.process_time()
         seen = sum(by_schedule(seed, kind) is not None for seed in range(count))

@@ -32,14 +32,14 @@ def _path(app: str) -> str:
 
 
 def lay(storage: LedgerStorage, app: str) -> None:
-    """Publish the file that all parts of an application name."""
+    """Publish the one file of an application. All parts of its transactions name this file."""
     if storage.info(_path(app)) is None:
         storage.publish(_path(app), bytes(BYTES))
 
 
 def write_set(topic: str, segments: list[str], app: str, version: int, staged_ms: int, parts: int = 1) -> WriteSet:
-    """Return a transaction over all segments. A commit checks that its parts exist and never opens them, so all parts name one
-    file, which `lay` publishes.
+    """Return the write set of a transaction over all these segments. All parts name the one file that `lay` publishes. That is
+    enough, because a commit checks that the file of a part exists, and never opens the file.
     """
     found = {s: [Part(_path(app), 100, BYTES, 1, (100,), 0) for _ in range(parts)] for s in segments}
     return WriteSet(app, topic, Claim(version, app, f"{app}-{version}", True), found, staged_ms, 30_000)

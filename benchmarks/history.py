@@ -71,7 +71,7 @@ def median_ms(action: Callable[[], object], runs: int = 15) -> float:
 
 
 def latest_offset(reader: StreamReader, start: dict[str, object]) -> None:
-    """Run a full latestOffset, as after a commit. (In an idle query it only checks whether the log has a new record.)"""
+    """Run a full latestOffset, as after a commit. (In an idle query latestOffset only checks whether the log has a new record.)"""
     following = reader.follow()
     assert following is not None
     following.wake()

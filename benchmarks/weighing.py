@@ -24,7 +24,7 @@ class Weighed(NamedTuple):
 
 
 class Weighing:
-    """The policy of a `FaultyStore` that counts the records and bytes of its writes. `weighed`: the totals of all writes so far."""
+    """A policy for a `FaultyStore`. The policy counts the records and bytes of all writes. `weighed`: the totals so far."""
 
     def __init__(self) -> None:
         self.weighed = Weighed()

@@ -130,7 +130,7 @@ class Processes:
         until = time.monotonic() + GIVE_UP_SECONDS
         try:
             # A process that starts a program waits in the kernel (vfork) until the program begins. If the new process is stopped
-            # before, the parent never stops.
+            # before the program begins, the parent never stops.
             while not self._rest(signal.SIGSTOP, STOP_SECONDS):
                 if time.monotonic() > until:
                     self._give_up()
@@ -193,8 +193,8 @@ def open_transaction(cluster: Cluster) -> str | None:
 
 
 def run_and_kill(cluster: Cluster, start: Start, after: Sequence[int]) -> list[str]:
-    """Run a job to its end. For each number in `after`, kill it in a commit once that many transactions have committed, and start
-    it again. Returns the transactions in which it was killed. Ends this program if the job finished before all kills.
+    """Run a job to its end. For each number in `after`, kill the job in a commit once that many transactions have committed, and
+    start the job again. Returns the transactions in which the job was killed. Ends this program if the job ends before all kills.
     """
     killed: list[str] = []
     for number, commits in enumerate(after, 1):

@@ -1,4 +1,4 @@
-"""A job that is killed splits a stream into three topics in two namespaces. It writes and acknowledges rows in one transaction.
+"""A streaming job splits a topic into three topics in two namespaces, writes and acknowledges in one transaction, and is killed.
 
 The flights of 2013 are in a topic, one transaction for each day. A streaming job reads them, some days at a time, and writes each
 micro-batch into three topics: punctual flights, late flights, and flights that never arrived. The three writes and the

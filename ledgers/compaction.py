@@ -39,7 +39,7 @@ AT_ONCE = 8
 class Policy:
     """The policy that selects files.
 
-    target_bytes  approximate size of a compacted file; files of at least half of it are left alone
+    target_bytes  approximate size of a compacted file; files of at least half this size are left alone
     min_files     shorter runs of small files are left alone
     grows         a file is rewritten only into a file with at least twice its rows, so that the number of times that a row is
                   rewritten grows only with the logarithm of the rows
@@ -232,7 +232,7 @@ class _Output:
         self._waiting, self._bytes = [], 0
 
     def finish(self) -> bool:
-        """Publish the file. Return False, without a file, if it has fewer than two units."""
+        """Publish the file. If it has fewer than two units, discard it and return False."""
         if len(self.units) < 2:
             self.discard()
             return False

@@ -41,8 +41,8 @@ def holds_credentials(uri: str) -> bool:
 
 
 def shown(uri: str) -> str:
-    """Return the text by which an error shows an unusable URI. It ends with the path, and is "(not shown)" if the URI holds a
-    credential. At most 300 characters.
+    """Return the text that an error shows for an unusable URI: the URI up to the end of its path, at most 300 characters. If the
+    URI has a password or names a credential, the text is "(not shown)".
     """
     if not uri.startswith("/") and (names_a_credential(uri) or has_password(uri)):
         return "(not shown)"

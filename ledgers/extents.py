@@ -88,7 +88,7 @@ def of_snapshot(storage: LedgerStorage, head: SnapshotHead, after: int, through:
 def _by_runs(
     storage: LedgerStorage, head: SnapshotHead, after: int, through: int, runs: Sequence[Run], *, marks: bool
 ) -> Iterator[Extent]:
-    """Yield an extent for each run whose ledgers all have after < id <= through, and the extents of the other ledgers there."""
+    """Yield the rows of the ledgers with after < id <= through as extents. A run that lies wholly in this range is one extent."""
     at = after
     for run in runs:
         if after < run.ledger and run.last <= through:

@@ -74,7 +74,7 @@ def _check_chunk(stream: pa.NativeFile, chunk: pq.ColumnChunkMetaData) -> None:
 
 
 def _read_header(stream: pa.NativeFile, at: int, end: int) -> tuple[dict[int, Any], int]:
-    """Read a page header. Return it by Thrift field numbers, and its length. Statistics of long texts can make a header long."""
+    """Read a page header. Return its values by Thrift field number, and its length. Statistics of long texts make a header long."""
     for enough in (_ENOUGH, _LONGEST):
         raw = stream.read_at(min(enough, end - at), at)
         try:

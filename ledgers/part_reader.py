@@ -63,8 +63,8 @@ def _entries(
     headers: bool,
 ) -> Iterator[EntryBatch]:
     """Yield rows as `read_part` does. `headers`: also check the page headers of each entry before it is read. On an object store
-    this costs a round trip for each page. Object stores have checksums of whole files. So of files on object stores only
-    `verify_part` checks the page headers.
+    this costs a round trip for each page. Object stores have checksums of whole files. So only `verify_part` checks the page
+    headers of files on object stores.
     """
     with _checked(storage, part, where) as (stream, file):
         stored = file.schema_arrow

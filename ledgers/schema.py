@@ -92,7 +92,7 @@ def quoted(name: str) -> str:
 
 
 def nullable(schema: T.StructType) -> T.StructType:
-    """Return the schema with every level nullable (`range` and literals arrive NOT NULL)."""
+    """Return the schema with every level nullable. (The columns of `spark.range` and of literals are NOT NULL.)"""
     return T.StructType([T.StructField(f.name, _nullable(f.dataType), True, f.metadata) for f in schema.fields])
 
 
@@ -189,7 +189,7 @@ def _widen(old: T.DataType, new: T.DataType, path: str, refuse: Refuse) -> T.Dat
 
 
 def project(full: T.StructType, wanted: T.StructType) -> T.StructType:
-    """Check the schema that a user requested, and return it nullable. It may leave out, reorder or widen columns of the topics.
+    """Check the schema that a user requested, and return it nullable. The user may leave out, reorder or widen columns.
 
     Raises SchemaError for an unknown name (with the nearest one) and for a type to which the column cannot be widened.
     """

@@ -31,7 +31,8 @@ def moved(
     storage: LedgerStorage, head: SnapshotHead, parts: Mapping[Place, CompactedPart], first: int, last: int, *, name: str
 ) -> str | None:
     """Write a new snapshot with the ledgers of `head`, in which the given parts of ledgers `first` to `last` are at their new
-    places. Return the path of its head. Return None if no part was at its old place, because all were moved or trimmed meanwhile.
+    places. Return the path of its head. Return None if all given parts were moved or trimmed meanwhile, so that none is at its old
+    place.
 
     `name` is unique and begins with a letter or digit. Raises CorruptSnapshot, StorageError.
     """

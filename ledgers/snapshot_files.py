@@ -154,7 +154,7 @@ def _moved(parts: Sequence[Part]) -> dict[str, Any]:
 
 
 def _common(texts: Sequence[str]) -> str:
-    """Return the common prefix of all texts. It is that of the lowest and the highest text."""
+    """Return the common prefix of all texts, which is the common prefix of the lowest and the highest text."""
     low, high = min(texts, default=""), max(texts, default="")
     same = 0
     while same < len(low) and low[same] == high[same]:
@@ -187,7 +187,7 @@ def _own_parts(record: dict[str, Any]) -> Iterator[Part]:
 
 
 def _moved_parts(record: dict[str, Any]) -> Iterator[Part]:
-    """Yield the parts of a block as `_own_parts` does, for a block with parts in compacted files."""
+    """Yield the parts of a block of which some parts are in compacted files. (`_own_parts` does this for all other blocks.)"""
     files = [(f["path"], f["crc"], f["bytes"], tuple(f["groups"])) for f in record["files"]]
     gaps = iter(record["gaps"])
     before = end = 0

@@ -152,7 +152,7 @@ class LedgerStorage:
             return list(pool.map(self.info, rels))
 
     def list(self, folder: str = "") -> Iterator[FileEntry]:
-        """Yield all files under a folder and its subfolders, unpublished ones too. A missing folder has none.
+        """Yield all files under a folder and its subfolders, also unpublished files. A missing folder has no files.
 
         Files that appear or are deleted meanwhile may or may not be listed. A missing root is an error.
         """

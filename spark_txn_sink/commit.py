@@ -27,7 +27,7 @@ class Identity:
     """The application and the version of a write. They follow from the write's options and, for a stream, its batch id.
 
     `app`: the application id. It is None for a stream without `txnAppId`, which uses the query's id. `random`: whether `app` is a
-    random id, because a batch write has no `txnAppId`. `accepts_loss`: see `Claim`.
+    random id, as for a batch write without `txnAppId`. `accepts_loss`: see `Claim`.
     """
 
     app: str | None
@@ -91,7 +91,8 @@ def staged_for(plan: WritePlan, staged: Sequence[Staged]) -> TopicName:
 
 def claim(identity: Identity, staged: Sequence[Staged]) -> Claim:
     """Return the version and attempt of this write. The attempt is a digest of the tasks' reports, so that the commit and the abort
-    of one attempt have the same value. A batch write in `foreachBatch` also has the id of the query.
+    of one attempt have the same value. For a stream, and for a batch write in `foreachBatch`, the result also has
+    the id of the query.
     """
     digest = hashlib.sha256("\n".join(sorted(m.staging_id for m in staged)).encode()).hexdigest()[:32]
     return Claim(identity.version, query(staged), digest, identity.streaming, identity.accepts_loss)

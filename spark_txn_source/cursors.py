@@ -34,8 +34,8 @@ class StreamCursors:
         self._acked_to: dict[str, int] = {}
 
     def start(self, readings: Sequence[Reading]) -> StreamOffset:
-        """Return the start offset. In each log its position is before the first unacknowledged row. Its `acked` has the
-        acknowledged rows above that position.
+        """Return the start offset. Its position in each log is right before the first unacknowledged row. Its field `acked`
+        has the acknowledged rows above that position.
         """
         self.join(readings)
         places: dict[str, Position] = {}
@@ -55,8 +55,9 @@ class StreamCursors:
         return dataclasses.replace(found, acked_to=found.numbers())
 
     def join(self, readings: Sequence[Reading]) -> None:
-        """Create the subscription, at the first row, on each new topic that the pattern matches. A topic that was deleted and
-        created again counts as new, because it has none of its former segments. If the read names its topics, do nothing.
+        """Create the subscription, at the first row, on each topic that the pattern matches and that the previous call did not see.
+        A topic that was deleted and created again counts as not seen, because it has none of its former segments. For a read
+        with names in place of a pattern, do nothing.
         """
         there = {str(topic.name): topic for reading in readings for topic in reading.topics}
         segments = {name: {info.segment_id for info in topic.layout.kept()} for name, topic in there.items()}

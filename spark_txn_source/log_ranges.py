@@ -23,8 +23,8 @@ NOTHING: Mapping[str, Rows] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class LogRange:
-    """The range of one log that a read reads. It has the rows of the ledgers with start < number <= end, without the rows in
-    `done`, which are by segment.
+    """The range of one log that a read reads. It has the rows of the ledgers with start < number <= end. `done`: the rows that
+    are left out, by segment.
     """
 
     reading: Reading

@@ -21,8 +21,8 @@ def check_deletions(
     advice: str = "Start after it (earliest does, in a new checkpoint), or set failOnDataLoss=false to go on without these rows.",
 ) -> None:
     """Raise DataLoss if a topic that had rows in a range was deleted. Deletions with a seal at or below `known` are no loss. Rows
-    that retention had removed before the deletion are a loss, too, if they lie above `trims`, the numbers that were known when the
-    read began. Rows in `done` are no loss.
+    in `done` are no loss. `trims`: the numbers up to which rows were known to be trimmed when the read began. Rows above these
+    numbers are a loss even if retention had removed them before the deletion.
 
     Within the grace period it is known exactly which rows were lost. After it, any rows below the seal may have been lost.
     """

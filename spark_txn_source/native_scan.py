@@ -169,7 +169,7 @@ def _placed(rows: DataFrame, columns: Columns) -> tuple[DataFrame, str, str]:
 
 
 def _some(rows: DataFrame, found: Sequence[Piece], columns: Columns) -> DataFrame:
-    """Return the rows of compacted files that lie in the range of the read."""
+    """Return the rows of compacted files, without the rows outside of the range of the read."""
     placed, file_name, row_number = _placed(rows, columns)
     row = F.col(row_number)
     kept = [(F.col(file_name) == _name(p)) & (row >= begin) & (row < end) for p in found for begin, end in [_range(p)]]

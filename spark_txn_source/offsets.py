@@ -20,8 +20,8 @@ dropped when the start of a batch is at or above its F.
 several results. `"began":{..}`, in the end of the first batch only, is the initial offset from which the batch was planned. Every
 later plan of this batch starts there.
 
-`"cluster":"<id>"` names the cluster to whose log the numbers belong. In another cluster, even if it was created at the same place,
-the numbers mean other rows. (Offsets of older versions do not have this field.)
+`"cluster":"<id>"` names the cluster. The numbers belong to the log of this cluster. In another cluster, even
+if it was created at the same place, the numbers mean other rows. (Offsets of older versions do not have this field.)
 
 `"subscription":"<name>"` names the subscription whose cursors the stream moves.
 
@@ -101,8 +101,8 @@ class StreamOffset:
         return replace(self, positions={name: place for name, place in self.positions.items() if name not in logs})
 
     def first_end(self) -> StreamOffset:
-        """Return an offset for the end of the first batch that records this initial offset as `began`. Return another offset
-        unchanged.
+        """If this is an initial offset, return an offset for the end of the first batch: a copy that has this offset as `began`.
+        Otherwise return this offset unchanged.
         """
         if not self.is_initial:
             return self
@@ -111,8 +111,8 @@ class StreamOffset:
 
     def start_of_batch(self, start: StreamOffset) -> StreamOffset:
         """Return the start of the batch that ends at this offset. `start`: the start that Spark gives. For the first batch Spark
-        gives a new initial offset, so return the recorded `began` instead. (Checkpoints of older versions do not have it.) Raises
-        OffsetOutOfRange.
+        gives a new initial offset, so return the recorded `began` instead. (Checkpoints of older versions have no `began`.)
+        Raises OffsetOutOfRange.
         """
         return offset_of(self.began) if start.is_initial and self.began is not None else start
 

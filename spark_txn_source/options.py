@@ -61,7 +61,7 @@ class CommonReadOptions:
 
 @dataclass(frozen=True)
 class ReadOptions(CommonReadOptions):
-    """The options of one read. A limit of rows or bytes that is None means no limit. Another option that is None was not given."""
+    """The options of one read. A limit of rows or bytes is None for no limit. Any other option is None if it was not given."""
 
     streaming: bool
     start: Start
@@ -80,8 +80,8 @@ class ReadOptions(CommonReadOptions):
 
     @staticmethod
     def parse_common(options: Mapping[str, object]) -> CommonReadOptions:
-        """Parse the options before it is known whether the read is a batch or a stream. Every value is checked by itself. Whether
-        the option is allowed for a batch or a stream is checked later.
+        """Parse the options before it is known whether the read is a batch or a stream. Each value is checked here. Whether its
+        option is allowed for a batch or a stream is checked later.
         """
         given = SOURCE.read(options, streaming=None)
         _start_of(given, streaming=False)

@@ -41,7 +41,7 @@ def _left_pieces(segment: str, ledger: Ledger, left: Sequence[Left] | None) -> I
 
 
 def runs(left: Iterable[Left]) -> Iterator[tuple[int, int, int, int, int | None]]:
-    """Join the unacknowledged rows of a ledger into as few pieces as possible, each a tuple (part, first, last, row, stop)."""
+    """Join the unacknowledged rows of a ledger into few pieces. Yield each piece as a tuple (part, first, last, row, stop)."""
     whole: tuple[int, int, int] | None = None
     for one in left:
         if whole is not None and (one.first, one.stop) == (0, one.of) and (one.part, one.entry) == (whole[0], whole[2] + 1):

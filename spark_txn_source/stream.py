@@ -202,7 +202,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         OffsetOutOfRange or DataLoss if rows are missing.
 
         A replay reads the topics that the end of the batch names. Topics that were added since then start at the end of this batch.
-        For the first batch `start` is a new initial offset, so the batch starts at the initial offset that its end records.
+        Spark gives a new initial offset as `start` at each plan of the first batch. This offset may have changed since the first
+        plan, so the batch starts at the initial offset that its end records.
         """
         to = self._checked_offset(end)
         offset = to.start_of_batch(self._checked_offset(start))

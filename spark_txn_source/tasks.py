@@ -80,7 +80,7 @@ class Piece:
 
     @property
     def bytes(self) -> int:
-        """The approximate size: the bytes of the part times the piece's share of its rows."""
+        """The approximate size: the bytes of the part, times the share of the part's rows that the piece has."""
         return self.part.bytes * self.rows // max(1, self.part.rows)
 
 

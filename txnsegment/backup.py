@@ -30,7 +30,7 @@ class BackupDescription:
     ledgers: str
     good_for_ms: int
     """The shortest time for which the backup can be restored. It is the cluster's grace period, because no ledger file that the
-    backup names is deleted within it.
+    backup names is deleted within this time.
     """
 
 

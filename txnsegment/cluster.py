@@ -169,9 +169,9 @@ class Cluster:
             state = cluster.snapshot(["orders", "payments"])
             spark.read.format("txnsegment").option("endingOffsets", state).load("orders")
 
-        A read with this value may take all of these topics or some of them. The call reads no rows, and it does not hold
-        retention back. `options`: `topicsPattern` in place of names; `endingTimestamp`, with `timestampTimeoutMs`, for the
-        state at a time. Raises TopicNotFound, OptionError, OffsetOutOfRange.
+        A read with this value may take all of these topics or some of them. The call reads no rows. Retention may
+        still trim rows of this state. `options`: `topicsPattern` in place of names; `endingTimestamp`, with `timestampTimeoutMs`,
+        for the state at a time. Raises TopicNotFound, OptionError, OffsetOutOfRange.
         """
         from txnsegment.snapshot import snapshot
 

@@ -30,7 +30,7 @@ def snapshot(client: Client, topic: str | Sequence[str] | None, options: dict[st
     elif topic is not None:
         given["topics"] = option_text("topics", list(topic))
     parsed = with_current_names(client, ReadOptions.parse({**given, "serviceUrl": client.cluster.url}, streaming=False))
-    # `read_batch` has no range for the log of a topic that was migrated and has no rows of its own. Its position stays 0:0.
+    # `read_batch` has no range for the log of a migrated topic that has no rows of its own. The position of this log stays 0:0.
     places = {log: Position(0, 0) for log in parsed.selection.logs}
     places |= {one.log: one.places[1] for one in read_batch(client, parsed)}
     return json.dumps(offset_json(places))

@@ -160,8 +160,9 @@ class SparkTransaction(Transaction):
         process that left the manifest died before its reply, and Spark's abort failed, too. The program then got an error, and may
         have run the write again.
 
-        A write that this process's Spark does not know counts: the write ran in another process, under Spark Connect, or in a
-        thread that did not ask for `options`. Raises TxnConflict if the write is still running, or if Spark has forgotten it.
+        A write that this process's Spark does not know counts as successful: the write ran in another process, under Spark
+        Connect, or in a thread that did not ask for `options`. Raises TxnConflict if the write is still running, or if Spark has
+        forgotten it.
         """
         spark = active()
         if manifest.execution is None or spark is None:
@@ -190,7 +191,7 @@ class SparkTransaction(Transaction):
         self._end()
 
     def _end(self) -> None:
-        """In the background, make running writes fail and delete the staging files."""
+        """In the background, close the staging area, which makes running writes fail. Then delete the staging files."""
         if self._opened:
             self._client.coordinator.background(self._sweep)
 

@@ -34,7 +34,8 @@ class CursorDescription:
     """The cursor of a subscription in one segment.
 
     `mark_delete`: the mark-delete position, `ledger[:entry[:index]]`; None: nothing is acknowledged cumulatively yet. `acked`:
-    acknowledged ranges beyond it. `claims`: pending acks, by the id of the OPEN transaction. `lag`: its unacknowledged rows.
+    acknowledged ranges beyond this position. `claims`: pending acks, by the id of the OPEN transaction. `lag`: the unacknowledged
+    rows of the segment.
     """
 
     segment: str

@@ -89,9 +89,9 @@ def measure_lags(cluster: Cluster, before: set[tuple[str, str]]) -> set[tuple[st
 
 
 def drop_gauges_of_the_dead(folder: Path) -> None:
-    """Delete the gauge files of ended processes, because their values are no longer current. Their counters and histograms stay,
-    because they are part of the sums. All processes that share the folder must run on this machine, because this function checks
-    whether their ids exist.
+    """Delete the gauge files of ended processes, because the values are no longer current. The counters and histograms of these
+    processes stay, because they are part of the sums. All processes that share the folder must run on this machine, because this
+    function checks whether the ids of the processes exist.
     """
     for file in folder.glob("gauge_live*_*.db"):
         pid = int(file.stem.rpartition("_")[2])

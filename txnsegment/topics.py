@@ -263,7 +263,7 @@ class ClusterTopics:
 
     def set_schema(self, name: str, avro: str | Mapping[str, Any]) -> SchemaDescription:
         """Register an Avro schema (JSON) as the topic's next version. Registering the latest version again changes nothing. The
-        topic gets the columns that the schema adds, and programs can write and read its bytes (`valueFormat=avro`).
+        topic gets the columns that the schema adds, and programs can write and read bytes of this schema (`valueFormat=avro`).
 
         Raises TopicNotFound. Raises SchemaError if this is not an Avro schema, if a topic cannot keep one of its types, if its
         columns do not fit the topic's, or if the compatibility mode refuses it.
@@ -272,7 +272,7 @@ class ClusterTopics:
         return _schema(self._client.topics.schemas.register(current_topic(self._client, name), text))
 
     def compatibility(self, name: str) -> Compatibility:
-        """Return the mode by which new schema versions are checked. It is backward if none was set. Raises TopicNotFound."""
+        """Return the mode by which new schema versions are checked: `backward` if no mode was set. Raises TopicNotFound."""
         return self._client.topics.get(current_topic(self._client, name)).layout.compatibility or DEFAULT
 
     def set_compatibility(self, name: str, mode: str) -> Compatibility:

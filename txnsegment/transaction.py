@@ -246,7 +246,7 @@ class Transaction:
         self._committed = committed
         self._id = committed.txn_id or self._id
         if committed.skipped:
-            # Without an application only an earlier commit() of this transaction can have committed, so its acknowledgements count.
+            # Without an application only an earlier commit() can have committed, so this transaction's acknowledgements count.
             self._give_back(skipped=self._app is not None)
         return committed
 

@@ -19,7 +19,9 @@ Series = list[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Line:
-    """One measured value of one group of processes. `share`, `slack`: the largest relative and absolute growth that is flat."""
+    """One measured value of one group of processes. `share`, `slack`: the largest relative and absolute growth that still
+    counts as flat.
+    """
 
     group: str
     what: str
@@ -30,7 +32,7 @@ class Line:
     judged: bool = True
 
     def median(self, quarter: int) -> float:
-        """Return the median of this quarter of the run's time (1 to 4), in units."""
+        """Return the median of this quarter of the run's time (1 to 4), in units of `unit`."""
         end = self.series[-1][0]
         found = [v for s, v in self.series if end * (quarter - 1) / 4 <= s <= end * quarter / 4]
         return statistics.median(found) / self.unit if found else float("nan")

@@ -80,8 +80,8 @@ def _pairs(value: Any, kind: Type) -> Any:
 
 
 def values(array: pa.Array, kind: Type, path: str) -> list[Any]:
-    """Return the values of a column made by `stored` in the form that fastavro encodes: maps as dicts. Raises Unfit for a duplicate
-    key.
+    """Return the values of a column that `stored` made, in the form that fastavro encodes: each map is a dict. Raises Unfit for a
+    duplicate key.
     """
     found: list[Any] = array.to_pylist()
     return [_dicts(value, kind, path) for value in found] if _has_map(kind) else found
@@ -171,8 +171,8 @@ def stored(array: pa.Array, kind: Type, path: str) -> pa.Array:
 
 
 def _unscaled(value: Decimal | None, scale: int, size: int | None) -> bytes | None:
-    """Encode a decimal as bytes. `size`: the length of Avro's type fixed. It always suffices, because fastavro refuses a fixed that
-    is too short for its precision. None: the result has the fewest bytes that hold the value.
+    """Encode a decimal as bytes. `size`: the length of Avro's type fixed. This length always suffices, because fastavro refuses a
+    fixed that is too short for the decimal's precision. None: the result has the fewest bytes that hold the value.
     """
     if value is None:
         return None

@@ -105,7 +105,7 @@ class Codec:
         return bool(pa.py_buffer(again.getvalue()).equals(_bytes_of(given)))
 
     def _check(self, records: Sequence[dict[str, Any]], given: pa.Array, name_row: NameRow) -> None:
-        """Check, value by value, each row whose record, encoded again, gives other bytes. Raises ValueFormatError."""
+        """Encode each record again. If the bytes differ from the given ones, check them value by value. Raises ValueFormatError."""
         for row, record in enumerate(records):
             one = given.slice(row, 1)
             if not self._same([record], one):

@@ -2,7 +2,7 @@
 
 fastavro decodes some invalid bytes as valid values. It counts a negative enum index from the end of the list, truncates a long to
 64 bits, and accepts any byte as a boolean. This check finds such bytes. It runs on the few rows whose decoded values, encoded
-again, give other bytes. These rows are valid if they have another encoding that Avro allows for the same values.
+again, give other bytes. Such a row is valid if its bytes are another encoding that Avro allows for the same values.
 """
 
 from __future__ import annotations
