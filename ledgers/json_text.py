@@ -56,7 +56,7 @@ def _check_depth(raw: bytes) -> None:
     left = _STRING.sub(b"", raw.translate(None, _NEITHER).replace(b'""', b""))
     for _ in range(MAX_DEPTH):  # each round removes the innermost brackets
         shorter = left.replace(b"[]", b"").replace(b"{}", b"")
-        if len(shorter) == len(left):  # the rest is unbalanced: the parser reports it, unless it is too deep
+        if len(shorter) == len(left):  # the parser refuses what is left, because its brackets do not match
             break
         left = shorter
     else:

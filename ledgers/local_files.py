@@ -171,7 +171,8 @@ def temporary_of(path: Path) -> Path:
 
 def publish_file(disk: Disk, temporary: Path, path: Path) -> None:
     """Give a written file its final name in the same folder, atomically and durably. Raises OSError, and FileExistsError if the
-    name exists, because no file is replaced. After FileExistsError the existing file is durable, because the caller relies on it.
+    name exists, because no file is replaced. The folder is also synced before FileExistsError is
+    raised, because the caller then relies on the existing file.
     """
     disk.sync(temporary)
     try:

@@ -55,7 +55,7 @@ class SnapshotFile:
 
     first, last          lowest and highest ledgerId in it
     ledgers, parts       numbers of ledgers and parts; rows, bytes: totals of the parts
-    publish_max          the highest publish time (ms) of all ledgers up to its last one, including earlier files
+    publish_max          the highest publish time (ms) of the chain's ledgers up to `last`, also of those in earlier files
     header_bytes, crc    length and CRC-32 of its header
     """
 

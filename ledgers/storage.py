@@ -1,8 +1,8 @@
 """The ledger storage: files under one root, published once and never changed.
 
 Files are named by their path relative to the root, `/`-separated. Publication is atomic: a reader sees the whole file or no file
-(protocol.md section 2, "Staging"). Only the orphan sweep deletes parts, snapshots and registration
-manifests (section 7).
+(protocol.md section 2, "Staging"). Only the orphan sweep deletes parts, snapshots and registration manifests
+(section 7).
 """
 
 from __future__ import annotations

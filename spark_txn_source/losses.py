@@ -24,7 +24,7 @@ def check_deletions(
     in `done` are no loss. `trims`: the numbers up to which rows were known to be trimmed when the read began. Rows above these
     numbers are a loss even if retention had removed them before the deletion.
 
-    Within the grace period it is known exactly which rows were lost. After it, any rows below the seal may have been lost.
+    Within the grace period it is known exactly which rows were lost. Later, any rows below the seal may have been lost.
     """
     reading, start, end = found.reading, found.start, found.end
     for segment in reading.gone:

@@ -104,8 +104,8 @@ def _dicts(value: Any, kind: Type, path: str) -> Any:
 
 
 def default(field: Field, path: str, rows: int) -> pa.Array | None:
-    """Return a column with `rows` values of a field's default. Return None if the default is null or missing: `conform` fills such
-    columns with nulls.
+    """Return a column with the field's default in each of `rows` rows. Return None if the default is null or missing:
+    `conform` fills such columns with nulls.
     """
     if field.default is NO_DEFAULT or field.default is None:
         return None

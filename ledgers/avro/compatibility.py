@@ -86,7 +86,7 @@ def _fields(reader: Record, writer: Record, path: str) -> list[str]:
 
 
 def _names(reader: Record | Enum | Fixed, writer: Record | Enum | Fixed, path: str) -> list[str]:
-    """Compare names without namespaces, as Avro does. A derived name is compatible with every other name."""
+    """Compare names without namespaces, as Avro does. The generated name of a derived schema fits every name."""
     if (isinstance(reader, Record) and reader.derived) or (isinstance(writer, Record) and writer.derived):
         return []
     short = writer.name.rpartition(".")[2]
