@@ -151,7 +151,7 @@ class AtRest:
     def run(self, told: Callable[[int], None] = lambda _: None) -> Left:
         cluster = open_cluster(self.url, ledgers=f"file://{self.root}", settings=SETTINGS, clock=self.clock)
         if isinstance(cluster.store, ZooKeeperStore):
-            cluster.store._session.time_seconds = math.inf  # measure the time once, because the server's clock cannot be moved
+            cluster.store._session.time_seconds = math.inf  # never measure the server's clock again; `self.clock` moves instead
         made = client(cluster)
         try:
             a, b = topic_name("a"), topic_name("b")
@@ -299,7 +299,7 @@ class AtRest:
 
     @staticmethod
     def _applications(keys: Iterable[str]) -> int:
-        """Return the number of applications whose id is chosen, not random. That of the refused transactions counts, too."""
+        """Return the number of applications whose id is chosen, not random. Also count the id of refused transactions."""
         return sum(not key.startswith(("write-", "passing-")) for key in keys)
 
     def _left(self, made: Client, topics: tuple[TopicName, ...], most: int) -> Left:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 EPOCH = 1_700_000_000
-"""Modification time of the first file, in seconds. Each later file gets one second more: Spark takes files in this order."""
+"""Modification time of the first file, in seconds. Each later file is one second newer, because Spark takes the oldest first."""
 
 
 def lay_down(folder: Path, batch: int, rows: pa.Table) -> None:

@@ -18,7 +18,7 @@ class Outcome(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Span:
     """One operation of a history, for a timeline. `began`, `ended`: times in the unit of `Result.clock`; `ended` is None if the
-    operation got no answer. `wrong`: no correct execution explains the history up to this operation.
+    operation got no answer. `wrong`: True if no correct execution explains the history up to this operation.
     """
 
     actor: str

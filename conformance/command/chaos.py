@@ -6,7 +6,7 @@ python -m conformance.scenarios [--store sqlite|zookeeper] [--kills 30] [--seed 
     [--faketime]
 
 Without --domain, the parts `points` and `job` run on topics of both domains, and all other parts on topic:// topics. With --domain
-persistent, only the parts run that can use persistent topics. The exit code is 1 if anything was wrong.
+persistent, the parts that need topic:// topics are left out. The exit code is 1 if anything was wrong.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def topics(on: Stage) -> Iterator[Scenario]:
 
 
 def job(on: Stage) -> Iterator[Scenario]:
-    """Yield scenarios of a real streaming job whose driver is killed at random, is stopped and resumed, or runs beside another."""
+    """Yield scenarios of a real streaming job whose driver is killed at random, is stopped and resumed, or has a twin."""
     for domain in on.domains:
         kills = on.notes(f"{domain}-random-kills", made=False)
         yield RandomKills(on.forks, on.place("random-kills", domain), kills, on.rng, on.given.kills, say)

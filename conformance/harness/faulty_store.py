@@ -9,8 +9,10 @@
     store = FaultyStore(SqliteStore(folder), lose_replies)
 
 A policy's code before `go` runs before the call reaches the store. Its code after `go` runs after the store has answered. A policy
-that never calls `go` answers in place of the store. (`conformance.simulator` has its own store, because its faults do not concern
-single calls only: lagging replicas, late requests, lists that are read record by record.)
+that never calls `go` answers in place of the store.
+
+The simulator has a store of its own (`conformance.simulator`), because some of its faults concern more than one call. Examples are
+lagging replicas, late requests, and lists that are read record by record.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Trips:
 
 def count_flights(store: ZooKeeperStore) -> Trips:
     """Start to count the round trips of this store, and return the counter. A round trip is a multi or a flight. A flight is a
-    group of reads that are sent together, also of the reads before a write.
+    group of reads that are sent together. The reads that precede a write are counted, too.
     """
     session, trips = store._session, Trips()
 

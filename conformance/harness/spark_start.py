@@ -25,7 +25,7 @@ SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java options for short-lived processes: the simple compiler and one thread for garbage collection."""
 
 SILENT = "-Xlog:disable -Xlog:all=error:stderr"
-"""Java options that silence a warning. A process with another class path would print it, because it cannot use the archive."""
+"""Java options that silence the warning of a process that cannot use the archive, because its class path is another one."""
 
 
 def spark_environment() -> dict[str, str]:
@@ -69,7 +69,7 @@ def _folder() -> Path:
 
 
 def _configuration(archive: Path) -> Path:
-    """Return an empty folder for Spark's settings. This folder is the first entry of the class path, which must never change."""
+    """Return an empty folder for Spark's settings. It is the first entry of the class path, so its path must never change."""
     return archive.parent / "conf"
 
 

@@ -33,7 +33,7 @@ class Mutant:
     by       the checks that run first, because they caught the mutant before: pytest ids, `script NAME`, `seed N`, `search NAME`,
              `store CASE`
     store    the URL scheme of the store whose code the mutant changes; the store suite then runs, too. Empty for other code
-    kind     the kind of simulator schedules that shows the mutant best; empty: the quick schedules
+    kind     the kind of simulator schedules that shows the mutant best; empty: "quick" schedules (docs/conformance.md)
     """
 
     name: str

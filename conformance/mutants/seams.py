@@ -150,8 +150,9 @@ def _parameters(code: CodeType) -> tuple[tuple[str, ...], tuple[str, ...], str, 
 
 
 def _check_fits(where: str, function: FunctionType, replacement: Callable[..., Any]) -> None:
-    """Raise StaleMutant unless the replacement has the parameters of the function, with the same names and order, after its own
-    first parameter. `*rest` stands for the remaining positional parameters, `**options` for the remaining keyword-only ones.
+    """Raise StaleMutant if the replacement does not fit the function. The replacement's first parameter is the real function. The
+    other parameters must be those of the function, with the same names and order. `*rest` stands for the remaining positional
+    parameters, `**options` for the remaining keyword-only ones.
     """
     assert isinstance(replacement, FunctionType)
     positional, keywords, args, options = _parameters(function.__code__)

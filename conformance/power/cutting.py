@@ -16,7 +16,7 @@ from conformance.power.scenarios import Scenario
 from conformance.power.world import Moment, World, one_of
 
 EXHAUSTIVE = 16
-"""If a cut has at most this number of outcomes, and at most two more than the `cuts` of `cut`, all of them are judged."""
+"""All outcomes of a power cut are judged if they are at most this number and at most `cuts` + 2 (argument of `cut`)."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,9 @@ from txnsegment import Cluster
 
 
 def judged(world: World, url: str | None = None) -> Iterator[str]:
-    """Yield all violations. The cluster is opened, written to, read, swept past all age limits, written to, compacted, and read."""
+    """Yield all violations. The cluster is opened and written to, and then read. Sweeps follow, until all age limits have passed.
+    Then the cluster is written to once more, compacted and read.
+    """
     try:
         with world.connected(url) as cluster:
             settings = cluster.settings

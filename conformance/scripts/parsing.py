@@ -1,4 +1,4 @@
-"""The form of a golden script. Each step is commands, a line of dashes, the exact answer, and an empty line.
+"""The form of a golden script. Each step consists of commands, a line of dashes, the exact answer, and an empty line.
 
     # What this protects.
 

@@ -143,8 +143,8 @@ def _entries(piece: Piece) -> Iterable[tuple[int, int, int]]:
 
 
 def _mistaken(world: World, piece: Piece) -> Iterator[tuple[str, str]]:
-    """Yield the entries of a compacted file whose rows did not come from the file that the write of the entry left: the name of the
-    entry, and the file of the rows.
+    """Yield each entry of a compacted file that has wrong rows, as (name of the entry, file of the rows). Rows are wrong if they
+    come from another file than the one in which an earlier read found the entry.
     """
     if piece.marks is None:
         for entry in range(piece.first, piece.last + 1):

@@ -127,7 +127,7 @@ def scripts(folder: Path = FOLDER) -> list[Path]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """A context without the log lines of the product, since the answers already show the events."""
+    """Silence the product's log during the block, because the answers already show the events."""
     logger = logging.getLogger("txnsegment")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -161,13 +161,13 @@ class World:
         self.opened: dict[str, Work] = {}
         self.streams: dict[str, Any] = {}
         self.written_in: dict[tuple[str, int, int], str] = {}
-        """The file of each entry before compaction, as seen by a read, by (segment, ledger, entry)."""
+        """(segment, ledger, entry) -> the file in which a read found the entry before compaction."""
         self.staged: dict[str, tuple[dict[str, Any], int]] = {}
         self.together: dict[str, Any] = {}
-        """The transaction over several writes of each process, by the name of the process."""
+        """Name of a process -> its transaction over several writes (`conformance.scripts.together`)."""
         self.runs: dict[str, dict[str, tuple[int, int, dict[str, Any] | None]]] = {}
-        """The writes that have begun, by token and then by name. A value has the order of the write, the time of its beginning, and
-        the parts of its next manifest (None: the write stages new parts first).
+        """The writes that have begun: token -> name of the write -> value. A value has the order of the write, the time of its
+        beginning, and the parts of its next manifest (None: the write stages new parts first).
         """
 
     def unique(self) -> str:

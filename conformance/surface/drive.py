@@ -21,7 +21,7 @@ STEPS = (20, 90)
 PREPARED = 0.7
 """The probability with which each theme of a run adds a prelude to it."""
 APART = "migrations"
-"""The theme whose operations occur only in runs that have this theme."""
+"""A theme whose operations occur only in runs that have the theme. Operations of other themes may occur in all runs."""
 OF_IT = 0.15
 """The share of runs that have the theme APART."""
 ALWAYS = ("create_topic", "produce", "persistent_produce", "migrate")

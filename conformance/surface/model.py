@@ -53,7 +53,7 @@ class Topic:
     despite: bool = False
     persistent: bool = False
     came_from: str | None = None
-    """The incarnation of the persistent topic that was migrated to this topic. Its rows belong to this topic."""
+    """The incarnation of the persistent topic that was migrated to this topic. The rows of that topic belong to this one."""
 
     @property
     def incarnations(self) -> set[str]:

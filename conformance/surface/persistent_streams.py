@@ -28,7 +28,7 @@ class PersistentQuery(Query):
 
     Its offsets have positions as well as log numbers. So the model does not predict the rows of each batch, but the rows of all
     batches together. For a query that starts at the latest offset, `shown` has the rows that certainly lie before its start, and
-    `perhaps` the rows that may.
+    `perhaps` the rows that may lie before its start.
     """
 
     persistent = True
@@ -61,7 +61,7 @@ class PersistentQuery(Query):
         return done
 
     def sought(self, found: tuple[str, str]) -> None:
-        """Stop the prediction after a seek, because later acknowledgements then depend on the place of the cursor."""
+        """Stop the prediction if a seek moved this query's cursor, because later acknowledgements then depend on the new place."""
         if found[1] == self.subscription and found[0] in {self.world.model.persistent.named(name) for name in self.names}:
             self.over = True
 

@@ -89,7 +89,9 @@ def sink(bench: Bench, a: Args) -> object:
 
 @operation(7, i=PICK, p=PICK, rows=5, seed=PICK, tasks=3, how=8)
 def sink_batch(bench: Bench, a: Args) -> object:
-    """Run a micro-batch of a sink: tasks, commit, commit log. If the query fails or dies between them, it runs the batch again."""
+    """Run a micro-batch of a sink: the tasks, the commit, and the entry in the commit log. If the query fails or dies between these
+    steps, the next call for this sink runs the batch again.
+    """
     world = bench.world(a["w"])
     one: Sink | None = one_of(world.sinks, a["i"])
     if one is None:

@@ -52,7 +52,7 @@ class Query:
         return [model.topics.get(name) or Topic(name, f"{name}#", None) for name in self.names]
 
     def sought(self, found: tuple[str, str]) -> None:
-        """Stop the prediction of acknowledgements if a seek moved the cursor of this query. `found`: topic and subscription."""
+        """Stop predicting acknowledgements if a seek moved this query's cursor. `found`: topic and subscription of the seek."""
         if found[0] in self.names and found[1] == self.subscription:
             self.over = True
 
@@ -146,7 +146,7 @@ class Query:
             return self.subscription is not None
         names = model.persistent.all_names(topic.name for topic in self.topics())
         if any(self.world.forgotten(name) for name in names):
-            return True  # the topic was deleted long ago and may have had rows; the record that would tell has expired
+            return True  # a topic was deleted long ago; the record that says whether it had rows has expired
         return any(row.topic.partition("#")[0] in names for n in model.gone for row in model.committed[n].rows if row.n == n)
 
 

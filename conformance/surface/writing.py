@@ -177,7 +177,7 @@ def world_commit(world: World, one: Open, call: object) -> object:
 
 
 def decided(world: World, one: Open, done: object) -> None:
-    """Record the result of a commit. Its rows and acks count, unless it was skipped, because its version was already committed."""
+    """Record the result of a commit: its rows and acks count, or it was skipped. Rows and acks of a skipped commit do not count."""
     if getattr(done, "skipped", False):
         one.written.state = "skipped"
         for consumer in one.consumers:
@@ -217,7 +217,7 @@ def refused(world: World, one: Open, error: object) -> None:
 
         nothing_left = any(found <= world.model.acked.get((topic, sub), set()) for topic, sub, found in one.covered)
         there = all((t, s) in world.model.acked for t, s, _ in one.written.acks)
-        # The ack may have a trimmed row. A subscription that was created after the trim begins above that row.
+        # A subscription that was created after a trim begins above the trimmed rows, so an ack of these rows is refused.
         trimmed = any(n in world.model.gone for _, _, n in rows)
         # The subscription of the consumer was deleted, and perhaps recreated.
         stale = any(consumer.stale for consumer in one.consumers)

@@ -58,8 +58,8 @@ def a_delete_whose_reply_is_lost(area: Area) -> None:
 
 @cases.add
 def a_store_that_cannot_be_reached(area: Area) -> None:
-    """Reads and writes of an unreachable store raise Unavailable; a read names the servers. No such write took effect. When the
-    store can be reached again, the same session object works again.
+    """Reads and writes of an unreachable store raise Unavailable. The error of a read names the servers. No such write took
+    effect. When the store can be reached again, the same session object works again.
     """
     far, proxy = area.far()
     with proxy.refuse():

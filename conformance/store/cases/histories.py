@@ -76,8 +76,8 @@ def lost_replies(area: Area) -> None:
 
 
 def _until_lost(area: Area, far: MetadataStore, wanted: threading.Event, enough: int = 3) -> list[Operation]:
-    """Run operations until the replies to `enough` writes were lost. A cut may hit the reply to a read instead, and the store
-    repeats the read. So each new write may request another cut.
+    """Run operations until the replies to `enough` writes were lost. A cut may hit the reply to a read instead. Then the
+    store repeats the read, and no reply to a write is lost. So each new write may request another cut.
     """
     began, steps = area.clock.monotonic(), list[tuple[Step, Operation]]()
     lost = 0
@@ -135,7 +135,7 @@ def _with_processes(area: Area, *, killed: int) -> None:
 def _judge(area: Area, histories: Sequence[Sequence[Operation]]) -> None:
     """Read the final content of each key and check its history. Raises ContractBroken with the operations around the failure."""
     everything = [operation for history in histories for operation in history]
-    # A new session reads each key at the end. So the checker requires that an acknowledged last write is visible.
+    # The history of each key ends with a read in a new session. So it is not linearizable if the last acknowledged write is lost.
     last = area.open()
     for key in KEYS:
         began = area.clock.monotonic()

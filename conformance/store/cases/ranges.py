@@ -97,7 +97,9 @@ def a_record_may_have_records_below_it(area: Area) -> None:
 
 @cases.add
 def a_range_over_all_partitions_keeps_each_records_own(area: Area) -> None:
-    """A range without a partition key finds records of all partition keys, in order (A15). With a key, only its records."""
+    """A range without a partition key finds records of all partition keys, in order (A15). A range with a partition key finds only
+    the records of this key.
+    """
     made = [area.store.put(Key(f"/k/{n}", f"p{n}"), b"x") for n in range(9)]
     equal(area.store.view().scan(KeyRange("/k/", "/k/~", "")), made, "all partitions")
     equal(area.store.view().scan(KeyRange("/k/3", "/k/3", "p3")), [made[3]], "one partition")

@@ -15,9 +15,9 @@ from metadata.store.contract import ABSENT, Append, MetadataStore, Put, Record, 
 
 
 class _Lagging(Sound):
-    """A store whose reads come from a lagging replica. The session remembers the values of some of its gets: get number `n` is one
-    of them if `n % looks == since`. Every `every`-th get returns remembered values, if the session has a value for each of its
-    keys.
+    """A store whose reads come from a lagging replica. The session numbers its gets. A get whose number is a multiple of `every`
+    returns remembered records, if the session remembers an answer for each requested key. Any other get is correct, and the session
+    remembers its answer if `number % looks == since`.
     """
 
     every: ClassVar[int]
