@@ -24,7 +24,7 @@ from metadata.common.errors import Unavailable
 LOCAL = "127.0.0.1"
 _FIRST = 10_000
 _LOWEST = 32_768
-"""The begin of the kernel's range if it is unknown. Linux shows the range, and the ranges of other systems begin higher."""
+"""The begin of the kernel's range if the system does not show the range. Linux shows it, and other systems' ranges begin higher."""
 _ENOUGH = 8_192
 """Least number of ports to choose from. Many are needed, because a process keeps its ports until it ends."""
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -39,7 +39,7 @@ def below(ephemeral: str | None) -> range:
     """Return the ports to choose from. `ephemeral`: the kernel's range in Linux's form ("32768 60999"); None: unknown."""
     lowest = int(ephemeral.split()[0]) if ephemeral else _LOWEST
     found = range(_FIRST, lowest)
-    # If the kernel may choose (nearly) every port, no port is better than the others.
+    # If the kernel may choose nearly every port, the ports below its range are too few. Then any port is as good as another.
     return found if len(found) >= _ENOUGH else range(_FIRST, _LOWEST)
 
 

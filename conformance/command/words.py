@@ -44,7 +44,7 @@ def seconds(text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One option of the command line. It is the same in every suite that has it.
+    """One option of the command line. All suites that have an option of this name declare the same option.
 
     `kind`: the function that parses the option's text; None: the option is a switch and has no text. `many`: "+" if the option
     takes one or more texts, "*" for any number; the option may then be repeated. `default`: the value if the option is not given.

@@ -25,7 +25,7 @@ SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java options for short-lived processes: the simple compiler and one thread for garbage collection."""
 
 SILENT = "-Xlog:disable -Xlog:all=error:stderr"
-"""Java options that silence the warning of a process that cannot use the archive, because its class path is another one."""
+"""Java options that silence the warning of a process that cannot use the archive, because it has another class path."""
 
 
 def spark_environment() -> dict[str, str]:
@@ -78,7 +78,7 @@ def _class_path(archive: Path) -> Path:
 
 
 def _fingerprint() -> str:
-    """Return a digest of Java's version and of the jars. Java refuses an archive that another version or other jars have made."""
+    """Return a digest of Java's version and of the jars. Java refuses an archive made by another version or from other jars."""
     import pyspark
 
     java = find_java()

@@ -79,7 +79,7 @@ def watermark(world: World, body: Any) -> str:
 
 def _listed(found: Ledger) -> str:
     """Return a ledger as text: `5`, or `5@12` if compaction has moved its rows to a file in which they begin at row 12. `5@12+3` is
-    a ledger of two moved parts, whose rows begin at row 12 and at row 3 of the compacted rows around them.
+    a ledger of two moved parts. The rows of the first begin at row 12 of its file, those of the second at row 3 of its file.
     """
     moved = [str(part.first_row) for part in found.parts if isinstance(part, CompactedPart)]
     return f"{found.id}@{'+'.join(moved)}" if moved else str(found.id)

@@ -157,8 +157,8 @@ def in_the_way(world: World, name: str) -> list[Open]:
 
 
 def registered(world: World, one: Open, name: str) -> bool:
-    """Return whether the transaction is certainly open in the log of the topic. That is so if its rows are there, its deadline has
-    not passed on any clock, and none of its topics was migrated, since a migration would end it.
+    """Return whether the transaction is certainly open in the log of the topic. That is so under three conditions. Its rows are
+    there. Its deadline has passed on no clock. None of its topics was migrated: a migration ends all open transactions of a topic.
     """
     return name in one.written.ledgers and not one.moved and world.clock.furthest_ms < one.opened_ms + 29_000
 

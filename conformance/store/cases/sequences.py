@@ -61,11 +61,11 @@ def a_number_that_someone_chose_is_passed_over(area: Area) -> None:
 
 @cases.add
 def a_skip_moves_numbers_on_and_never_back(area: Area) -> None:
-    """After a skip, the next appends get the given number or higher ones, on every session, also after a later skip to a lower
-    number. Records that were put under lower numbers stay, and lists begin with them.
+    """After a skip, the next appends of every session get the given number or higher ones. A later skip to a lower number does not
+    change this. Records that were put under lower numbers stay, and lists begin with them.
     """
     other = area.open()
-    first = other.append(LOG, b"before")  # `other` now knows an end of the sequence from before the skip
+    first = other.append(LOG, b"before")  # `other` now knows the end that the sequence has before the skip
     kept = area.store.put(LOG.key(first.number + 7), b"kept", expect=ABSENT)
     area.store.skip(LOG, first.number + 20)
     near = other.append(LOG, b"a little further")
