@@ -50,7 +50,9 @@ def beyond(party: InStream) -> Subscriptions:
 
 
 def subscriptions(party: InStream) -> InStreamSubscriptions:
-    """Return the subscriptions object of a process, which may have read the topic's record before the migration."""
+    """Return the subscriptions of the persistent topics, as the process `party` calls them. The process may have read the topic's
+    record before the migration changed it.
+    """
     mine = party.coordinator
     return InStreamSubscriptions(party.topics, mine.acks, lambda: mine.redirect.migrator, beyond(party))
 

@@ -136,7 +136,9 @@ HEADER = "write Put /txn/id/"
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_batch_in_the_middle_of_a_commit_is_final_or_an_error(dies: bool) -> None:
-    """At each store call of a commit the clock advances, and batches read up to several times. Each is final or raises an error."""
+    """In round k, at store call k of a commit, the clock advances, and batches with four different end times are read. Each batch
+    raises OffsetOutOfRange, or returns the same rows after the commit. `dies`: the committing process dies before this call.
+    """
     answered = refused = 0
     for k in range(100):
         bench, seen = Bench(), {}
