@@ -9,9 +9,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 PYTEST_ARGS ?=
-# Processes that run tests: one more than the two cores for which the times of the documentation hold. Half of the tests wait for
-# servers, drivers and deadlines.
-WORKERS ?= 3
 CHAOS_ARGS ?=
 SURFACE_ARGS ?= --steps 20000
 POWER_ARGS ?=
@@ -95,7 +92,7 @@ check: venv lint  ## lint, then the tests that need no other process (90 seconds
 .PHONY: test
 test: venv lint  ## lint, then all tests
 	@$(FILES_IN_MEMORY); set -x; \
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 .PHONY: properties
 properties: venv  ## run the property tests with new random inputs (make test always uses the same ones)
