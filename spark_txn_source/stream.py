@@ -1,4 +1,6 @@
-"""The stream reader of Spark's DataSource API. A query keeps one object in one process, so the live log stays in memory."""
+"""The stream reader of Spark's DataSource API. Spark keeps one reader object in one process for the whole life of a query. So the
+reader keeps the live log in memory between micro-batches.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def position_of(message_id: str) -> tuple[int, int, int]:
 
 
 def named_rows(batches: Iterable[pa.RecordBatch]) -> tuple[events.Row, ...]:
-    """Return the rows of batches with metadata columns as rows of a history. The column `id` is the name of a row."""
+    """Convert record batches with metadata columns to rows of a history. The column `id` holds the name of each row."""
     return tuple(
         events.Row(row["id"], row["__segment"], position_of(row["__messageId"]), row["key"], row["__txnId"])
         for batch in batches

@@ -58,7 +58,7 @@ class InStreamCommitted(Committed):
 class InStreamCoordinator(TransactionSteps):
     """Commits write sets over persistent topics. Each process has one coordinator for each cluster. Safe for several threads.
 
-    `background` receives the work that no caller waits for, such as `share`.
+    `background` receives the work that no caller waits for, such as the method `share`.
     """
 
     background: Callable[[Callable[[], None]], None] = inline
