@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,6 +28,7 @@ from metadata.common.errors import (
     TopicNotFound,
     TopicSealed,
     TransactionNotFound,
+    TransactionUnfinished,
     TxnConflict,
     UnknownOutcome,
 )
@@ -72,8 +73,9 @@ class Migrator:
         """Migrate a persistent topic to `to` with `segments` active segments. Return the new topic. Idempotent.
 
         `wait_ms`: how long to wait for open transactions of the topic. `force`: abort them at once. Raises TxnConflict if open
-        transactions remain after `wait_ms`. The error names them, and the topic was not migrated. Raises TopicExists (`to` is or
-        was another topic), TopicSealed (the topic was terminated, or migrated to another name), TopicNotFound, OptionError.
+        transactions remain after `wait_ms`, or if transactions stall there. The error names them, and the topic was not migrated.
+        Raises TopicExists (`to` is or was another topic), TopicSealed (the topic was terminated, or migrated to another name),
+        TopicNotFound, OptionError.
         """
         even_ranges(segments)
         until_s = self.cluster.clock.monotonic() + wait_ms / 1000
@@ -186,20 +188,33 @@ class Migrator:
     def _clear_the_way(self, name: PersistentName, until_s: float, *, force: bool) -> None:
         ending = self.coordinator.ending
         while True:
+            before = self._in_the_way(name)
+            ending.resolve(self._ids(before))  # ends the expired and the decided transactions, except those that stall
             found = self._in_the_way(name)
-            ending.resolve(self._ids(found))  # ends the expired and the decided transactions
-            found = self._in_the_way(name)
-            if found and force:
-                self._abort(found)
+            open_now = [txn for txn in found if txn.state is TxnState.OPEN]
+            if open_now and force:
+                self._abort(open_now)
                 continue
             if not found and not ending.resolve_topic(name) and not self.coordinator.buffer.state(name).ongoing:
                 return
+            stalled = rules.stalled(before, found)
             if found and self.cluster.clock.monotonic() >= until_s:
-                raise TxnConflict(
-                    f"{name} cannot be migrated while transactions are open there: {', '.join(map(self._shown, found))}.",
-                    advice="Nothing was done. Wait for them (--wait SECONDS), or abort them (--force).",
-                )
+                if stalled:
+                    raise self._cannot_end(name, stalled)
+                if not force:
+                    raise TxnConflict(
+                        f"{name} cannot be migrated while transactions are open there: {', '.join(map(self._shown, found))}.",
+                        advice="The topic was not sealed. Wait for them (--wait SECONDS), or abort them (--force).",
+                    )
             self.cluster.clock.sleep(LOOK_AGAIN_SECONDS if found else 0)
+
+    def _cannot_end(self, name: PersistentName, stalled: Sequence[Txn]) -> TxnConflict:
+        others = sorted({topic for txn in stalled for topic in txn.topics} - {str(name)})
+        shown = ", ".join(map(self._shown, stalled))
+        return TxnConflict(
+            f"{name} cannot be migrated: {shown} is decided and cannot end, because a sealed topic takes no marker.",
+            advice=f"Delete the terminated topic, which is one of {', '.join(others)}, and migrate again.",
+        )
 
     def _in_the_way(self, name: PersistentName) -> list[Txn]:
         most = self.coordinator.log.most
@@ -214,8 +229,9 @@ class Migrator:
         return f"{self.coordinator.log.most}_{txn.least} ({txn.state}{whose}, begun by {txn.owner} at {txn.created_ms} ms)"
 
     def _abort(self, found: Iterable[Txn]) -> None:
-        for ident in self._ids(t for t in found if t.state is TxnState.OPEN):
-            with suppress(TxnConflict, TransactionNotFound):  # the transaction has ended meanwhile, with either outcome
+        for ident in self._ids(found):
+            # TransactionUnfinished: the abort stalls, which the next look shows. The others: the transaction has ended meanwhile.
+            with suppress(TxnConflict, TransactionNotFound, TransactionUnfinished):
                 self.coordinator.end(ident, commit=False)
 
     # --- after the seal: any process --------------------------------------------------------------------------------------

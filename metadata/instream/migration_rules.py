@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from metadata.instream.txn_records import Txn, Written
+from metadata.instream.txn_records import Txn, TxnState, Written
 from metadata.instream.txn_rules import FINAL
 from metadata.records import paths
 from metadata.records.names import RING, PersistentName, TopicName
@@ -54,6 +54,12 @@ def in_the_way(txns: Iterable[Txn], ongoing: Iterable[int], name: PersistentName
     """
     wrote = set(ongoing)
     return [t for t in txns if t.state not in FINAL and (t.least in wrote or touches(t, name))]
+
+
+def stalled(before: Iterable[Txn], after: Iterable[Txn]) -> list[Txn]:
+    """Return the transactions that stall: they were decided `before` a try to finish them, and are in the way `after` it."""
+    decided = {txn.least for txn in before if txn.state in (TxnState.COMMITTING, TxnState.ABORTING)}
+    return [txn for txn in after if txn.least in decided]
 
 
 def touches(txn: Txn, name: PersistentName) -> bool:

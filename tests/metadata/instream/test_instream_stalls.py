@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import pytest
 
-from metadata.common.errors import TopicSealed, TransactionUnfinished
+from metadata.common.errors import TopicSealed, TransactionUnfinished, TxnConflict
 from metadata.instream.client import instream
+from metadata.instream.migrating import Migrator
+from metadata.records.names import TopicName
 from metadata.store.contract import decide
 from tests.support.bench import PERSISTENT, Bench
 from txnsegment import doctor
 from txnsegment.doctor import Health
 
 T, U = PERSISTENT
+Y = TopicName("public", "default", "y")
 
 
 def test_a_transaction_that_stalls_makes_no_log_grow() -> None:
@@ -72,6 +75,39 @@ def test_an_application_with_a_stalled_transaction_can_write_other_topics() -> N
         done = instream(bench.instream().cluster).coordinator.commit(bench.work(version, topics=[T]))
         assert not done.skipped
     assert bench.labels(T) == ["app.1", "app.2"]
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["committing", "aborting"])
+@pytest.mark.parametrize("force", [True, False], ids=["force", "wait"])
+def test_a_migration_names_a_stalled_transaction_and_works_after_the_sealed_topic_is_deleted(force: bool, commit: bool) -> None:
+    """A transaction over T and U stalls in the terminated topic T. A migration of U cannot wait for its end, nor abort it."""
+    bench = Bench(topics=PERSISTENT)
+    owner = instream(bench.instream().cluster)
+    txn = owner.coordinator.begin(topics=[T, U])
+    owner.coordinator.append(txn, {T: [bench.part("a")], U: [bench.part("b")]})
+    owner.sealing.terminate(T)
+    with pytest.raises(TransactionUnfinished):
+        owner.coordinator.end(txn, commit=commit)
+    party = bench.instream()
+    with pytest.raises(TxnConflict, match=f"{txn} .*cannot end, because a sealed topic") as raised:
+        Migrator(party.cluster, party.coordinator).migrate(U, Y, wait_ms=1_000, force=force)
+    assert raised.value.advice is not None
+    assert str(T) in raised.value.advice
+    owner.sealing.delete(T)
+    party = bench.instream()
+    assert Migrator(party.cluster, party.coordinator).migrate(U, Y, force=force).name == Y
+
+
+def test_a_forced_migration_that_aborts_a_transaction_into_a_stall_names_it() -> None:
+    """The transaction over T and U is OPEN, and T is terminated. The migration of U aborts it, and the abort stalls in T."""
+    bench = Bench(topics=PERSISTENT)
+    owner = instream(bench.instream().cluster)
+    txn = owner.coordinator.begin(topics=[T, U])
+    owner.coordinator.append(txn, {T: [bench.part("a")], U: [bench.part("b")]})
+    owner.sealing.terminate(T)
+    party = bench.instream()
+    with pytest.raises(TxnConflict, match=f"{txn} .*cannot end, because a sealed topic"):
+        Migrator(party.cluster, party.coordinator).migrate(U, Y, force=True)
 
 
 def test_the_doctor_counts_open_transactions_only() -> None:
