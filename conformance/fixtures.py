@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.servers import SparkCluster, ZooKeeperServer
+from conformance.servers import SparkCluster, ZooKeeperEnsemble, ZooKeeperServer
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +19,13 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
     """One server. Give each test a chroot of its own: `zk://{zookeeper_server.hosts}/{name}`."""
     with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def zookeeper_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
+    """Three servers with a quorum. A test that stops one starts it again."""
+    with ZooKeeperEnsemble(tmp_path_factory.mktemp("ensemble")) as ensemble:
+        yield ensemble
 
 
 @pytest.fixture(scope="session")

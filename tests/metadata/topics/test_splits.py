@@ -89,21 +89,26 @@ def test_a_split_broken_off_anywhere_is_repaired_by_the_next_call(step: int, fat
     assert bench.read()
 
 
-def test_two_splits_planned_from_one_layout_lose_no_range() -> None:
-    """The second seal names the epoch of a layout that the first seal has already changed. So the second seal is void, and its
-    split starts over. Known failure A35 (protocol.md section 9).
-    """
-    bench = Bench()
+def split_during_another(bench: Bench, segment: int, *, other: int) -> Topic:
+    """Split a segment. Another process splits the segment `other` right before the seal of the first split is appended."""
     second = bench.party()
     interrupted = []
 
     def gate(kind: str, what: str) -> Fate:
         if kind == "write" and what.startswith("Append /log/") and not interrupted:
             interrupted.append(True)
-            second.topics.split(NAME, 1)
+            second.topics.split(NAME, other)
         return Fate.GO
 
-    after = bench.party(gate).topics.split(NAME, 0)
+    return bench.party(gate).topics.split(NAME, segment)
+
+
+def test_two_splits_planned_from_one_layout_lose_no_range() -> None:
+    """The second seal names the epoch of a layout that the first seal has already changed. So the second seal is void, and its
+    split starts over. Known failure A35 (protocol.md section 9).
+    """
+    bench = Bench()
+    after = split_during_another(bench, 0, other=1)
     tiles(after)
     assert after.layout.epoch == 2
     assert [i.segment_id for i in after.active()] == [4, 5, 2, 3]
@@ -114,16 +119,7 @@ def test_two_splits_planned_from_one_layout_lose_no_range() -> None:
 def test_two_concurrent_splits_of_a_segment_split_it_once() -> None:
     """Both splits start from the same layout, and both return the same two children."""
     bench = Bench()
-    second = bench.party()
-    interrupted = []
-
-    def gate(kind: str, what: str) -> Fate:
-        if kind == "write" and what.startswith("Append /log/") and not interrupted:
-            interrupted.append(True)
-            second.topics.split(NAME, 0)
-        return Fate.GO
-
-    after = bench.party(gate).topics.split(NAME, 0)
+    after = split_during_another(bench, 0, other=0)
     tiles(after)
     assert [i.segment_id for i in after.active()] == [2, 3, 1]
 
