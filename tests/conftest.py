@@ -89,7 +89,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     All tests of a process share the session. So a test restores each configuration that it sets, and stops the queries that it
     starts. Each test has its own service URL, so that it does not see the rows of other tests. The JVM compiles little, because no
     test is long enough to gain by that. The daemons that fork the Python workers have already imported the modules that workers
-    need (`tests/workers`).
+    need (`conformance/harness/workers`).
     """
     from pyspark.sql import SparkSession
 
@@ -103,7 +103,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ.pop("TXNSEGMENT_SERVICE_URL", None)
     for name, value in spark_environment().items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "workers"), prepend=os.pathsep)
     session = (
         SparkSession.builder.master("local[2]")
         .appName("txnsegment tests")

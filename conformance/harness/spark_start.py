@@ -4,6 +4,8 @@ Half of the processor time of a Spark that lives for seconds goes into loading c
 and verified classes in one file, which later processes map into memory. The first start on a machine runs a small job and writes
 that file into the virtual environment, or without one into the user's cache. Every later start uses it. A process with another
 class path ignores the file.
+
+Python workers import the modules that they need once for each driver or executor, not once for each task (`workers/sitecustomize`).
 """
 
 from __future__ import annotations
@@ -28,13 +30,19 @@ SILENT = "-Xlog:disable -Xlog:all=error:stderr"
 """Java options that silence the warning of a process that cannot use the archive, because it has another class path."""
 
 
+WORKERS = Path(__file__).parent / "workers"
+"""The folder with the module that Python runs at its start, in every process whose PYTHONPATH has this folder."""
+
+
 def spark_environment() -> dict[str, str]:
     """Return the environment variables for a small driver, its executors and their child processes. Raises ConfigurationError."""
     archive = class_archive()
+    paths = [str(WORKERS), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_CONF_DIR": str(_configuration(archive)),
         "JDK_JAVA_OPTIONS": f"{SMALL_JVM} {SILENT} -XX:SharedArchiveFile={archive}",
+        "PYTHONPATH": os.pathsep.join(paths),
     }
 
 

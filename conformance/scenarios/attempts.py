@@ -20,10 +20,11 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from conformance.harness.spark_start import spark_class_path
 from conformance.scenarios.driver import SCHEMA
 from conformance.scenarios.history import ROWS, written
 from conformance.scenarios.job import settings
-from conformance.servers import free_ports, zookeeper_classpath
+from conformance.servers import free_ports
 from txnsegment.java import find_java
 
 STRAGGLING_SECONDS = 25
@@ -82,7 +83,7 @@ def two_hosts(folder: Path) -> str:
         for host in ("127.0.0.1", "127.0.0.2")
     ]
     for name, *words in (master, *workers):
-        command = [str(find_java()), "-Xmx256m", "-cp", zookeeper_classpath(), f"org.apache.spark.deploy.{name}", *words]
+        command = [str(find_java()), "-Xmx256m", "-cp", spark_class_path(), f"org.apache.spark.deploy.{name}", *words]
         environment["SPARK_LOCAL_IP"] = words[1]
         subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
     return url

@@ -1,0 +1,35 @@
+"""Import the modules that Spark's Python workers need, in the daemon that forks the workers.
+
+Spark forks a new worker for every plan, write and commit. Without this module, each worker would spend half a second of processor
+time to import pandas, pyarrow and this project. The imported modules open no connection, and the modules of this project start no
+thread. `conformance.harness.spark_start` puts the folder of this module on the PYTHONPATH of a suite's jobs. The quick start, the
+examples and the benchmarks start jobs without this module, as users do.
+"""
+
+import sys
+
+if sys.orig_argv[1:3] == ["-m", "pyspark.daemon"]:
+    import gc
+    from importlib import import_module
+
+    # Spark runs one daemon for each kind of worker. The kind is the name of a module.
+    kind = sys.orig_argv[3] if len(sys.orig_argv) > 3 else "pyspark.worker"
+    needed = {
+        "pyspark.worker": (
+            "pandas",
+            "pyarrow.compute",
+            "pyarrow.parquet",
+            "pyspark.sql.conversion",
+            "pyspark.sql.pandas.serializers",
+            "spark_txn_sink.writer",
+            "spark_txn_source.tasks",
+        ),
+        "pyspark.sql.worker.create_data_source": ("metadata.client.client", "spark_txn_source.options"),
+        "pyspark.sql.worker.plan_data_source_read": ("spark_txn_source.batch", "spark_txn_source.stream"),
+        "pyspark.sql.worker.write_into_data_source": ("spark_txn_sink.writer",),
+        "pyspark.sql.worker.commit_data_source_write": ("spark_txn_sink.writer",),
+        "pyspark.sql.worker.python_streaming_sink_runner": ("spark_txn_sink.writer",),
+    }
+    for name in ("pyspark_txnsegment", kind, *needed.get(kind, ())):
+        import_module(name)
+    gc.freeze()
