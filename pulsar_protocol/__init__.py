@@ -1,0 +1,13 @@
+"""A client of Apache Pulsar's binary protocol for scalable topics and transactions. It needs neither Spark nor the metadata store.
+
+messages     the protocol's messages, as classes of the `protobuf` library
+frames       bytes to frames and back, with checksums
+connection   the state of one connection, without I/O
+channel      one connection to a broker over a socket
+service      the parts of a service URL
+client       lookups, layouts of topics, transaction coordinators
+layout       the segments of a scalable topic, and the segment of a key
+entries      the rows of one entry and back: metadata, batches, compression
+producer     sends entries to one segment
+reader       reads the entries of one segment
+"""

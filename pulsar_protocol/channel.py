@@ -1,0 +1,267 @@
+"""One connection to a broker over a socket. A thread reads from it; any thread may ask and tell.
+
+with Channel("127.0.0.1", 6650) as channel:
+    body = channel.ask("lookup_topic", topic="persistent://public/default/t")
+    number = channel.add("consumer", events.put)      # events of this consumer go to a queue
+    channel.tell("flow", consumer_id=number, message_permits=10)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from types import TracebackType
+from typing import Any, Final, Self
+
+from pulsar_protocol.connection import Answer, Authenticate, Connection, Delivery, Ready, Refusal, Reply, Target
+from pulsar_protocol.errors import ConnectionLost, PulsarError, TimedOut, broker_error
+from pulsar_protocol.frames import encode
+from pulsar_protocol.messages import command
+
+ANSWER_SECONDS: Final = 30.0
+"""The time in which a broker must answer a request, or take bytes that are sent to it."""
+SILENCE_SECONDS: Final = 30.0
+"""After this time without a byte from the broker the client sends a ping. After the same time again the connection is lost."""
+_READ: Final = 1 << 18
+_ADVICE: Final = "Check that the broker runs and can be reached. What was asked may have been done: read before you repeat it."
+
+Handler = Callable[[Delivery | PulsarError], None]
+"""Takes the deliveries for one producer, consumer, session or watch. At the end of the connection it takes the error. The reading
+thread calls it, so it must not wait.
+"""
+
+
+class Channel:
+    """One connection to a broker or proxy. `tls`: the context for a `pulsar+ssl` URL; None: no encryption. `authenticate`,
+    `through_proxy_to`: see `Connection`. `seconds`: the time limit of the connection and of each request.
+
+    Raises ConnectionLost or TimedOut if the broker cannot be reached, AuthenticationFailed, ProtocolError.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        authenticate: Authenticate | None = None,
+        tls: ssl.SSLContext | None = None,
+        through_proxy_to: str | None = None,
+        seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        self.address = f"{host}:{port}"
+        self._seconds = seconds
+        self._connection = Connection(authenticate, through_proxy_to)
+        self._io = threading.Lock()
+        """Guards the socket: an encrypted one must not be read and written at once."""
+        self._order = threading.Lock()
+        """Guards the order of whole frames."""
+        self._guard = threading.Lock()
+        self._asked: dict[int, tuple[Future[Any], str]] = {}
+        self._handlers: dict[tuple[Target, int], Handler] = {}
+        self._lost: PulsarError | None = None
+        self._ready: Future[Ready] = Future()
+        try:
+            plain = socket.create_connection((host, port), seconds)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = plain if tls is None else tls.wrap_socket(plain, server_hostname=host)
+        except (OSError, ssl.SSLError) as error:
+            raise ConnectionLost(
+                f"{self.address} cannot be reached: {error}.", advice="Check the service URL, and that the broker runs."
+            ) from error
+        self._socket.setblocking(False)
+        self._reader = threading.Thread(target=self._read_on, name=f"txnsegment-pulsar-{self.address}", daemon=True)
+        self._reader.start()
+        try:
+            self._send(self._connection.hello())
+            self.ready = self._result(self._ready, "Connecting")
+        except BaseException:
+            self.close()
+            raise
+
+    # --- requests ---
+
+    def ask(self, name: str, *, seconds: float | None = None, **fields: object) -> Any:
+        """Send a request and return the message of its answer. Raises the broker's error, ConnectionLost, TimedOut."""
+        number, what = self._connection.next_id(), _what(name, fields)
+        future: Future[Any] = Future()
+        with self._guard:
+            if self._lost is not None:
+                raise self._gone()
+            self._asked[number] = future, what
+        try:
+            self._send(encode(command(name, request_id=number, **fields)))
+            answer = self._result(future, what, seconds)
+        finally:
+            with self._guard:
+                self._asked.pop(number, None)
+        for field in ("error", "error_code"):
+            if field in answer.DESCRIPTOR.fields_by_name and answer.HasField(field):
+                text = getattr(answer, "message" if field == "error" else "error_message")
+                raise broker_error(getattr(answer, field), text, what)
+        return answer
+
+    def tell(self, name: str, **fields: object) -> None:
+        """Send a command that has no answer of its own. Raises ConnectionLost, TimedOut."""
+        self._send(encode(command(name, **fields)))
+
+    def send(self, entry: bytes, **fields: object) -> None:
+        """Send an entry. `fields`: those of `CommandSend`. Raises ConnectionLost, TimedOut."""
+        self._send(encode(command("send", **fields), entry))
+
+    def add(self, target: Target, handler: Handler) -> int:
+        """Return a number for a new producer, consumer, session or watch. Its deliveries go to `handler`. Raises ConnectionLost."""
+        number = self._connection.next_id()
+        with self._guard:
+            if self._lost is not None:
+                raise self._gone()
+            self._handlers[target, number] = handler
+        return number
+
+    def remove(self, target: Target, number: int) -> None:
+        with self._guard:
+            self._handlers.pop((target, number), None)
+
+    @property
+    def alive(self) -> bool:
+        return self._lost is None
+
+    def close(self) -> None:
+        """End the connection. Idempotent."""
+        self._end(ConnectionLost(f"The connection to {self.address} was closed.", advice="Connect again."))
+        if threading.current_thread() is not self._reader:
+            self._reader.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # --- the socket ---
+
+    def _result(self, future: Future[Any], what: str, seconds: float | None = None) -> Any:
+        limit = self._seconds if seconds is None else seconds
+        try:
+            return future.result(limit)
+        except FutureTimeout:
+            raise TimedOut(f"{what}: {self.address} did not answer within {limit:g} s.", advice=_ADVICE) from None
+
+    def _send(self, data: bytes) -> None:
+        deadline = time.monotonic() + self._seconds
+        with self._order:
+            view = memoryview(data)
+            while view:
+                if self._lost is not None:
+                    raise self._gone()
+                view = view[self._write(view) :]
+                if view and time.monotonic() > deadline:
+                    error = TimedOut(f"{self.address} took no bytes within {self._seconds:g} s.", advice=_ADVICE)
+                    self._end(error)  # a part of a frame was sent, so the connection cannot be used any more
+                    raise error
+
+    def _write(self, view: memoryview) -> int:
+        """Send some bytes. Return their number. If the broker takes none now, wait a moment and return 0. Raises ConnectionLost."""
+        try:
+            with self._io:
+                return self._socket.send(view)
+        except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            with contextlib.suppress(ValueError, OSError):  # the reading thread may close the socket; the loop then sees why
+                select.select([], [self._socket], [], 0.1)
+            return 0
+        except OSError as error:
+            self._end(self._broken(error))
+            raise self._gone() from error
+
+    def _read_on(self) -> None:
+        asked_at: float | None = None
+        try:
+            while self._lost is None:
+                if not self._readable():
+                    if asked_at is not None:
+                        raise ConnectionLost(f"{self.address} was silent for {2 * SILENCE_SECONDS:g} s.", advice=_ADVICE)
+                    asked_at = time.monotonic()
+                    self._send(encode(command("ping")))
+                    continue
+                try:
+                    with self._io:
+                        data = self._socket.recv(_READ)
+                except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                    continue
+                if not data:
+                    raise ConnectionLost(f"{self.address} closed the connection.", advice=_ADVICE)
+                asked_at = None
+                for event in self._connection.feed(data):
+                    self._take(event)
+        except OSError as error:
+            self._end(self._broken(error))
+        except PulsarError as error:
+            self._end(error)
+
+    def _readable(self) -> bool:
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            return True
+        try:
+            return bool(select.select([self._socket], [], [], SILENCE_SECONDS)[0])
+        except ValueError:
+            raise ConnectionLost(f"The connection to {self.address} was closed.", advice="Connect again.") from None
+
+    def _take(self, event: Ready | Reply | Answer | Refusal | Delivery) -> None:
+        match event:
+            case Reply():
+                self._send(event.data)
+            case Ready():
+                self._ready.set_result(event)
+            case Answer():
+                with self._guard:
+                    asked = self._asked.pop(event.request_id, None)
+                if asked is not None:
+                    asked[0].set_result(event.body)
+            case Refusal(request_id=None):
+                raise broker_error(event.code, event.message, f"Connecting to {self.address}")
+            case Refusal():
+                with self._guard:
+                    asked = self._asked.pop(event.request_id or 0, None)
+                if asked is not None:
+                    asked[0].set_exception(broker_error(event.code, event.message, asked[1]))
+            case Delivery():
+                with self._guard:
+                    handler = self._handlers.get((event.target, event.id))
+                if handler is not None:
+                    handler(event)
+
+    def _end(self, error: PulsarError) -> None:
+        with self._guard:
+            if self._lost is not None:
+                return
+            self._lost = error
+            futures, self._asked = [future for future, _ in self._asked.values()], {}
+            handlers, self._handlers = [*self._handlers.values()], {}
+        for future in [self._ready, *futures]:
+            if not future.done():
+                future.set_exception(error)
+        for handler in handlers:
+            handler(error)
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _broken(self, error: OSError) -> ConnectionLost:
+        return ConnectionLost(f"The connection to {self.address} broke: {error}.", advice=_ADVICE)
+
+    def _gone(self) -> PulsarError:
+        lost = self._lost
+        assert lost is not None
+        return type(lost)(lost.message, advice=lost.advice)
+
+
+def _what(name: str, fields: dict[str, object]) -> str:
+    """Return the request in words for an error."""
+    about = fields.get("topic") or fields.get("subscription")
+    return f"{name.replace('_', ' ')} of {about}" if about else name.replace("_", " ")

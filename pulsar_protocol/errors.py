@@ -1,0 +1,99 @@
+"""The errors of this package. Errors that a broker reports have the class and the advice of Pulsar's error code."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ledgers.errors import TxnSegmentError
+
+
+class PulsarError(TxnSegmentError):
+    """An error that a broker reported, or a failure of the connection. `code`: Pulsar's number of the error (None: no code)."""
+
+    code: int | None = None
+
+
+class ConnectionLost(PulsarError):
+    """The connection ended. The outcome of a request without an answer is unknown."""
+
+
+class TimedOut(PulsarError):
+    """A broker did not answer in time. The outcome of the request is unknown."""
+
+
+class ProtocolError(PulsarError):
+    """A peer sent bytes that are not Pulsar's protocol, or an entry is damaged."""
+
+
+class NotSupported(PulsarError):
+    """The broker, or this client, does not have a feature that is needed."""
+
+
+class AuthenticationFailed(PulsarError):
+    """The broker did not accept the credentials."""
+
+
+class NotAuthorized(PulsarError):
+    """The principal may not do this."""
+
+
+class TopicMissing(PulsarError):
+    """The topic does not exist."""
+
+
+class TopicTerminated(PulsarError):
+    """The segment was sealed by a split or merge. The layout of the topic names its successors."""
+
+
+class SchemaRefused(PulsarError):
+    """The topic has another schema, and the given one is not compatible."""
+
+
+class TransactionEnded(PulsarError):
+    """The transaction is already committed or aborted, or the broker has forgotten it."""
+
+
+class Fenced(PulsarError):
+    """Another producer took over the exclusive access."""
+
+
+class Retriable(PulsarError):
+    """The broker cannot do this now: it starts, moves a topic, or has too many requests. The same request may succeed later."""
+
+
+_CODES: Final[dict[int, tuple[type[PulsarError], str, str]]] = {
+    0: (PulsarError, "UnknownError", "The log of the broker has the cause."),
+    1: (Retriable, "MetadataError", "Check the metadata store of the Pulsar cluster; the log of the broker has the cause."),
+    2: (Retriable, "PersistenceError", "Check the bookies of the Pulsar cluster; the log of the broker has the cause."),
+    3: (AuthenticationFailed, "AuthenticationError", "Check the token or the certificate (docs/pulsar.md)."),
+    4: (NotAuthorized, "AuthorizationError", "Grant produce and consume on the namespace to this role."),
+    5: (Retriable, "ConsumerBusy", "Another consumer has the subscription; end it, or use another subscription."),
+    6: (Retriable, "ServiceNotReady", "The broker starts or moves the topic; try again."),
+    7: (Retriable, "ProducerBlockedQuotaExceededError", "The topic's backlog quota is reached; consume, or raise the quota."),
+    8: (Retriable, "ProducerBlockedQuotaExceededException", "The topic's backlog quota is reached; consume, or raise the quota."),
+    9: (ProtocolError, "ChecksumError", "The entry was damaged on its way to the broker; send it again."),
+    10: (NotSupported, "UnsupportedVersionError", "The broker is older than what this needs; docs/pulsar.md names versions."),
+    11: (TopicMissing, "TopicNotFound", "Check the name of the topic, or create it."),
+    12: (PulsarError, "SubscriptionNotFound", "Check the name of the subscription."),
+    13: (PulsarError, "ConsumerNotFound", "Connect again."),
+    14: (Retriable, "TooManyRequests", "Try again later, or raise the broker's limit of lookups."),
+    15: (TopicTerminated, "TopicTerminatedError", "Read the layout of the topic again and write to the successors."),
+    16: (Retriable, "ProducerBusy", "Another producer has the name or the exclusive access; end it."),
+    17: (PulsarError, "InvalidTopicName", "Give topic://tenant/namespace/name or persistent://tenant/namespace/name."),
+    18: (SchemaRefused, "IncompatibleSchema", "Compare the columns with the schema of the topic."),
+    19: (PulsarError, "ConsumerAssignError", "Connect again."),
+    20: (Retriable, "TransactionCoordinatorNotFound", "Switch transactions on (transactionCoordinatorEnabled=true), or try again."),
+    21: (TransactionEnded, "InvalidTxnStatus", "The transaction has ended in the other way."),
+    22: (NotSupported, "NotAllowedError", "The message of the broker says what is not allowed."),
+    23: (PulsarError, "TransactionConflict", "Another transaction has acknowledged the same messages."),
+    24: (TransactionEnded, "TransactionNotFound", "The transaction has ended long ago, or its coordinator does not know it."),
+    25: (Fenced, "ProducerFenced", "Another writer took over; end this one."),
+}
+
+
+def broker_error(code: int, message: str, what: str) -> PulsarError:
+    """Return the error for an error code of a broker. `what`: the request, with the names that it concerned."""
+    kind, name, advice = _CODES.get(code, (PulsarError, f"error {code}", "This error code is unknown to this client."))
+    error = kind(f"{what}: the broker answered {name}: {message or 'no message'}.", advice=advice)
+    error.code = code
+    return error

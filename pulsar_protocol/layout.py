@@ -1,0 +1,112 @@
+"""The segments of a scalable topic, and the segment of a key. Pure.
+
+The 16 bits of the hash ring are those of a Murmur3 (32 bits, seed 0) of the key's bytes. Pulsar 5.0.0-M1 takes the low 16 bits of
+it, later versions take the high 16 bits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+import mmh3
+
+from pulsar_protocol.errors import PulsarError
+
+Bits = Literal["low", "high"]
+RING: Final = 1 << 16
+
+
+class Position(NamedTuple):
+    """The place of an entry in a segment: Pulsar's ledger id and entry id. `text` is `ledger:entry`."""
+
+    ledger: int
+    entry: int
+
+    @property
+    def text(self) -> str:
+        return f"{self.ledger}:{self.entry}"
+
+    @staticmethod
+    def parse(text: str) -> Position:
+        """Raises ValueError."""
+        found = re.fullmatch(r"(-?\d+):(-?\d+)", text)
+        if found is None:
+            raise ValueError(f"{text!r} is no position; a position is ledger:entry.")
+        return Position(int(found[1]), int(found[2]))
+
+
+EARLIEST: Final = Position(-1, -1)
+"""Before the first entry of a segment."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment of a scalable topic. `name`: `segment://..`, or the name of the old topic if the topic was migrated. `start` and
+    `end` are its range of the ring, both inclusive. `broker`: the URL of the broker that has it (empty: not known).
+    """
+
+    id: int
+    name: str
+    start: int
+    end: int
+    active: bool
+    parents: tuple[int, ...]
+    children: tuple[int, ...]
+    created_ms: int = 0
+    broker: str = ""
+    broker_tls: str = ""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The segments of a scalable topic at one epoch. Every change of the layout raises the epoch."""
+
+    topic: str
+    epoch: int
+    segments: Mapping[int, Segment]
+
+    @property
+    def active(self) -> tuple[Segment, ...]:
+        """The segments that take new messages, in the order of their ranges."""
+        return tuple(sorted((one for one in self.segments.values() if one.active), key=lambda one: one.start))
+
+    def segment_of(self, key: bytes, bits: Bits) -> Segment:
+        """Return the active segment to which messages with this key go. Raises PulsarError if no range has the hash."""
+        place = ring_place(key, bits)
+        for one in self.active:
+            if one.start <= place <= one.end:
+                return one
+        raise PulsarError(
+            f"The layout of {self.topic} (epoch {self.epoch}) has no segment for {place:#06x}.", advice="Read it again."
+        )
+
+
+def ring_place(key: bytes, bits: Bits) -> int:
+    """Return the place of a key on the ring, from 0 to 65535."""
+    hashed = mmh3.hash(key, 0, signed=False)
+    return hashed & 0xFFFF if bits == "low" else hashed >> 16
+
+
+def layout_of(topic: str, dag: Any) -> Layout:
+    """Return the layout from a `ScalableTopicDAG`. `topic`: the full name with its scheme."""
+    brokers = {one.segment_id: one for one in dag.segment_brokers}
+    _, _, base = topic.partition("://")
+    segments = {}
+    for one in dag.segments:
+        broker = brokers.get(one.segment_id)
+        segments[one.segment_id] = Segment(
+            one.segment_id,
+            one.legacy_topic_name or f"segment://{base}/{one.hash_start:04x}-{one.hash_end:04x}-{one.segment_id}",
+            one.hash_start,
+            one.hash_end,
+            one.state == 0,
+            tuple(one.parent_ids),
+            tuple(one.child_ids),
+            one.created_at_ms,
+            broker.broker_url if broker is not None else "",
+            broker.broker_url_tls if broker is not None else "",
+        )
+    return Layout(topic, dag.epoch, segments)

@@ -1,0 +1,122 @@
+"""Sends entries to one segment. One entry is in flight at a time. A broker can reorder entries of a transaction if they are sent
+before the receipt of the previous one (seen with 5.0.0-M1).
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Final, Literal, Self
+
+from pulsar_protocol.channel import ANSWER_SECONDS
+from pulsar_protocol.client import PulsarClient, TxnId
+from pulsar_protocol.connection import Delivery
+from pulsar_protocol.entries import Compression, Message, encode_batch
+from pulsar_protocol.errors import ConnectionLost, PulsarError, TimedOut, broker_error
+from pulsar_protocol.layout import Position
+from pulsar_protocol.messages import Schema
+
+Access = Literal["shared", "exclusive", "fencing"]
+_ACCESS: Final[dict[Access, int]] = {"shared": 0, "exclusive": 1, "fencing": 3}
+
+
+class Producer:
+    """A producer of one segment or topic. `access`: `shared`; `exclusive`, which fails if there is another producer; `fencing`,
+    which ends all other producers. `schema`: registered for the topic if it is not there.
+
+    Raises TopicTerminated if the segment is sealed, SchemaRefused, Fenced.
+    """
+
+    def __init__(
+        self,
+        client: PulsarClient,
+        topic: str,
+        *,
+        access: Access = "shared",
+        schema: Schema | None = None,
+        seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        self.topic, self._seconds = topic, seconds
+        self._events: queue.Queue[Delivery | PulsarError] = queue.Queue()
+        self._channel = client.broker_of(topic)
+        self._id = self._channel.add("producer", self._events.put)
+        try:
+            opened = self._channel.ask(
+                "producer",
+                topic=topic,
+                producer_id=self._id,
+                epoch=0,
+                user_provided_producer_name=False,
+                producer_access_mode=_ACCESS[access],
+                txn_enabled=True,
+                schema=schema,
+            )
+        except BaseException:
+            self._channel.remove("producer", self._id)
+            raise
+        self.name: str = opened.producer_name
+        self.schema_version: bytes = opened.schema_version
+        self._sequence = opened.last_sequence_id + 1
+
+    def send(self, messages: Sequence[Message], txn: TxnId | None = None, compression: Compression = "none") -> Position:
+        """Send messages as one entry and wait for its receipt. Return its position. Raises TopicTerminated, TransactionEnded,
+        Fenced, and ConnectionLost or TimedOut, after which it is unknown whether the entry was written.
+        """
+        sequence, self._sequence = self._sequence, self._sequence + len(messages)
+        entry = encode_batch(
+            messages,
+            producer=self.name,
+            sequence=sequence,
+            publish_ms=int(time.time() * 1000),
+            schema_version=self.schema_version,
+            txn=txn,
+            compression=compression,
+        )
+        ids = {} if txn is None else {"txnid_most_bits": txn.most, "txnid_least_bits": txn.least}
+        highest = sequence + len(messages) - 1
+        self._channel.send(
+            entry, producer_id=self._id, sequence_id=sequence, num_messages=len(messages), highest_sequence_id=highest, **ids
+        )
+        deadline = time.monotonic() + self._seconds
+        while True:
+            found = self._next(deadline)
+            if found.name == "send_error":
+                raise broker_error(found.body.error, found.body.message, f"Sending to {self.topic}")
+            if found.name == "close_producer":
+                raise ConnectionLost(f"The broker closed the producer of {self.topic}.", advice="Open it again; the topic moves.")
+            if found.body.sequence_id == sequence:
+                place = found.body.message_id
+                return Position(_signed(place.ledger_id), _signed(place.entry_id))
+
+    def _next(self, deadline: float) -> Delivery:
+        try:
+            found = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise TimedOut(
+                f"{self.topic}: no receipt within {self._seconds:g} s.", advice="The entry may have been written."
+            ) from None
+        if isinstance(found, PulsarError):
+            raise type(found)(found.message, advice=found.advice)
+        return found
+
+    def close(self) -> None:
+        """Close the producer. Idempotent. A lost connection has closed it already."""
+        self._channel.remove("producer", self._id)
+        if self._channel.alive:
+            try:
+                self._channel.ask("close_producer", producer_id=self._id)
+            except ConnectionLost:
+                return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _signed(number: int) -> int:
+    """Return an unsigned 64-bit number of the protocol as the signed number that Java means."""
+    return number - (1 << 64) if number >> 63 else number

@@ -1,0 +1,39 @@
+"""The parts of a Pulsar service URL, such as `pulsar://host1:6650,host2:6650` or `pulsar+ssl://host:6651`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pulsar_protocol.errors import PulsarError
+
+SCHEMES: Final = {"pulsar": 6650, "pulsar+ssl": 6651}
+"""The schemes of a service URL, each with its default port."""
+
+
+class BadUrl(PulsarError):
+    """A service URL is not one of Pulsar's binary protocol."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """The brokers or proxies of a URL. `tls`: whether connections are encrypted. `hosts`: each host with its port, at least one."""
+
+    tls: bool
+    hosts: tuple[tuple[str, int], ...]
+
+    @staticmethod
+    def parse(url: str) -> Service:
+        """Raises BadUrl."""
+        scheme, _, rest = url.partition("://")
+        hosts = [_host(one, SCHEMES[scheme], url) for one in rest.rstrip("/").split(",")] if scheme in SCHEMES else []
+        if not hosts:
+            raise BadUrl(f"{url} is no Pulsar service URL.", advice="Give pulsar://host:6650 or pulsar+ssl://host:6651.")
+        return Service(scheme.endswith("+ssl"), tuple(hosts))
+
+
+def _host(text: str, default: int, url: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":") if text.rpartition(":")[2].isdigit() else (text, "", "")
+    if not host or "/" in host or "@" in host or (colon and not 0 < int(port) < 65536):
+        raise BadUrl(f"{text!r} in {url} is no host with a port.", advice="Give pulsar://host:6650, without a path or credentials.")
+    return host.strip("[]"), int(port) if colon else default
