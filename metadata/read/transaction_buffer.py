@@ -2,8 +2,8 @@
 each segment (protocol.md section 6).
 
 A read reads in this order: sync, the live log, the headers, topic names and layouts, watermarks and snapshots. In any other order a
-read would miss rows if, between two steps, a transaction is folded or a segment is created or split. Known failures A28, A29 and
-A32 (protocol.md section 9).
+read would miss rows if, between two steps, a transaction is folded or a segment is created or split. Guards against failures A28,
+A29 and A32 (protocol.md section 9).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class TransactionBuffer:
         replay or from the user.
 
         Raises OffsetOutOfRange if the log ends before `end`, if a transaction at or below `end` is still undecided after several
-        attempts, or if a restore lost `end`. Known failure A31 (protocol.md section 9).
+        attempts, or if a restore lost `end`. Guards against failure A31 (protocol.md section 9).
         """
         self.cluster.check_not_lost(end)
         for _ in range(attempts):

@@ -2,7 +2,7 @@
 
 A store that is distributed over servers chooses the server of a record by its partition key. So a key carries its partition key,
 and each put, get, scan and delete of a record names the partition key with which the record was created. With another partition key
-a call would silently miss the record. Known failure A15 (protocol.md section 9).
+a call would silently miss the record. Guards against failure A15 (protocol.md section 9).
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def cursor(segment: str, subscription: str) -> Key:
 
 def cursors(segment: str) -> KeyRange:
     """Return the range of all cursors of a segment. The `:` ends the segment's name, so that a segment whose name begins with this
-    name is excluded. Known failure A14 (protocol.md section 9).
+    name is excluded. Guards against failure A14 (protocol.md section 9).
     """
     return KeyRange(f"/cursors/{encode(segment)}:", f"/cursors/{encode(segment)}:~", "")
 

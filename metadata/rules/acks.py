@@ -2,7 +2,7 @@
 clock.
 
 The cursor and the claims of a (segment, subscription) are in ONE record. A writer reads both, and its CAS fails if another writer
-has changed one of them. So two conflicting acknowledgements never both succeed. Known failure A33 (protocol.md section 9).
+has changed one of them. So two conflicting acknowledgements never both succeed. Guards against failure A33 (protocol.md section 9).
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ def opened(app: Application, claim: Claim, txn_id: str) -> Application:
 
 def committed_empty(app: Application, claim: Claim) -> Application:
     """Return the application record with which a CAS commits a write without rows. Its `last_committed` is the claim's version.
-    Known failure A34 (protocol.md section 9).
+    Guards against failure A34 (protocol.md section 9).
 
     `current` is removed. Otherwise an aborted predecessor whose header has expired would count this commit as its own
     (`Coordinator._gone`). `restored` is removed, because the record has the last committed version again.

@@ -177,7 +177,8 @@ class Topics:
         until(step)
 
     def _seal(self, name: TopicName, segment_ids: tuple[int, ...], why: str, epoch: int | None) -> Topic | None:
-        self.finish_seals()  # Otherwise this seal would be void after an unfinished seal from the same layout. Known failure A35.
+        # Otherwise this seal would be void after an unfinished seal from the same layout (failure A35).
+        self.finish_seals()
         topic = self.get(name)
         if epoch is not None and topic.layout.epoch != epoch:
             raise BadVersion(
@@ -272,7 +273,7 @@ class Topics:
     def complete(self, name: TopicName) -> None:
         """Complete a migration. Append the seal of the persistent topic that became the first segment of this topic, and write the
         layout with the child segments. Several processes may do this at once, because only the first of several seals from one
-        layout counts. Known failure A35 (protocol.md section 9).
+        layout counts. Guards against failure A35 (protocol.md section 9).
 
         The migrated ledgers get the numbers of the cluster's log just below the seal (`metadata.instream.legacy`). So the cluster's
         log first skips as many numbers as the persistent topic's log has used. A reader whose cut lies above these numbers would

@@ -147,7 +147,7 @@ def sweep(
 
 def duration(name: str, text: str) -> float:
     """Return the seconds of a number with its unit: `500ms`, `10s`, `5m`, `1h`. Raises OptionError for any other text, such as a
-    number without a unit. Known failure A12 (protocol.md section 9).
+    number without a unit. Guards against failure A12 (protocol.md section 9).
     """
     found = _EVERY.fullmatch(text.strip().lower())
     if not found or float(found[1]) == 0:

@@ -159,7 +159,7 @@ def test_one_of_two_transactions_that_ack_a_message_wins() -> None:
 
 def test_a_pending_ack_made_between_read_and_write_is_seen() -> None:
     """A second process acknowledges between the transaction's read and its write of the cursor. The write then fails, and the
-    transaction sees the other ack. Known failure A33 (protocol.md section 9).
+    transaction sees the other ack. Guards against failure A33 (protocol.md section 9).
     """
     bench, first, _, number = subscribed()
 
@@ -225,8 +225,8 @@ def test_subscriptions_with_a_common_name_prefix_are_independent() -> None:
 @pytest.mark.parametrize("fate", FAULTS)
 @pytest.mark.parametrize("topics", [(), (U,)], ids=["acks", "rows and acks"])
 def test_a_commit_with_acks_is_atomic_at_every_step(fate: Fate, topics: tuple[str, ...]) -> None:
-    """The acks of a committed transaction are stored in the cursor. Those of any other transaction are released. Known failures A22
-    and A23 (protocol.md section 9).
+    """The acks of a committed transaction are stored in the cursor. Those of any other transaction are released. Guards against
+    failures A22 and A23 (protocol.md section 9).
     """
     worlds: list[Bench] = []
 

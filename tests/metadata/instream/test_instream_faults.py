@@ -160,7 +160,7 @@ INTERRUPTIONS: dict[str, Callable[[Bench], object]] = {
 @pytest.mark.parametrize("empty", [False, True], ids=["rows", "empty"])
 def test_a_zombie_that_wakes_after_other_work_commits_at_most_once(name: str, empty: bool) -> None:
     """At every step of a commit the driver is suspended while another process does the work `name`. The driver then resumes, and
-    its version is committed at most once. Known failures A1, A4 and A34 (protocol.md section 9).
+    its version is committed at most once. Guards against failures A1, A4 and A34 (protocol.md section 9).
     """
 
     def run(k: int) -> At:
@@ -186,7 +186,7 @@ def test_a_zombie_that_wakes_after_other_work_commits_at_most_once(name: str, em
 @pytest.mark.parametrize("name", ["sweep", "retention", "successor", "successor-and-retention"])
 def test_a_late_abort_after_other_work_changes_nothing(name: str) -> None:
     """At every step of Spark's abort other processes end the transaction. In some cases they also drop it from the log, or commit
-    its version again. The abort raises no error, and does not end the transaction of the later attempt. Known failure A36
+    its version again. The abort raises no error, and does not end the transaction of the later attempt. Guards against failure A36
     (protocol.md section 9).
     """
 
@@ -208,7 +208,7 @@ def test_a_late_abort_after_other_work_changes_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", ["sweep", "retention", "other"])
 def test_a_reader_suspended_during_other_work_reads_a_consistent_state(name: str) -> None:
     """At every step of a read other processes end transactions, write snapshots, compact and commit. The read returns a prefix of
-    the final rows. Known failures A28 and A29 (protocol.md section 9).
+    the final rows. Guards against failures A28 and A29 (protocol.md section 9).
     """
 
     def run(k: int) -> At:

@@ -75,7 +75,7 @@ def test_terminal_is_terminal(was: State, was_commit: int | None, want: State, c
 
 def test_deadlines_are_in_milliseconds_with_the_allowance() -> None:
     """A transaction is created at 1000 s with a timeout of 30 s. It counts as expired only after the deadline and the allowance.
-    Known failure A12 (protocol.md section 9).
+    Guards against failure A12 (protocol.md section 9).
     """
     assert header().deadline_ms == 1_030_000
     assert not transitions.expired(header(), 1_030_000 + 5_000, 5_000)
@@ -153,7 +153,7 @@ def test_a_driver_further_on_is_not_aborted() -> None:
 
 
 def test_an_empty_commit_removes_the_attempt_and_the_mark_of_a_restore() -> None:
-    """Known failure A34 (protocol.md section 9)."""
+    """Guards against failure A34 (protocol.md section 9)."""
     before = app(5, 6, by="other").model_copy(update={"restored": True})
     after = transitions.committed_empty(before, STREAM)
     assert (after.last_committed, after.by, after.current, after.restored) == (7, "q", None, None)

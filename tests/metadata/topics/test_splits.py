@@ -105,7 +105,7 @@ def split_during_another(bench: Bench, segment: int, *, other: int) -> Topic:
 
 def test_two_splits_planned_from_one_layout_lose_no_range() -> None:
     """The second seal names the epoch of a layout that the first seal has already changed. So the second seal is void, and its
-    split starts over. Known failure A35 (protocol.md section 9).
+    split starts over. Guards against failure A35 (protocol.md section 9).
     """
     bench = Bench()
     after = split_during_another(bench, 0, other=1)
@@ -126,8 +126,8 @@ def test_two_concurrent_splits_of_a_segment_split_it_once() -> None:
 
 @pytest.mark.parametrize("when", ["Put /txn/id/", "Append /log/", "Put /txn/op/"])
 def test_a_writer_that_meets_a_seal_writes_to_the_children(when: str) -> None:
-    """A seal precedes the step `when` of a commit. The commit loses and duplicates no row, and leaves no header OPEN. Known failure
-    A24 (protocol.md section 9).
+    """A seal precedes the step `when` of a commit. The commit loses and duplicates no row, and leaves no header OPEN. Guards
+    against failure A24 (protocol.md section 9).
     """
     bench = Bench()
     splitter = bench.party()

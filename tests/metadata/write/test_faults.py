@@ -138,7 +138,7 @@ INTERRUPTIONS = {
 @pytest.mark.parametrize("empty", [False, True], ids=["rows", "empty"])
 def test_a_zombie_that_wakes_after_other_work_commits_at_most_once(name: str, empty: bool) -> None:
     """At every step of a commit the driver is suspended while another process does the work `name`. The driver then resumes, and
-    its version is committed at most once. Known failures A1, A4, A10, A27 and A34 (protocol.md section 9).
+    its version is committed at most once. Guards against failures A1, A4, A10, A27 and A34 (protocol.md section 9).
     """
     k = 0
     while True:
@@ -167,7 +167,7 @@ def _txn_of(bench: Bench, attempt: str) -> str | None:
 @pytest.mark.parametrize("name", ["successor", "sweep", "retention", "successor-and-retention", "other"])
 def test_a_reader_suspended_during_other_work_reads_a_consistent_state(name: str) -> None:
     """At every step of a read the reader is suspended, while another process does the work `name`: it commits, or sweeps, or both.
-    The read still returns all committed rows. Known failures A10 and A27 to A29 (protocol.md section 9).
+    The read still returns all committed rows. Guards against failures A10 and A27 to A29 (protocol.md section 9).
     """
     k = 0
     while True:
@@ -221,7 +221,7 @@ def test_abort_after_commit_is_an_error_and_changes_nothing() -> None:
 
 def test_spark_aborts_after_a_commit_that_raised_at_every_step() -> None:
     """Spark aborts after a commit that raised an error. For any outcome of the commit, the abort ends at most an OPEN transaction,
-    and deletes no file. Known failure A18 (protocol.md section 9).
+    and deletes no file. Guards against failure A18 (protocol.md section 9).
     """
     for fate in (Fate.CRASH_AFTER, Fate.LOSE_REPLY, Fate.UNAVAILABLE, Fate.SPLIT_CRASH):
         k = 0
@@ -245,7 +245,7 @@ def test_spark_aborts_after_a_commit_that_raised_at_every_step() -> None:
 
 
 def test_a_late_abort_never_ends_the_successor() -> None:
-    """The abort of attempt one arrives at each step of attempt two, which still commits. Known failure A36 (protocol.md)."""
+    """The abort of attempt one arrives at each step of attempt two, which still commits. Guards against failure A36 (protocol.md)."""
     k = 0
     while True:
         bench = Bench()
@@ -263,8 +263,8 @@ def test_a_late_abort_never_ends_the_successor() -> None:
 
 def test_a_low_version_is_refused_not_dropped() -> None:
     """A query with a new checkpoint uses the application of an older query, or a version is lower than the last committed version.
-    In both cases the commit raises VersionConflict. A repetition of the last version is skipped. Known failure A20 (protocol.md
-    section 9).
+    In both cases the commit raises VersionConflict. A repetition of the last version is skipped. Guards against failure A20
+    (protocol.md section 9).
     """
     bench = Bench()
     party = bench.party()
@@ -293,7 +293,7 @@ def test_a_driver_that_is_behind_is_fenced() -> None:
 def test_an_empty_batch_is_not_taken_for_the_commit_of_the_attempt_it_fenced() -> None:
     """Formerly an empty batch aborted an earlier attempt and committed its version, but the application's `current` still
     named the aborted transaction. After the header of this transaction had expired, its owner resumed, and reported the committed
-    version as its own commit. Known failure A34 (simulator, seed 10173 of 511b272).
+    version as its own commit. Guards against failure A34 (simulator, seed 10173 of 511b272).
     """
     bench = Bench()
     decisions: list[str] = []
@@ -445,7 +445,7 @@ class _Silent(Clock):
 
 def test_a_store_without_a_clock_leaves_no_transaction_open() -> None:
     """The store's clock fails, so a commit raises an error. The commit then has not taken effect, and leaves no OPEN transaction,
-    for which readers would wait until its deadline. Known failure A4 (protocol.md section 9).
+    for which readers would wait until its deadline. Guards against failure A4 (protocol.md section 9).
     """
     for k in range(100):
         bench = Bench()
