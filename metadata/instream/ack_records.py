@@ -24,8 +24,8 @@ class AckEntry(Identified):
 
     ACK acknowledges `rows` in the transaction `txn`, or without a transaction if `txn` is None. If `cumulative` is set, `rows` are
     all rows up to a position. COMMIT and ABORT are markers, as in a topic's log. SEEK makes exactly `rows` count as acknowledged.
-    SEAL says that the topic was migrated with the cursor, so later entries are void. A SEAL is itself void while a transaction
-    holds a pending ack.
+    SEAL ends the log, because the topic is migrated: later entries are void. A SEAL is itself void while a transaction holds a
+    pending ack.
     """
 
     kind: AckKind
@@ -51,8 +51,8 @@ class SubscriptionRecord(JsonRecord):
 
     `life`: counts the creations of the subscription. It is 1 at first, and rises when the subscription is created again after a
     deletion. Each life has its own log. `deleted_ms`: the time of a deletion. The record then stays as a tombstone, because without
-    it `life` would start at 1 again. `cleared`: the logs up to this life are empty. `moved`: the topic was migrated, with the
-    subscription if it existed. The subscription can then no longer be created or deleted.
+    it `life` would start at 1 again. `cleared`: the logs up to this life are empty. `moved`: the topic was migrated. If
+    the subscription existed, it was migrated, too. The subscription can then no longer be created or deleted.
     """
 
     created_ms: Whole

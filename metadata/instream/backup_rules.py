@@ -1,8 +1,8 @@
 """Selection of the marker-based model's records for a backup (docs/in_stream.md, Backups). PURE: no I/O, no clock, no threads.
 
-The transaction log is read first, up to some entry. The other logs are read after it. So they have all data and acknowledgements of
-every transaction that had committed by that entry. Any other transaction is left out of the backup, even if one of its markers is
-found.
+The transaction log is read first, up to some entry. The other logs are read afterwards. So the other logs have all data and
+acknowledgements of every transaction that had committed by that entry. Any other transaction is left out of the backup, even if one
+of its markers is found.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ class Decided:
     state: TxnLogState
 
     def ended(self, txn: str) -> Fate:
-        """Return the status of a transaction with a COMMIT marker. The transaction log has the COMMITTING of this transaction. The
-        backup has read that log up to `state.at`, and the COMMITTING may lie above `state.at`.
+        """Return the status of a transaction with a COMMIT marker. The transaction log has a COMMITTING entry of this transaction.
+        The status is LOST if that entry lies above `state.at`, because the backup has read the transaction log only up to
+        `state.at`.
         """
         ident, found = txn_id(txn), self._txn(txn)
         if ident.most == COORDINATOR and (ident.least > self.state.at or (found is not None and found.state not in COMMITS)):

@@ -1,10 +1,10 @@
 """Reads of persistent topics. A replay of the topic's log gives maxReadPosition and the aborted transactions (docs/in_stream.md,
 Reading).
 
-The order of reading is: the list of the log, then the topic's record (property, snapshot, trimmed numbers), then the entries. The
-property tells whether the log has transactional entries. The property is set before the first such entry is appended. So a reader
-that lists such an entry then finds the property set. The record's trimmed number covers every entry that left the log before the
-list.
+A read first lists the numbers of the log's entries. Then it reads the topic's record (system property, snapshot, trimmed numbers),
+and last the entries. The system property tells whether the log has transactional entries. It is set before the first such entry is
+appended. So a reader that has listed such an entry finds the property set. The record's trimmed number covers every entry that left
+the log before the log was listed.
 """
 
 from __future__ import annotations

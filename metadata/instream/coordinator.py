@@ -128,8 +128,8 @@ class InStreamCoordinator(TransactionSteps):
             self.acks.claim(txn, acks)
             self._check_seals(least, list(parts))
             if not parts:
-                # A transaction without data does not meet the SEAL of a topic's log. So check again, now that the transaction has
-                # begun: a migration that is not seen here finds the transaction and ends it.
+                # A transaction without data appends nothing to a topic's log, so `_check_seals` finds nothing. So check again, now
+                # that the transaction has begun. A migration that this check does not see finds the transaction and ends it.
                 self._refuse_migrated(work)
         except BaseException as error:
             self._abort_after(error, least)
@@ -234,7 +234,9 @@ class InStreamCoordinator(TransactionSteps):
 
 
 def _header(txn: Txn) -> Header:
-    """Return an OPEN transaction as a header of topic://, for the rule that both models share."""
+    """Describe an OPEN transaction by a header, as transactions of topic:// have. `transitions.opening`, the rule of both models,
+    needs a header.
+    """
     return Header(
         state=State.OPEN,
         timeout=Nanos(txn.timeout_ms * 1_000_000),

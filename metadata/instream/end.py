@@ -1,5 +1,5 @@
-"""The two-phase end of a transaction. First COMMITTING or ABORTING is logged, which decides. Then every participant gets its
-marker. Last the final state is logged.
+"""The two-phase end of a transaction. First the entry COMMITTING or ABORTING is logged, which decides the transaction. Then every
+participant gets its marker. At the end the final state is logged.
 
 Any number of processes may append markers and the final state at once, because a second marker is void, and so is a second final
 state.
@@ -128,8 +128,8 @@ class Ending:
     # --- transactions of other processes ----------------------------------------------------------------------------
 
     def resolve(self, txns: Iterable[str]) -> bool:
-        """Abort the given transactions that are past their deadline, and finish the decided ones. Return whether any was ended. A
-        stalled transaction is skipped: only its owner and a sweep report it.
+        """End transactions among `txns`: abort those past their deadline, and finish the decided ones. Return whether any
+        transaction was ended. A stalled transaction is skipped: only its owner and a sweep report it.
         """
         return sum(self._resolve(least) for least in self._mine(txns)) > 0
 
@@ -183,8 +183,8 @@ class Ending:
 
     def open_transactions(self) -> OpenTransactions:
         """Return the transactions that may still append rows to any topic. Expired transactions are aborted first. No writer
-        appends rows for a decided transaction. So a log that is read after this call has all rows of every other transaction that
-        began before the call.
+        appends rows for a decided transaction. If a transaction began before this call and is not in the result, a log that is
+        read after the call has all of its rows.
         """
         now_ms = time_ms(self.cluster.store)  # read before the log: a transaction that the log lacks begins after this time
         self.timeouts()

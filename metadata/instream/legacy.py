@@ -2,7 +2,8 @@
 
 The ledgers of the segment keep their ids, which are numbers of the persistent topic's own log. In the cluster's log (for the cut,
 stream offsets, limits and times) the ledger `n` has the number `n + shift`. That number lies below the seal that ends the segment.
-It lies above every entry that the cluster's log had before the layout named the segment, so no reader has passed it.
+The number also lies above every entry that the cluster's log had before the layout named the segment. So no reader has read beyond
+the number.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class LegacySegment(MigratedSegment):
             yield self.number(n), publish_ms
 
     def weights(self, after: int, through: int) -> Iterator[Weight]:
-        """Yield one weight for each group of whole transactions, at the last number of the group. A group includes the ledgers
-        between those of its transactions. So no limit splits a transaction (8.9).
+        """Yield one weight for each group of whole transactions, at the last number of the group. A group also has all ledgers that
+        lie between the ledgers of its transactions. So no limit splits a transaction (8.9).
         """
         for one in whole_transactions(self.ledgers(after, through)):
             yield Weight(self.number(one[-1].id), sum(found.rows for found in one), sum(found.bytes for found in one))
@@ -60,7 +61,7 @@ class LegacySegment(MigratedSegment):
         return self.reading.newest(0, self._end(cut))
 
     def free_to(self, needed: Row, through: int) -> int:
-        """Return the highest number, at most `through`, below the first transaction with a needed row."""
+        """Return the highest number, at most `through`, below the first group of whole transactions that has a needed row."""
         stays = first_needed(self.ledgers(0, through), needed)
         return through if stays is None else self.number(stays) - 1
 

@@ -31,8 +31,8 @@ class ManagedLog(Generic[E]):
         self._lock = threading.Lock()
 
     def numbers(self, view: View, after: int = 0) -> list[int]:
-        """Return the numbers of the entries above `after`, ascending. If the result has an entry, it also has all earlier entries
-        above `after` that are still in the log.
+        """Return the numbers of the entries above `after`, ascending. If an entry is in the result, all earlier entries above
+        `after` that are still in the log are in the result, too.
         """
         return [sequence_number(path) for path in view.keys(self.prefix.range(after + 1))]
 

@@ -7,8 +7,8 @@
     create     create the layout record of the successor topic: this CAS decides
     complete   append the seal to the cluster's log and add the child segments, as for any split
 
-Every process that meets the SEAL does the later steps. Several processes may do them at once, because each step is an append that
-counts once, a CAS, or a put with ABSENT.
+Every process that finds the SEAL does the later steps. Several processes may do these steps at once, because each step is an append
+that counts once, a CAS, or the creation of a record that must be absent.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Migrator:
     def migrate(self, name: PersistentName, to: TopicName, *, segments: int = 1, wait_ms: int = 0, force: bool = False) -> Topic:
         """Migrate a persistent topic to `to` with `segments` active segments. Return the new topic. Idempotent.
 
-        `wait_ms`: how long to wait for open transactions of the topic. `force`: abort them at once. Raises TxnConflict if open
-        transactions remain after `wait_ms`, or if transactions stall there. The error names them, and the topic was not migrated.
+        `wait_ms`: how long to wait for open transactions of the topic. `force`: abort them at once. Raises TxnConflict if open or
+        stalled transactions of the topic remain after `wait_ms`. The error names them, and the topic is not migrated.
         Raises TopicExists (`to` is or was another topic), TopicSealed (the topic was terminated, or migrated to another name),
         TopicNotFound, OptionError.
         """
@@ -155,8 +155,8 @@ class Migrator:
         """Return the successors of migrated topics with matching names. Deleted successors are included. Raises TopicExists."""
 
         def body(view: View) -> list[tuple[PersistentName, TopicName | None]]:
-            """Return each sealed topic with its successor. The successor is None if the record does not name it, or if it needs a
-            closer check.
+            """Return each sealed topic with its successor. The successor is None unless the topic's record names it, and its own
+            layout record confirms it.
             """
             found = [t for t in every(view, pattern) if t.layout.sealing and not t.layout.deleted]
             said = {t.name: topic_name(t.layout.migrated_to) for t in found if t.layout.migrated_to is not None}
@@ -230,7 +230,7 @@ class Migrator:
 
     def _abort(self, found: Iterable[Txn]) -> None:
         for ident in self._ids(found):
-            # TransactionUnfinished: the abort stalls, which the next look shows. The others: the transaction has ended meanwhile.
+            # TransactionUnfinished: the abort is decided but stalls. The others: the transaction has ended meanwhile.
             with suppress(TxnConflict, TransactionNotFound, TransactionUnfinished):
                 self.coordinator.end(ident, commit=False)
 
@@ -285,8 +285,8 @@ class Migrator:
         return record is not None and not migrated.is_its_own(Layout.of(record), name)
 
     def _carry_over(self, name: PersistentName, to: TopicName) -> None:
-        """Copy cursors, committed versions and schemas. They must exist before the successor, because its creation by CAS makes
-        them count.
+        """Copy cursors, committed versions and schemas to the successor. The copies must exist before the successor's layout record
+        is created, because they count from that moment.
         """
         for where, _ in decide(self.cluster.store, partial(pending_ack.every, topic=str(name))):
             self.carry(where)
@@ -318,8 +318,8 @@ class Migrator:
         until(step)
 
     def _sealed_cursor(self, where: Where) -> Cursor | None:
-        """Return the sealed cursor. Return None if the subscription was deleted, or if pending acks block the SEAL. The
-        transactions of these pending acks began after the open transactions were ended, and this method ends them, too.
+        """Return the sealed cursor. Return None if the subscription was deleted, or if pending acks block the SEAL. In the second
+        case this method ends the transactions of the pending acks. They began after `_clear_the_way`.
         """
         acks = self.coordinator.acks
         try:

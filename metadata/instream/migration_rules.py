@@ -57,7 +57,9 @@ def in_the_way(txns: Iterable[Txn], ongoing: Iterable[int], name: PersistentName
 
 
 def stalled(before: Iterable[Txn], after: Iterable[Txn]) -> list[Txn]:
-    """Return the transactions that stall: they were decided `before` a try to finish them, and are in the way `after` it."""
+    """Return the transactions that stall. `before`, `after`: the transactions in the way of a migration before and after a try to
+    finish the decided ones. A transaction stalls if it was decided before the try and is still in the way after it.
+    """
     decided = {txn.least for txn in before if txn.state in (TxnState.COMMITTING, TxnState.ABORTING)}
     return [txn for txn in after if txn.least in decided]
 
@@ -76,8 +78,8 @@ def of_its_applications(txns: Iterable[Txn], name: PersistentName) -> list[Txn]:
 
 def application_of(app: str, name: PersistentName, to: TopicName) -> str | None:
     """Return the name of the successor's application record for an application of the transaction log; None if the application
-    belongs to another topic. An application's name is (`appId`, topic), and the successor takes the place of the topic. Explicit
-    transactions over several topics have no topic in the name and keep it.
+    belongs to another topic. An application's name is (`appId`, topic), and the successor takes the place of the topic. A name
+    without a topic, as explicit transactions over several topics have, stays the same.
     """
     app_id, _, topic = app.partition(":")
     if not topic:

@@ -1,4 +1,4 @@
-"""The implementation of `metadata.read.marker_model`, the interface by which the `topic://` rooms use the marker-based model."""
+"""The implementation of `metadata.read.marker_model`. Code for `topic://` uses the marker-based model through that interface."""
 
 from __future__ import annotations
 

@@ -96,9 +96,9 @@ class InStreamAcks:
     def _find_migration(self, where: Where) -> None:
         """Migrate the subscription if the record of its topic names a successor.
 
-        A migration takes the subscriptions that exist after the record names the successor. So this method reads the record AFTER a
-        subscription was created, or before its first use. If the record names no successor, a later migration finds the
-        subscription. Otherwise the subscription is migrated here.
+        A migration first names the successor in the record, and then migrates the subscriptions that exist. So this method reads
+        the record AFTER a subscription was created, or before its first use. If the record names no successor, a later migration
+        finds the subscription. Otherwise this method migrates the subscription.
         """
         topic = look(self.cluster.store, metadata_paths.topic(persistent_name(where[0])))
         if topic is not None and PersistentLayout.of(topic).migrated_to is not None:
@@ -297,7 +297,7 @@ class InStreamAcks:
         """Empty the logs of past lives. Return the number of deleted entries. Idempotent."""
         over = found.life - 1 if found.deleted_ms is None else found.life
         gone = self.empty(where, range(found.cleared + 1, over + 1))
-        if over > found.cleared and not gone:  # otherwise the next sweep checks these logs again: a process may still append
+        if over > found.cleared and not gone:  # a log that had entries may get more, so the next sweep checks it again
             self.cluster.store.put(record.key, found.model_copy(update={"cleared": over}).to_bytes(), expect=record)
         return gone
 

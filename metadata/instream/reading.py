@@ -112,8 +112,8 @@ class TopicReading:
                     yield Above(number, entry.publish_ms, entry.txn not in self._state.ongoing)
 
     def last_change(self, start: int) -> int:
-        """Return the highest number with start < number <= cut that has a visible row, the SEAL or the last trimmed entry; `start`
-        if no number does.
+        """Return the highest number with start < number <= cut of a visible row, of the SEAL or of the last trimmed entry. If there
+        is none, return `start`.
         """
         found = [start, self.trimmed_to, *(n for n in (self.sealed_at,) if n is not None)]
         last = self.newest(start)

@@ -1,8 +1,8 @@
 """Redirect of write sets on migrated persistent topics to the successor topic:// that the SEAL names.
 
-A write set that meets the SEAL commits nothing in the marker-based model, because its transaction is aborted. It is then committed
-in the successor topic under the same application and version. The application's record was copied before the successor was created,
-so no version commits twice (8.8).
+A write set on a migrated topic commits nothing in the marker-based model: if its transaction has begun, the transaction is aborted.
+The write set is then committed in the successor topic under the same application and version. The application's record was copied
+before the successor was created, so no version commits twice (8.8).
 """
 
 from __future__ import annotations

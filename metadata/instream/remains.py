@@ -3,7 +3,8 @@ records is bounded by the existing topics and does not grow with history.
 
 There are two cases: a deleted topic after the grace period, and a migrated topic whose rows are gone from its successor. Either the
 retention of the successor has trimmed all of these rows, or the successor was deleted. No other persistent topic gets the name, so
-no record can be needed again. The topic's own record stays. It is a tombstone, or with the SEAL it links the name to the successor.
+no record can be needed again. The topic's own record stays. For a deleted topic it is the tombstone. For a migrated topic it names
+the successor, and the SEAL stays, too.
 
 A topic with no other records is marked `bare`. A sweep checks only a few bare topics, so its work does not grow with the number of
 former names. The check is needed because a process that was suspended before the SEAL was appended may still append to the log.
@@ -120,7 +121,7 @@ class Remains:
         for where, record in decide(store, lambda view: pending_ack.records(view, str(name))):
             found = SubscriptionRecord.of(record)
             self.acks.empty(where, range(found.cleared + 1, found.life + 1))
-            # if a compaction has just written the record, this fails, and the next sweep deletes it
+            # this delete fails if a compaction has just written the record: then the next sweep deletes the record
             written(store, Delete(record.key, expect=record))
         schemas = decide(store, lambda view: view.keys(shared.schemas(str(name))))
         for some in in_groups([Key(path, path.split("/")[2]) for path in schemas]):

@@ -1,7 +1,7 @@
 """The replay of a log from its last compaction, for the transaction log and the pending-ack logs.
 
-The order of reading is: the log's list, then the record, then the entries. The record covers every entry that left the log before
-the list, because a compaction writes the record before it deletes entries.
+A read first lists the log's entries, then reads the record, and last the entries. A compaction writes the record before it deletes
+entries. So the record covers every entry that left the log before the log was listed.
 """
 
 from __future__ import annotations

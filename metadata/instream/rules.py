@@ -37,7 +37,7 @@ def txn_id(text: str) -> TxnId:
 
 
 class Counts(Enum):
-    """The answer whether an entry took effect at its place in the log."""
+    """Whether an entry took effect at its place in the log."""
 
     YES = auto()
     VOID = auto()

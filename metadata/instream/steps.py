@@ -120,8 +120,9 @@ class TransactionSteps:
         """Append one entry of data to each topic. Return the number of each entry.
 
         `txn`: a transaction that has registered the topics; None: plain entries. A plain entry is visible at once, whatever becomes
-        of the entries in other topics. Raises TopicNotFound, TopicSealed (nothing was appended then). Raises OutcomeUnknown for a
-        plain append whose reply was lost and whose entry is not found. The entry may still appear.
+        of the entries in other topics. Raises TopicNotFound, TopicSealed. After such an error no entry of a transaction was
+        appended, but plain entries may be visible in other topics. Raises OutcomeUnknown for a plain append whose reply was lost
+        and whose entry is not found. The entry may still appear.
         """
         if txn is not None:
             self._check_given(txn)
@@ -129,8 +130,8 @@ class TransactionSteps:
         for topic in topics:
             if topic.layout.sealing:
                 self._refuse_sealed(topic.name)
-        # The publish time must not be before the transaction's begin. Readers by publish time rely on this: for the rows up to a
-        # time, they wait only for OPEN transactions that began up to then (protocol.md section 6).
+        # The publish time must not be earlier than the begin of the transaction. A read of the rows up to some publish time relies
+        # on this: it waits only for OPEN transactions that began up to that time (protocol.md section 6).
         now = max(self._now(), 0 if txn is None else self.log.began_ms(self._least(txn)))
         entries = {name: self._data(name, txn, found, now) for name, found in parts.items()}
         if txn is not None:
@@ -140,7 +141,8 @@ class TransactionSteps:
 
     def _check_given(self, txn: str) -> None:
         """Raise TransactionNotFound for an id that was not allocated yet. Without this check the entries of the caller would belong
-        to the transaction that gets the id later. The log is read only for an id above those that this process knows.
+        to the transaction that gets the id later. Only an id above those that this process knows needs a read of
+        the log.
         """
         least = self._least(txn)
         if least > self.log.replay.at:
@@ -149,15 +151,15 @@ class TransactionSteps:
             raise self._refused(txn, None, "write")
 
     def acknowledge(self, txn: str, wanted: Sequence[Ack]) -> None:
-        """Acknowledge within a transaction that has registered the subscriptions. Raises AckConflict, SubscriptionNotFound: then
-        the transaction must abort.
+        """Acknowledge within a transaction that has registered the subscriptions. Raises AckConflict, SubscriptionNotFound. After
+        such an error the transaction must abort.
         """
         self._check_given(txn)
         self.acks.claim(txn, merged(wanted))
 
     def _append_plain(self, name: PersistentName, entry: LogEntry) -> int:
-        # No transaction announces a plain append. Readers by publish time assume that the entry is in the log soon after its
-        # publish time (protocol.md section 6).
+        # A plain append has no transaction for which readers could wait. So reads by publish time assume that the entry is in the
+        # log soon after its publish time (protocol.md section 6).
         entry = entry.model_copy(update={"publish_ms": self._now()})
         try:
             number = self.buffer.log(name).append(entry)
@@ -226,7 +228,7 @@ class TransactionSteps:
                     f"The topic {name} was sealed at {sealed_at} while transaction {self.log.most}_{least} wrote to it.",
                     advice="Nothing was committed; the transaction is aborted. Write to the successor topic.",
                 )
-            self._abort_after(refused, least)  # markers may stall in another topic, which does not matter here
+            self._abort_after(refused, least)  # if the abort stalls in another topic, `refused` is raised all the same
             raise refused
 
     def _wrote_above(self, name: PersistentName, seal: int, txn: str) -> bool:

@@ -1,7 +1,7 @@
 """The sweep of the marker-based model. It aborts expired transactions, finishes decided transactions, takes snapshots, compacts and
 trims (docs/in_stream.md, Sweeping).
 
-Any number of processes may sweep at once. If a process loses an append or a CAS, another process has done the step.
+Any number of processes may sweep at once. If an appended entry is void, or a CAS fails, another process has done the step.
 """
 
 from __future__ import annotations
