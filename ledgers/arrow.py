@@ -1,7 +1,7 @@
 """Spark's types in Arrow, and the conversion of batches to the schema of a part or a Spark reader.
 
-A part uses exactly the Arrow form that Spark derives for Python data sources. Parquet then holds day-time intervals as plain INT64
-microseconds, and variants as a struct of two binaries, which Spark's own Parquet reader accepts. The Arrow schema in the file's
+A part uses exactly the Arrow form that Spark derives for Python data sources. The Parquet file then has day-time intervals as plain
+INT64 microseconds, and variants as structs of two binaries. Spark's own Parquet reader accepts both. The Arrow schema in the file's
 metadata restores all types (tested for every type, nested too: tests/spark/test_spark_types.py).
 """
 
@@ -137,8 +137,8 @@ def _struct(array: pa.StructArray, kind: pa.StructType, path: str) -> pa.Array:
 
 
 def _child(child: pa.Array, field: pa.Field, valid: pa.Array | None, path: str) -> pa.Array:
-    """Return one field of a struct. Spark leaves nulls in the non-nullable binaries of a variant where the struct is null.
-    Parquet's writer refuses such nulls, so they are filled.
+    """Return one field of a struct, converted to `field`. Spark gives a null variant as a null struct, whose non-nullable binaries
+    are null, too. Parquet's writer refuses nulls in these binaries, so this function makes them empty.
     """
     if valid is None or field.nullable or not child.null_count:
         return _conform(child, field.with_nullable(True) if valid is not None else field, path)

@@ -83,7 +83,7 @@ def decoded(content: bytes, schema: Any) -> dict[str, Any]:
 
 
 def unpacked(raw: bytes) -> bytes:
-    """Return the content of a block that has one deflated record. In `raw` the record follows the count and the length."""
+    """Return the content of a block that has one deflated record. `raw`: the number of records, the length, the record."""
     count, at = long(raw, 0)
     size, at = long(raw, at)
     if count != 1 or size != len(raw) - at:

@@ -116,8 +116,8 @@ def groups(ledgers: Iterable[Ledger], policy: Policy) -> Iterator[list[Unit]]:
 
 
 def _worthwhile(group: list[Unit], policy: Policy) -> Iterator[list[Unit]]:
-    """Yield the group if it has enough files. With `policy.grows`, a file whose rows would not double is left out, and the files
-    before it and those after it are groups of their own.
+    """Yield the group if it has enough files. With `policy.grows`, a file with more than half of the group's rows is left out. The
+    files before it are then judged as one group, and the files after it as another.
     """
     if len(group) < max(policy.min_files, 2):
         return

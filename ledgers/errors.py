@@ -28,7 +28,7 @@ class TxnSegmentError(Exception):
 
 
 def _again(kind: type[TxnSegmentError], message: str, advice: str) -> TxnSegmentError:
-    """Build an error again when it is unpickled, because Spark's workers pass errors to other processes."""
+    """Build an error from its pickled parts. Spark's workers pickle errors, to pass them to other processes."""
     return kind(message, advice=advice)
 
 

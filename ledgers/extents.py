@@ -56,12 +56,13 @@ class Marks:
 
 @dataclass(frozen=True, eq=False)
 class Extent:
-    """Rows that are read together: an extent is one part, or a range of wanted rows of one compacted file without a gap.
+    """Rows that are read together. An extent has the rows of one part, or adjacent rows of one compacted file.
 
     ledger, last     first and last ledgerId
     base             entryId of the first entry
     publish_ms, txn  publish time and transaction of the first ledger
-    part             one part, or the rows of a compacted file, with an entry for each row group that they touch
+    part             the part. For rows of a compacted file: a CompactedPart of these rows, with one entry for each row group that
+                     has some of them
     marks            the entries of the rows of a compacted file, if requested
     """
 
@@ -158,7 +159,7 @@ def _of_records(records: Iterable[dict[str, Any]], after: int, through: int, *, 
 
 
 def _of_columns(record: dict[str, Any], after: int, through: int, *, marks: bool) -> Iterator[Extent]:
-    """Yield the extents of a block whose parts have all been moved. No object is created for a ledger, because there are many."""
+    """Yield the extents of a block whose parts were all moved by compaction. Ledgers are not made into objects: there are many."""
     ids = np.cumsum(np.array(record["ids"], np.int64))
     publish = np.cumsum(np.array(record["publishMs"], np.int64))
     rows, sizes, schemas = (np.array(record[name], np.int64) for name in ("rows", "bytes", "schemas"))

@@ -86,8 +86,8 @@ class LocalFiles:
         _make_folder(self._disk, folder)
 
     def _sync_parents(self, folder: Path) -> None:
-        """Make the folders from `folder` up to the root durable, once each. Another process may have created them without syncing
-        their parents yet, and a file is lost with its folder in a power failure.
+        """Make the folders from `folder` up to the root durable, once each. Another process may have created the folders and not
+        have synced their parents yet. If a power failure removes a folder, the files in the folder are lost, too.
         """
         while folder != self.root and folder not in self._durable:
             self._disk.sync_folder(folder.parent)
@@ -170,9 +170,9 @@ def temporary_of(path: Path) -> Path:
 
 
 def publish_file(disk: Disk, temporary: Path, path: Path) -> None:
-    """Give a written file its final name in the same folder, atomically and durably. Raises OSError, and FileExistsError if the
-    name exists, because no file is replaced. The folder is also synced before FileExistsError is
-    raised, because the caller then relies on the existing file.
+    """Give a written file its final name in the same folder, atomically and durably. No file is replaced: if the name exists,
+    FileExistsError is raised. The folder is synced before that, because the caller then relies on the existing file. Other errors
+    are OSErrors.
     """
     disk.sync(temporary)
     try:

@@ -1,8 +1,8 @@
 """Changes the ledgers that an index snapshot lists: compaction moves parts, and retention trims ledgers.
 
 A chain's files never change. Both changes write new files in place of the affected ones (unaffected blocks are copied unchanged)
-and a new head. No record names the new files before the caller's CAS of the watermark record. The files of the old head stay until
-the orphan sweep has seen them superseded for the grace period.
+and a new head. No record names the new files before the caller's CAS of the watermark record. Files that the new head no longer
+names stay for the grace period. Then the orphan sweep deletes them.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ _MOST: Final = 2**62
 
 
 def check_numbers(values: Sequence[Any], least: int, what: str) -> None:
-    """Check for whole numbers of at least `least`. They must be small enough that the sum of some thousands of them fits into 64
-    bits.
+    """Check that all values are whole numbers of at least `least`, and so small that the sum of some thousands of values fits into
+    64 bits.
     """
     if any(type(value) is not int for value in values):
         raise ValueError(f"{what} are not numbers")

@@ -69,8 +69,8 @@ class Files(Protocol):
 class LedgerStorage:
     """The files under `uri`: `file:///..` or an absolute path, `s3://bucket/..`, `gs://bucket/..`, `hdfs://host:port/..`.
 
-    The storage is opened on first use. It is pickled as its URI, so tasks on other machines open their own. Raises StorageError for
-    a URI of another form.
+    The storage is opened on first use. The object is pickled as its URI, so tasks on other machines open the storage themselves.
+    Raises StorageError for a URI of another form.
     """
 
     is_local = True
@@ -168,8 +168,8 @@ class LedgerStorage:
         return f"{self._spark_root}/{_checked(rel)}"
 
     def relative(self, spark_uri: str) -> str:
-        """Return the relative path of a file as Spark names it, e.g. in `_metadata.file_path` (percent-encoded, any number of
-        slashes).
+        """Return the path of a file relative to the root. `spark_uri`: the file's path as Spark gives it, e.g. in
+        `_metadata.file_path` (percent-encoded, any number of slashes after the scheme).
 
         Raises StorageError if the file is not under this root.
         """
@@ -209,8 +209,8 @@ def _split(uri: str) -> SplitResult:
 def segment_folder(tenant: str, namespace: str, name: str, descriptor: str) -> str:
     """Return the folder of a segment's files. It is unique to the segment and never changes.
 
-    It has only letters, digits, `.` and `-`, and begins with a letter or digit, because Spark takes `=` for a partition and skips
-    names that begin with `_` or `.`. Other characters in a name are replaced, and a hash of the name is added.
+    Each name in the path has only letters, digits, `.` and `-`, and begins with a letter or digit. Spark would take a name with `=`
+    for a partition, and skips names that begin with `_` or `.`. Other characters are replaced, and a hash of the name is added.
     """
     return "/".join(_safe(part) for part in (tenant, namespace, name, descriptor))
 

@@ -171,8 +171,9 @@ def stored(array: pa.Array, kind: Type, path: str) -> pa.Array:
 
 
 def _unscaled(value: Decimal | None, scale: int, size: int | None) -> bytes | None:
-    """Encode a decimal as bytes. `size`: the length of Avro's type fixed. This length always suffices, because fastavro refuses a
-    fixed that is too short for the decimal's precision. None: the result has the fewest bytes that hold the value.
+    """Encode a decimal as bytes. `size`: the length of a value of Avro's type fixed. This length always suffices, because fastavro
+    refuses a fixed that is too short for the decimal's precision. If `size` is None, the result has the fewest bytes that can
+    represent the value.
     """
     if value is None:
         return None

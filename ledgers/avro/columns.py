@@ -146,9 +146,9 @@ def _type(kind: T.DataType, path: str, name: str) -> Plain:
 
 
 def grown(record: Record, old: T.StructType, new: T.StructType) -> Record:
-    """Return a registered schema after a write has evolved the columns of its topic from `old` to `new`. New columns are added at
-    the end with default null. Wider types replace narrower ones. Older columns that the schema leaves out are not added. Raises
-    SchemaError as `derived` does.
+    """Return a registered schema, extended for a write that has evolved the columns of its topic from `old` to `new`. New columns
+    are added at the end with default null. Wider types replace narrower ones. Columns of `old` that the schema lacks are not added.
+    Raises SchemaError as `derived` does.
     """
     return _grown_record(record, old, new, "")
 

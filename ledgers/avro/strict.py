@@ -74,7 +74,7 @@ def _after_primitive(kind: str, data: bytes, at: int, path: str) -> int:
 
 
 def _after_blocks(kind: Type, data: bytes, at: int, path: str, keys: set[bytes] | None) -> int:
-    """Return the offset after the blocks. `keys`: the keys of a map so far; None: an array."""
+    """Return the offset after all blocks of an array or map. `keys`: the keys of the map so far; None for an array."""
     while True:
         count, at = _long(data, at, path)
         if count == 0:

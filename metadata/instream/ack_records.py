@@ -51,8 +51,8 @@ class SubscriptionRecord(JsonRecord):
 
     `life`: counts the creations of the subscription. It is 1 at first, and rises when the subscription is created again after a
     deletion. Each life has its own log. `deleted_ms`: the time of a deletion. The record then stays as a tombstone, because without
-    it `life` would start at 1 again. `cleared`: the logs up to this life are empty. `moved`: the topic was migrated. If
-    the subscription existed, it was migrated, too. The subscription can then no longer be created or deleted.
+    it `life` would start at 1 again. `cleared`: the logs up to this life are empty. `moved`: the topic was migrated. If the
+    subscription existed, it was migrated, too. The subscription can then no longer be created or deleted.
     """
 
     created_ms: Whole

@@ -183,8 +183,8 @@ class Ending:
 
     def open_transactions(self) -> OpenTransactions:
         """Return the transactions that may still append rows to any topic. Expired transactions are aborted first. No writer
-        appends rows for a decided transaction. If a transaction began before this call and is not in the result, a log that is
-        read after the call has all of its rows.
+        appends rows for a decided transaction. If a transaction began before this call and is not in the result, a log that is read
+        after the call has all of its rows.
         """
         now_ms = time_ms(self.cluster.store)  # read before the log: a transaction that the log lacks begins after this time
         self.timeouts()

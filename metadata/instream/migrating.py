@@ -73,8 +73,8 @@ class Migrator:
         """Migrate a persistent topic to `to` with `segments` active segments. Return the new topic. Idempotent.
 
         `wait_ms`: how long to wait for open transactions of the topic. `force`: abort them at once. Raises TxnConflict if open or
-        stalled transactions of the topic remain after `wait_ms`. The error names them, and the topic is not migrated.
-        Raises TopicExists (`to` is or was another topic), TopicSealed (the topic was terminated, or migrated to another name),
+        stalled transactions of the topic remain after `wait_ms`. The error names them, and the topic is not migrated. Raises
+        TopicExists (`to` is or was another topic), TopicSealed (the topic was terminated, or migrated to another name),
         TopicNotFound, OptionError.
         """
         even_ranges(segments)

@@ -43,7 +43,7 @@ class Put(NamedTuple):
     when this store's session ends.
 
     `durable` has the same meaning in each kind of write. With False a power failure may undo the write, but then it also undoes
-    everything written later. A group is durable if one of its writes is. ZooKeeper ignores False, because it would gain nothing.
+    everything written later. A group is durable if one of its writes is. ZooKeeper ignores False: each write is durable there.
     """
 
     key: Key
@@ -110,7 +110,7 @@ class View(ABC):
     @abstractmethod
     def scan_index(self, index: str, first: str, last: str) -> list[Record]:
         """Return the records that have an entry in `index` with a key from `first` to `last`, both inclusive. Keys are compared as
-        a whole.
+        whole texts, so a longer key that begins with `last` is not in the range.
         """
 
     @abstractmethod
@@ -215,7 +215,7 @@ def in_groups(items: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
 
 def written(store: MetadataStore, *writes: Write) -> bool:
     """Write the group and return whether it succeeded. After a lost race or a lost reply return False, so that the caller reads
-    again. Callers use it for steps that any process may do.
+    again. Callers use this function for steps that any process may do.
     """
     try:
         store.write(*writes)

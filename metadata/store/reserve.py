@@ -27,7 +27,7 @@ SPARE: Final = 64 * 2**20
 """Reserve files are created only if this many bytes are free, so that the reserve itself does not fill the disk."""
 PROBED: Final = 64 * 1024
 MOST_PROBED: Final = 8 * 2**20
-"""`trouble_at` writes a probe file of PROBED bytes plus the size of SQLite's log, of which at most MOST_PROBED bytes count."""
+"""`trouble_at` writes a probe file of PROBED bytes plus the size of SQLite's log, or plus MOST_PROBED if the log is larger."""
 
 
 class Reserve:

@@ -402,8 +402,8 @@ def file_system(path: Path) -> str:
 
 
 def file_system_in(mountinfo: str, path: str) -> str:
-    """Return the file system type of a path by the text of /proc/self/mountinfo (proc(5)). The path is on the mount with the
-    longest mount point above the path. If several mounts have this mount point, the last of them counts.
+    """Return the type of the file system that a path is on. `mountinfo`: the text of /proc/self/mountinfo (proc(5)). Of all mount
+    points above the path the longest counts. If several mounts have this mount point, the last of them counts.
     """
     best, kind = "", ""
     for line in mountinfo.splitlines():

@@ -59,8 +59,8 @@ class Connections(SequentialThreadingHandler):
         self.refusal, self.last = None, ""
 
     def create_connection(self, address: Address, hostname: str, timeout: float, **_: Any) -> socket.socket:
-        """Connect to a server. kazoo calls this method. Its own TLS arguments are ignored, because with them host names would not
-        be checked and the system's authorities would be trusted.
+        """Connect to a server. kazoo calls this method. kazoo's own TLS arguments are ignored, because with them host names would
+        not be checked and the system's authorities would be trusted.
         """
         server = f"{hostname}:{address[1]}"
         self._answered, self._server = False, server
@@ -128,8 +128,8 @@ class Connections(SequentialThreadingHandler):
         self._once.add(address)
 
     def _probe(self, address: Address, server: str) -> None:
-        """Find out whether a server that drops connections expects TLS from a client without TLS, or plain text from a client with
-        TLS. Such a server gives no reason when it drops a connection, and neither does a starting server.
+        """Find out whether a server drops connections because only one side uses TLS. Such a server gives no reason when it drops a
+        connection. A starting server gives no reason either.
 
         The first connection to an address is not probed. Later connections are probed, at most `PROBES` times, until the server
         answers a probe.

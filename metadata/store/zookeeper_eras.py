@@ -6,7 +6,8 @@ the same multi, so a process that was suspended cannot append to an older era. T
 open one is full.
 
 `Eras.reach` advances a sequence to a number. If the number is near, `reach` uses up numbers of the open era. Otherwise it opens
-another era. It does not always do so, because an era is never removed, and each era adds a folder to every list of the sequence.
+another era. `reach` does not always open an era, because an era is never removed, and each era adds a folder to every list of the
+sequence.
 """
 
 from __future__ import annotations

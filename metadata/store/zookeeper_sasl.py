@@ -14,7 +14,7 @@ from puresasl import SASLProtocolException
 
 NAME = "TXNSEGMENT-DIGEST-MD5"
 HOST = "zk-sasl-md5"
-"""The host name of every ZooKeeper server in DIGEST-MD5."""
+"""The host name by which DIGEST-MD5 refers to every ZooKeeper server."""
 
 
 class DigestMd5(puresasl.mechanisms.DigestMD5Mechanism):

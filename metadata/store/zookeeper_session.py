@@ -401,7 +401,7 @@ class Session:
         return found
 
     def _learn_time(self, answer: Any, session: int, began: float) -> ServerTime:
-        """Return the servers' time by the reply to a write that was sent after `began`."""
+        """Return the servers' time, taken from the reply to a write that was sent after `began`."""
         with self._changed:
             measured = ServerTime(session, int(answer.mtime), self.clock.monotonic())
             self._measured = self._known = learned(self._known, measured, began, self.hosts)

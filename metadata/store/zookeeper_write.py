@@ -1,8 +1,8 @@
 """Conversion of a write group into one ZooKeeper multi, and the handling of a failed multi.
 
 A failed multi changes nothing. For some failures the caller is not responsible: a folder is missing, a sequence has a new era, or a
-put that expects no version lost a race. Then the writer removes the cause and sends the group again. A multi whose reply is lost is
-never sent again.
+record has changed after the writer itself had read it. Then the writer removes the cause and sends the group again. A multi whose
+reply is lost is never sent again.
 """
 
 from __future__ import annotations
