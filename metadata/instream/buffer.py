@@ -185,8 +185,8 @@ class InStreamBuffer:
         return Opened(topic, end, cut, known.shown, tuple(numbers), replayed)
 
     def _replay(self, view: View, known: _Known, topic: PersistentTopic, end: int) -> int:
-        """Fold the new entries into the cached state. If the topic's snapshot is newer than the cached state, it replaces that
-        state first. Return the number of folded entries.
+        """Fold the new entries into the cached state. If the topic's snapshot is newer than the cached state, the snapshot first
+        replaces the cached state. Return the number of folded entries.
         """
         layout = topic.layout
         found = layout.snapshot
@@ -308,8 +308,8 @@ class InStreamBuffer:
         """Set the system property of a topic if its record lacks the property, because an older version wrote the record. The log
         shows whether the topic has transactional messages.
 
-        A value that is not a boolean is left unchanged, and such a topic is always replayed. A boolean that a user had set counts
-        as the system's.
+        An existing value stays, also one that a user has set. A value that is not a boolean counts as true, so such a topic is
+        always replayed.
         """
 
         def body(view: View) -> None:

@@ -1,7 +1,7 @@
 """The rules of migrations of persistent topics (docs/in_stream.md, Migration). PURE: no I/O, no clock, no threads.
 
-The SEAL is the last entry of the topic that counts, and names the successor topic://. The creation of the successor's layout record
-is the deciding CAS.
+The SEAL names the successor topic://. No entry after the SEAL counts. The creation of the successor's layout record is the deciding
+CAS.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from metadata.records.records import Application, Layout, Migration, Range, Segm
 
 
 def successor(layout: PersistentLayout, seal: LogEntry | None) -> str | None:
-    """Return the successor topic:// of a persistent topic; None if it was not migrated. The record takes precedence over the SEAL.
-    They differ if another process had created the topic that the SEAL names.
+    """Return the successor topic:// of a persistent topic; None if it was not migrated. The name in the topic's record takes
+    precedence over the name in the SEAL. The names differ if the name in the SEAL belonged to another topic already.
     """
     if layout.migrated_to is not None:
         return layout.migrated_to

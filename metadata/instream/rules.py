@@ -48,10 +48,10 @@ class TopicState:
     """The state of a topic after the entries up to the number `at`. `ongoing` and `aborted` are the two indexes of Pulsar's
     transaction buffer. The other fields tell which entries are void.
 
-        ongoing    the open transactions with entries in this log: the number of the first entry, and the ids of all entries
-        aborted    the transactions whose data is filtered: the number of the marker that aborted them; no data above it counts
-        ended      the transactions above the low-water mark that a marker in this log has ended: the number of the marker
-        low_water  the low-water mark of each coordinator: its transactions up to this sequence number have ended in all logs
+        ongoing    open transaction with entries in this log -> the number of its first entry, and the ids of all its entries
+        aborted    transaction whose data is filtered -> the number of the marker that aborted it; its later data is void
+        ended      transaction above the low-water mark that a marker in this log has ended -> the number of this marker
+        low_water  coordinator -> its low-water mark: its transactions up to this sequence number have ended in all logs
         void       numbers of DATA entries that never count, even if their transaction has committed or expired
         sealed_at  the number of the SEAL that counts; everything above it is void
     """
