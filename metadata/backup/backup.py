@@ -2,8 +2,8 @@
 nothing.
 
 A backup has a log number N. Every transaction that is registered at or below N is decided, as for the cut of a reader (protocol.md
-section 6). The backup holds the log up to N, and its other records with their content as of N. The order of reading makes it
-consistent:
+section 6). The backup has the log up to N, and all other records with their content as of N. The order of reading makes the
+backup consistent:
 
 1. Read the end of the log, then applications, cursors and watermarks. The log already has every registration that changed them.
 2. Read the log and the headers of its transactions, until every entry of the first listing is decided. N is the cut of the last
@@ -73,16 +73,18 @@ class _Log:
 @dataclass
 class BackupReader:
     """Takes one backup, in one or more attempts. An attempt fails with `Moving` if records changed while it read them. The next
-    attempt uses its cached results.
+    attempt uses what the failed attempt has cached.
     """
 
     cluster: Cluster
     _buffer: TransactionBuffer = field(init=False)
     _in_stream: InStreamReader = field(init=False)
     _early: set[str] = field(default_factory=set)
-    """Transactions that had committed before this attempt began, but whose header does not name the number of a registration."""
+    """Transactions without rows that an earlier attempt found COMMITTED. Their headers name no log number."""
     _forgotten: set[int] = field(default_factory=set)
-    """Registrations whose header had expired before this attempt began. All of their changes were visible by then."""
+    """Registrations whose header an earlier attempt found expired. All reads of this attempt show the changes of these
+    registrations.
+    """
 
     def __post_init__(self) -> None:
         self._buffer = transaction_buffer(self.cluster)
@@ -227,8 +229,8 @@ class BackupReader:
         read. The log must then have all registrations that were folded between the two reads.
 
         Raises Moving if the log lacks one of these registrations. Raises Moving also if a registration above `begun` (the end of
-        the log before this attempt) has left the log. The application of such a registration may have been read before the commit.
-        Then no record of the backup would show the committed version.
+        the log before this attempt) has left the log: its application may have been read before the registration committed, and
+        then no record of the backup would show the committed version.
         """
         found: dict[Key, Watermark] = {}
         for key, record in _records(view, paths.WATERMARKS).items():
@@ -288,7 +290,7 @@ def _cursors(number: int, before: Mapping[Key, Record], after: Mapping[Key, Reco
 
 def _aborted(number: int, registration: Registration, watermarks: Mapping[Key, Watermark]) -> Iterable[Kept]:
     """Yield the aborted records of a void registration: one for each segment whose watermark lies below the registration. A sweeper
-    keeps the same records. Two registrations of one transaction give records with one key, and the caller keeps the last.
+    writes the same records. Two registrations of one transaction give two records with the same key; the caller keeps the last.
     """
     if registration.state is not Settled.VOID:
         return
@@ -308,7 +310,7 @@ _PARTITIONS: Mapping[KeyRange, Callable[[str], str]] = {
     paths.NAMESPACES: lambda path: "",
     paths.TC_SEQUENCES: lambda path: "",
 }
-"""The key ranges that a backup reads besides the log. The function of a range returns the partition key of a path in it."""
+"""The key ranges that a backup reads besides the log. Each range has a function that returns the partition key of a path."""
 
 LEFT_OUT = (
     "/cluster",

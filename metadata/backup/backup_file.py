@@ -56,7 +56,7 @@ SMALL, RATIO = 16 * 2**20, 64
 """A backup file may unpack to at most SMALL bytes, or to RATIO times its size if that is more."""
 CHUNK = 2**20
 MAX_HEAD = 2**20
-"""Maximum length of a line without its record."""
+"""Maximum length of a line, without the record that it may have."""
 MAX_LINE = MAX_BYTES + MAX_HEAD
 HELD = frozenset(
     (
@@ -103,8 +103,8 @@ class Heading(JsonRecord):
     @property
     def following(self) -> int:
         """Return the first number of the restored cluster's logs. It is above every number that the lost cluster can have
-        allocated. If the lost cluster was itself restored, its numbers began at `lost.before`. The result lies above `lost.before`,
-        too, even if the backup has no number from there on.
+        allocated. If the lost cluster was itself restored, its numbers began at `lost.before`. Therefore the result is also above
+        `lost.before`. The backup may have no number as high as that.
         """
         last = max(self.number, self.in_stream or 0, *(lost.before for lost in self.restored or ()), 0)
         return (last // ERA + 1) * ERA

@@ -3,9 +3,9 @@
 The order of reading makes the backup consistent. The reader locks no log and writes nothing.
 
 1. Read the pending-ack logs. An acknowledgement without a transaction counts only if this step reads it. A consumer acknowledges
-   rows after they were written, and often after it has written results of them. The logs with all of these writes (the log of
-   topic://, the transaction log, the topics' logs) are read later. So if the backup has an acknowledgement,
-   it also has all writes that were made before it.
+   rows after they were written, and often after it has written what it computed from them. The logs with all of these writes
+   (the log of topic://, the transaction log, the topics' logs) are read later. So if the backup has an acknowledgement, it also
+   has all writes that were made before the acknowledgement.
 2. Read the transaction log. The backup contains exactly the transactions that have committed by the last entry read.
 3. Read the topics' logs, and the pending-ack logs again. A transaction writes its data and pending acks before it logs COMMITTING,
    so this step finds all of them. Data of a transaction that had not committed at step 2 is left out, whatever its later outcome.
@@ -92,7 +92,7 @@ class InStreamBackup:
 
     @property
     def highest(self) -> int:
-        """Return the highest number in any log of the model that the backup shows."""
+        """Return the highest number that the backup shows in any log of the marker-based model."""
         ends = [max(t.layout.trimmed_log, 0 if t.found is None else t.found.end) for t in self.topics]
         return max(self.decided.state.at, *ends, *(s.state.at for s in self.subscriptions if s.state is not None), 0)
 
@@ -141,7 +141,7 @@ Begun = Mapping[Where, tuple[SubscriptionRecord, AckState | None]]
 @dataclass
 class InStreamReader:
     """Reads the marker-based model's part of a backup. An attempt fails with `Moving` if records changed while it read them. The
-    next attempt uses its cached results.
+    next attempt uses what the failed attempt has cached.
     """
 
     cluster: Cluster
@@ -214,8 +214,9 @@ class InStreamReader:
     def _entries(
         self, view: View, where: Where, seen: SubscriptionRecord, after: int
     ) -> tuple[SubscriptionRecord, dict[int, AckEntry]]:
-        """Return the record of a subscription, and the entries of its log above `after`. Only entries that the record's snapshot
-        covers may be missing. The record is read after the log was listed. Raises Moving.
+        """Return the record of a subscription, and the entries of its log above `after`. The record is read after the log was
+        listed. An entry that the record's snapshot covers may be missing in the result. Raises Moving if another entry is missing,
+        or if the subscription was deleted or migrated.
         """
         make = partial(ManagedLog, self.cluster.store, paths.ack_log(*where, seen.life), AckEntry)
         log = self._acks.get((where, seen.life)) or self._acks.setdefault((where, seen.life), make())
@@ -245,8 +246,8 @@ def logs(kept: Kept) -> Iterator[Prefix]:
 
 
 def in_file(kept: Kept, path: str) -> tuple[Kept, bytes] | None:
-    """Return the record with its large content replaced by the file name `path`, and that content. Return None if the record is
-    small enough.
+    """Return None if the record is small enough for the store. Otherwise return the record with the file name `path` in place of
+    its large content, and this content.
     """
     if kept.key != paths.topic(TRANSACTION_LOG) or len(kept.value) <= INLINE_BYTES:
         return None

@@ -4,7 +4,7 @@ New numbers and ids are above all that the lost cluster can have allocated. Log 
 at the next multiple of 10^12. The restored cluster has a new id and takes over the ledger root. From then on the old store cannot
 be opened, and its sweepers delete nothing.
 
-The store is claimed first, by the record `/restoring`. It cannot be used until the cluster's record exists and the claim is
+The store is claimed first, by the record `/restoring`. The store cannot be used until the cluster's record exists and the claim is
 deleted. If a restore is interrupted at any step, running it again with the same file completes it. The later run takes over the
 claim, and a process of the earlier run fails at its next group of records. A repetition of a completed restore changes nothing.
 """
@@ -70,8 +70,8 @@ def restore(backup: Backup, service_url: str | None, *, ledgers: str | None = No
     interrupted one.
 
     `ledgers`: the root to which the files were moved or copied; by default the root that the backup names. Raises RestoreRefused if
-    the store is in use, the root belongs to another cluster, or files are missing. Nothing was changed then, unless the error says
-    otherwise. Raises ConfigurationError, StorageError, Unavailable.
+    the store is in use, the root belongs to another cluster, or files are missing. RestoreRefused means that nothing was changed,
+    unless the error says otherwise. Raises ConfigurationError, StorageError, Unavailable.
     """
     service = resolve(service_url)
     clock = clock or SystemClock()
@@ -345,9 +345,9 @@ class Restoration:
     def _take_over(self, restoring: Restoring) -> None:
         """Write the restored cluster's mark into the root.
 
-        The mark keeps the previous owners, so that the same backup can be restored again. The claim keeps them, too, because a
-        storage that cannot replace a file atomically has no mark for a moment, and the restore may crash in that moment. A repeated
-        restore writes its mark again, because the first one may not be durable.
+        The mark keeps the previous owners: a backup can be restored again only if the mark still names the backup's cluster. The
+        claim keeps them, too, because the restore may crash while the root has no mark. (A storage that cannot replace a file
+        atomically has no mark for a moment.) A repeated restore writes its mark again: the first one may not be durable.
         """
         was = tuple(one for one in dict.fromkeys([*heirs(self.storage), *(restoring.was or ())]) if one != restoring.id)
         place = place_of(resolve(self.url), self.storage).in_mark()

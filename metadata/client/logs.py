@@ -62,7 +62,9 @@ class Logs:
         return (*shared, *(self._topic_logs().to(starts, others, fail=fail) if others else ()))
 
     def gone(self, positions: Mapping[str, Position], readings: Sequence[Reading], *, fail: bool) -> set[str]:
-        """Return the names of the logs that have a position but are not read any more. Raises DataLoss (`TopicLogs.gone`)."""
+        """Return the names of the logs that have a position but are not read any more. If `fail` is set, raise DataLoss for a log
+        that may have had rows beyond its position.
+        """
         return self._topic_logs().gone(positions, readings, fail=fail) if positions else set()
 
     def topics(self, readings: Sequence[Reading]) -> list[Topic]:

@@ -44,7 +44,7 @@ def sweep_pass(client: Client, *, files: bool) -> tuple[SweepReport, dict[str, E
 
 
 def delete_orphans(cluster: Cluster) -> Orphans:
-    """Delete the files of a cluster that no record, snapshot or note protects any more."""
+    """Delete the files that neither a record nor a snapshot nor a note of a replaced snapshot protects any more."""
     return orphans.sweep_orphans(cluster, InStreamModel(cluster))
 
 

@@ -135,9 +135,9 @@ class Providers:
         return any_topic_name(self.select([name])[name].name) if isinstance(name, PersistentName) else name
 
     def evolve(self, name: TopicName, types: StructType, key: str | None = None) -> tuple[Topic, int]:
-        """Evolve the topic's schema for a write (see `TopicSchemas.evolve`). For a migrated persistent topic the schema of its
-        successor is evolved, because parts that were staged before the migration are registered at the successor, with the
-        successor's schema id.
+        """Evolve the topic's schema for a write (see `TopicSchemas.evolve`). If the topic is a migrated persistent topic, evolve
+        its successor's schema: parts that were staged before the migration are registered in the successor, with the successor's
+        schema id.
         """
         try:
             return self.client.topics.evolve(name, types, key)

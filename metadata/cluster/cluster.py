@@ -92,7 +92,7 @@ class Cluster:
         )
 
     def before_lost(self, number: int) -> int:
-        """Return `number`, or an equivalent number if a restore lost it. `number` was computed from the log."""
+        """Return a number that was computed from the log, or the last number below the lost range if a restore lost the number."""
         return before_lost(self.restored, number)
 
 

@@ -90,10 +90,10 @@ def place_of(service: ServiceUrl, storage: LedgerStorage) -> Place:
 def same_place(marked: Place, ours: Place) -> bool:
     """Return whether the mark names this process's store. `marked`: the place in the mark. `ours`: the place of the store.
 
-    A SQLite store is at the place of the mark if its file has the same path and inode. It is also the same store if it was moved:
-    its device and inode are the same, and nothing is at the old path. (The device is not compared if the path is the same, because
-    a device number may change at a reboot.) A ZooKeeper store must have the same chroot and at least one server, by name or
-    address, in common with the mark.
+    The mark names a SQLite store if the path and the inode of the database file are those of the mark. The device is not compared
+    then, because a device number may change at a reboot. The mark also names the store after a move: the inode and the device are
+    those of the mark, and nothing is at the old path. For a ZooKeeper store the chroot must be that of the mark, and the mark must
+    have at least one of the store's servers, by name or address.
     """
     if marked.within is not None:
         return marked.within == ours.within

@@ -208,7 +208,7 @@ class NotAllowed(TxnSegmentError):
 
 
 class SchemaChanged(SchemaError):
-    """A running stream met a new or wider column. No row was lost; restart the query to read the new schema."""
+    """A running stream found a new or wider column. No row was lost; restart the query to read the new schema."""
 
 
 class OffsetOutOfRange(TxnSegmentError):

@@ -26,7 +26,7 @@ from metadata.common.errors import (
 )
 
 STORE = (BadVersion, NotFound, SessionLost, Unavailable, UnknownOutcome, ValueTooLarge)
-"""Errors that concern the whole store and no single segment or topic. The following steps would meet the same error."""
+"""Errors that concern the whole store and no single segment or topic. The following steps would raise the same error."""
 
 RACES = (TopicNotFound, TxnConflict)
 """Errors of a topic that was deleted or changed by another process after it was listed."""

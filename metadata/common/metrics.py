@@ -1,8 +1,8 @@
-"""Prometheus metrics: those that PIP-473 defines, under the same names, and some that only txnsegment has. With
-PROMETHEUS_MULTIPROC_DIR set, the metrics of all processes of a machine add up.
+"""Prometheus metrics: those that PIP-473 defines, under the same names, and some that only txnsegment has. If the environment
+variable PROMETHEUS_MULTIPROC_DIR names a folder, the metrics of all processes of a machine are added up.
 
-The metrics are declared on first use, because declaring creates files in that folder. Executor tasks import this module without
-using a metric, and must not leave files there.
+The metrics are declared on first use, because their declaration creates files in this folder. Executor tasks import this module
+without using a metric, and must not leave files in the folder.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ SPARK_OWN: Final[Mapping[str, str]] = {
     "checkpointlocation": "where Spark keeps a query's checkpoint; passed on to the sink of a stream",
     "queryname": "the name given by `queryName(x)`; passed on to the sink of a stream",
 }
-"""Options that Spark itself adds for a Python data source (seen with pyspark 4.3.0, and in the bytecode of its readers and
+"""Options that Spark itself adds for a Python data source (seen with pyspark 4.3.0, and in the bytecode of Spark's readers and
 writers). Output mode, trigger, user schema and `partitionBy` are not among them.
 """
 

@@ -47,8 +47,8 @@ def _bury(store: MetadataStore, child: str, parents: Sequence[str], made: Sequen
     """Replace new cursors by tombstones if their subscription was deleted meanwhile. The deletion may have missed these cursors,
     because it listed the cursors before they existed. Return None if such a cursor was found, so that the caller checks again.
     """
-    # The child's cursors are read before the parents': a new subscription of the same name writes the parents' cursors first, so
-    # its cursors are never deleted here.
+    # The child's cursors are read before the parents' cursors. A new subscription of the same name writes them in the other order.
+    # So if the cursor that it has in the child is read here, its cursors in the parents are found, too, and none is deleted.
     records = dict(zip(made, view.get_many([paths.cursor(child, s) for s in made]), strict=True))
     still = {subscription for parent in parents for subscription in live(view, parent)}
     left = [r for s, r in records.items() if r is not None and s not in still and Cursor.of(r).deleted_ms is None]
@@ -80,7 +80,7 @@ def _make(store: MetadataStore, put: Put) -> None:
         except BadVersion:
             return True  # the cursor exists
         except UnknownOutcome:
-            return None  # with ABSENT a repeated write creates at most once
+            return None  # write again: with ABSENT two writes create the cursor only once
         return True
 
     until(step)

@@ -58,9 +58,10 @@ class PendingAcks:
             raise
 
     def acknowledge(self, wanted: Sequence[Ack]) -> None:
-        """Acknowledge without a transaction. Each cursor changes in its own CAS, so after an error some may have changed.
+        """Acknowledge without a transaction. Each cursor changes in its own CAS, so after an error some cursors may have changed.
 
-        After a lost reply, acknowledged rows count as acknowledged by this call. Raises AckConflict, SubscriptionNotFound.
+        If a reply is lost and the rows are then found acknowledged, this call counts as successful. Raises AckConflict,
+        SubscriptionNotFound.
         """
         by_cursor = _by_cursor(acks.merged(wanted))
 
@@ -122,8 +123,9 @@ class PendingAcks:
     ) -> None:
         """Change cursors by CAS, in groups. Cursors that lost a race are read and changed again, one by one.
 
-        `mine`: the transaction whose claims `change` itself changes, so they are not resolved before. `absent`: missing cursors are
-        skipped. `done_already`: returns, after a lost reply, whether a cursor shows the effect of a change that is not idempotent.
+        The claims of decided transactions are settled before `change` is called, except those of the transaction `mine`, which
+        `change` handles itself. `absent`: missing cursors are skipped. `done_already`: returns, after a lost reply, whether a
+        cursor shows the effect of a change that is not idempotent.
         """
         left = list(dict.fromkeys(where))
         sent: dict[Where, bytes] = {}  # values whose write got no reply, so the write may have been done
@@ -165,9 +167,9 @@ class PendingAcks:
     def _resolved(
         self, view: View, where: Sequence[Where], *, mine: str | None, absent: bool
     ) -> dict[Where, tuple[Record | None, Cursor]]:
-        """Return the records with their cursors, in which the claims of decided transactions are settled. If the transaction of a
-        claim has no header, the cursor's record is read again. The claim may have been settled, and the header may have expired,
-        between the two reads. The caller must start over if the record has changed (_LookAgain).
+        """Return the cursors and their records. In the returned cursors the claims of decided transactions are settled. If the
+        transaction of a claim has no header, the cursor's record is read again, because the claim may have been settled, and the
+        header may have expired, after the first read. Raises _LookAgain if the record has changed.
         """
         records = dict(zip(where, view.get_many([paths.cursor(*w) for w in where]), strict=True)) if where else {}
         cursors = {w: Cursor.of(r) for w, r in records.items() if r is not None}
@@ -201,8 +203,8 @@ class PendingAcks:
         return found
 
     def _check_children(self, view: View, missing: Sequence[Where], cursors: Mapping[Where, Cursor]) -> None:
-        """Raise SubscriptionNotFound unless each missing cursor belongs to a child of a split or merge. A child's cursor begins at
-        its first row, so a cursor that a crash left out counts as created.
+        """Raise SubscriptionNotFound for a missing cursor, unless it belongs to a child of a split or merge and a parent has a
+        cursor of the subscription. Such a cursor counts as created at the child's first row, even if a crash prevented that.
         """
         for where in missing:
             segment, subscription = where

@@ -17,8 +17,8 @@ from metadata.store.contract import ABSENT, View, decide
 
 @dataclass
 class Leadership:
-    """A process that may become the leader by the leader record `number`. It leads until its session ends or it resigns. Then the
-    next process that calls `leads` becomes the leader.
+    """A process that may become the leader. `number`: the leader record, one for each kind of work. A leader leads until its
+    session ends or it resigns. Then the next process that calls `leads` becomes the leader.
     """
 
     cluster: Cluster

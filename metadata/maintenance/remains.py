@@ -25,8 +25,8 @@ def collect_remains(store: MetadataStore, grace_period_ms: int) -> int:
     """
 
     def body(view: View) -> int:
-        # The keys are listed before the layouts are read. When a key was listed, its segment was in the layout or had left the
-        # layout, or was a new child (`_left`). So a segment that is missing in the layout and is not a new child has left.
+        # The keys are listed before the layouts are read. So if the layout lacks the segment of a listed key, the segment has left
+        # the layout, or it is a new child that the layout does not show yet (`_left` tells which).
         watermarks = [paths.decode(path.rpartition("/")[2]) for path in view.keys(paths.WATERMARKS)]
         schemas: dict[TopicName, list[Key]] = defaultdict(list)
         for path in view.keys(paths.SCHEMAS):

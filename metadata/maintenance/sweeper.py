@@ -38,7 +38,7 @@ log = logging.getLogger("txnsegment.sweeper")
 T = TypeVar("T")
 
 FORGET_EVERY_MS = 10_000
-"""A committer's share expires headers at most once in this time (ms). The search takes longer the more headers there are."""
+"""A committer's share expires headers at most once in this time (ms). The search takes longer if there are more headers."""
 FORGET_LIMIT = 10_000
 
 
@@ -85,8 +85,8 @@ class Sweeper:
         """Run the steps that every sweep has. Return the segments that could not be folded. The steps are independent: after a
         failed step the remaining steps run.
         """
-        # A committer's share does this step, too. If a slow clock gives a row an old publish time, the observations still show that
-        # the row is new.
+        # A committer's share does this step, too. An observation records the newest log number. So if a slow clock gives a row an
+        # old publish time, the row's log number still shows that the row is new.
         self._step("look at the clocks", self._look, failed)
         report.timed_out = self._step("time out", self.timeouts, failed) or 0
         report.seals_finished = self._step("finish seals", Topics(self.cluster, self.buffer.log).finish_seals, failed) or 0
@@ -149,7 +149,7 @@ class Sweeper:
             record, now = view.get(paths.SWEEP_TURN), view.now_ms()
             last = Turn(until_ms=0, orphans_ms=now - 1) if record is None else Turn.of(record)
             settings = self.cluster.settings
-            # If `until_ms` lies above this range, it was written before the store's clock was set back, and does not count.
+            # A turn ends at most `fold_after_ms` from now. A later end was written before the store's clock was set back.
             if now < last.until_ms <= now + settings.fold_after_ms:
                 return None
             mine = last.model_copy(update={"until_ms": now + settings.fold_after_ms, "began_ms": now, "by": self.cluster.owner})
@@ -229,9 +229,9 @@ class Sweeper:
         return True
 
     def _delete_ops(self, view: View, txn: str) -> None:
-        """Delete the op records of a decided transaction whose registrations are all settled. Its acks are settled first, because
-        an unsettled op of a committed transaction is never deleted (A23). A transaction without a header never committed, because
-        the header of a committed transaction stays until its op records are deleted.
+        """Delete the op records of a decided transaction whose registrations are all settled. The transaction's acks are
+        settled first, because the op record of a committed ack must stay until the ack is settled (failure A23). A transaction
+        without a header never committed, because the header of a committed transaction stays until its op records are deleted.
         """
         records = view.scan(paths.ops(txn).range())
         ops = [Op.of(record) for record in records]
@@ -312,8 +312,9 @@ class Sweeper:
         decide(self.cluster.store, body)
 
     def _release_application(self, view: View, txn: str, header: Header) -> bool:
-        """Prepare the deletion of a header. If the transaction has committed, raise `last_committed` of its application to this
-        version. An application with a random id is deleted instead. Return False after a lost race: the header then stays.
+        """Prepare the deletion of a header whose transaction is `current` in its application's record. If the transaction has
+        committed, raise `last_committed` to its version. The record of an application with a random id is deleted instead. Return
+        False after a lost race: the header then stays.
         """
         if header.app is None:
             return True

@@ -1,7 +1,7 @@
 """Trimming: rows past their retention leave the snapshots, and later the orphan sweep deletes their files (protocol.md section 7).
 
 Any number of processes may trim at once. One CAS of the watermark record removes the rows and moves `trimmedTo`. So a reader finds
-either the rows, or that they were trimmed.
+either the rows or the new `trimmedTo`, which shows that they were trimmed.
 """
 
 from __future__ import annotations
@@ -88,15 +88,15 @@ class Trimmer:
         if keep_ms is None:
             return reading.now_ms, None
         seen = seen_for(self.cluster.store, self.cluster.clock, keep_ms)
-        # The rows of a migrated segment have numbers just below its seal, but they are older than the migration. Their publish
-        # times alone decide.
+        # `known_to` would count the rows of a migrated segment as young, because their numbers are just below the segment's seal.
+        # But the rows are older than the migration. So numbers up to the seal are not excluded: the publish times alone decide.
         migrated = [s.sealed_at or 0 for s in reading.segments if s.info.legacy_topic_name is not None]
         return elapsed.now_for(seen, keep_ms), max([elapsed.known_to(seen, keep_ms), *migrated])
 
     def _free_to(self, segments: Iterable[SegmentView], through: int) -> int:
-        """Return the number, at most `through`, up to which all segments may be trimmed. The number lies below the first
-        transaction with a row that a subscription still needs in any segment. A trim beyond this number would remove the rows of
-        that transaction from the other segments.
+        """Return the number, at most `through`, up to which all segments may be trimmed. If a subscription still needs a row in any
+        segment, the result is below the transaction of the first such row. A trim beyond this number would remove the rows of that
+        transaction from the other segments.
         """
         for segment in segments:
             needed = self._needed(segment.name)

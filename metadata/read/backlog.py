@@ -88,7 +88,7 @@ def first_pending(reading: Reading, done: Mapping[str, Rows], through: int) -> i
 
 
 def lag(reading: Reading, segment: SegmentView, done: Rows, through: int) -> Lag:
-    """Return the lag in one segment. Of the index snapshot, only the part above the cursor is read."""
+    """Return the lag in one segment. Only the part of the index snapshot above the cursor is read."""
     count = size = 0
     since: int | None = None
     for ledger, left in pending(segment, done, 0, through):

@@ -118,9 +118,9 @@ class ClusterLog(LogReader):
         return reading.end_of_log == (paths.sequence_number(numbers[-1]) if numbers else 0)
 
     def watched(self, reading: Reading) -> Mapping[str, Prefix]:
-        """Return the sequence of the log and the sequences of the events of the segments that are read. The decision of a
-        transaction writes an event. Sealed segments are left out if the reading has no undecided registration, because they then
-        get no further events.
+        """Return the sequence of the log, and the sequences of the events of the segments that are read. The decision of a
+        transaction writes an event. If the reading has no undecided registration, sealed segments are left out, because a sealed
+        segment then gets no further events.
         """
         deciding = [s.name for s in reading.segments if s.sealed_at is None or reading.undecided]
         return {paths.LOG.path: paths.LOG} | {name: paths.segment_events(name) for name in deciding}

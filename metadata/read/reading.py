@@ -157,8 +157,8 @@ class Reading:
         """Yield (number, publish time in ms) of each visible registration of this read, ascending.
 
         The trimmed registrations of a segment count as one registration, with the last of their numbers and the latest of their
-        times. So a search for a timestamp within the trimmed range ends at this one registration, and not above it. If another
-        segment still has a registration of the same number, the later of the two times counts.
+        times. So a search for a timestamp within the trimmed range ends at this registration. If another segment still has a
+        registration of the same number, the later of the two times counts.
         """
         guards = [[(n, t.layout.trimmed_ms or 0)] for t in self._whole() if after < (n := _guard(t)) <= through]
         merged = heapq.merge(*(s.published(after, through) for s in self.segments), *guards)
@@ -193,7 +193,7 @@ class Reading:
         removed no row.
 
         For a topic this is the highest trimmed number of its segments. The segments may have different numbers, because a trim may
-        be half done, and earlier versions of txnsegment trimmed each segment by itself.
+        be half done, and earlier versions of txnsegment trimmed each segment separately.
         """
         found = self.guards()
         whole = {str(topic.name) for topic in self._whole()}

@@ -243,7 +243,7 @@ class TransactionBuffer:
 
     @staticmethod
     def _topic_of(view: View, name: str) -> TopicName:
-        """Return the topic of a name in a selection. For a persistent topic it is the successor. Raises OptionError without one."""
+        """Return the topic of a name in a selection. A persistent topic gives its successor. Raises OptionError if it has none."""
         if not is_persistent(name):
             return segment_name(name).topic if name.startswith("segment://") else topic_name(name)
         persistent = persistent_name(name)

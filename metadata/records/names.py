@@ -107,7 +107,9 @@ def check_new(name: TopicName) -> None:
 
 
 def _check_utf8(text: str) -> None:
-    """Raise OptionError for a text that is not UTF-8. Python decodes such bytes of file names into halves of surrogate pairs."""
+    """Raise OptionError for a name that cannot be encoded in UTF-8, because it has halves of surrogate pairs. Python makes these
+    halves from arguments and file names that are not UTF-8.
+    """
     if _HALF.search(text):
         raise OptionError(f"The name {shown(text):.300} is not UTF-8.", advice="Give it in UTF-8.")
 

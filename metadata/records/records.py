@@ -186,7 +186,7 @@ class Watermark(Position):
 
 class AbortedTxn(JsonRecord):
     """The record of an aborted transaction in one segment. It exists from the settling of the transaction until the segment's
-    watermark passes the transaction's last position there.
+    watermark passes the transaction's last position in the segment.
     """
 
     max_ledger_id: Number
@@ -213,13 +213,13 @@ class Range(JsonRecord):
 
 
 class SegmentInfo(JsonRecord):
-    """One segment of a topic's layout. `sealed_at_epoch` and `sealed_at_ms` are -1 while it is not sealed. `sealed_at_log`: the
-    number of its valid seal.
+    """One segment of a topic's layout. `sealed_at_epoch` and `sealed_at_ms` are -1 until the segment is sealed. `sealed_at_log`:
+    the number of the seal that counts.
 
     `deleted_at_log`: the number of the seal that deleted the topic with this segment. The layout keeps such a segment during the
     grace period, also if a new topic of the same name is created. Its files stay for reads that were planned before. Later reads
     see by this field that the segment's rows are lost. `legacy_topic_name`: the `persistent://` topic that became this segment in a
-    migration. Its ledgers are in that topic's log (PIP-475).
+    migration. The segment's ledgers are in that topic's log (PIP-475).
     """
 
     segment_id: Whole
@@ -267,8 +267,8 @@ class Policies(JsonRecord):
 
 
 class Migration(JsonRecord):
-    """The origin of a topic that a persistent topic was migrated to. `topic`: the persistent topic. `seal`: the number of the SEAL
-    in its log. `segments`: how many active segments the migration creates.
+    """The origin of a topic that a persistent topic was migrated to. `topic`: the persistent topic. `seal`: the number of the
+    SEAL in the persistent topic's log. `segments`: how many active segments the migration creates.
     """
 
     topic: str
@@ -281,7 +281,7 @@ class Layout(JsonRecord):
     Pulsar's record. `deleted`: the record is a tombstone. `key`: the key column. `schema_id`: the current schema version.
     `compatibility`: the compatibility mode of the schemas (None: not set).
 
-    Three fields remain of segments that have left the layout. By these fields a read with an earlier start notices that rows are
+    Three fields remain of segments that have left the layout. They show to a read that starts at a lower number that rows are
     gone. `deleted_to_log`: the highest seal of a deletion whose segments have left. `trimmed_to`, `trimmed_ms`: the highest values
     of the watermarks of segments that left because retention had trimmed all their rows.
 

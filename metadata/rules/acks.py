@@ -117,8 +117,8 @@ def settled(cursor: Cursor, txn: str, *, committed: bool) -> Cursor:
 
 def resolved(cursor: Cursor, states: Mapping[str, State | None]) -> Cursor:
     """Return the cursor with the claims of decided transactions settled. Claims of OPEN transactions stay, and so do claims of
-    transactions that are not in `states`. State None means that the transaction has no header. It did not commit, because the
-    header of a committed transaction expires only after settling.
+    transactions that are not in `states`. State None means that the transaction has no header. Such a transaction did not
+    commit, because the header of a committed transaction expires only after settling.
     """
     for txn in list(cursor.claims):
         if txn in states and states[txn] is not State.OPEN:

@@ -71,8 +71,8 @@ def cursor_at(number: int, before: Cursor, after: Cursor, told: Teller) -> Curso
     was, now = acks.done(before), acks.done(after)
     if minus(was, now):
         raise Moving("a subscription was moved back meanwhile")
-    # Only the claim of a committed transaction explains newly acknowledged rows. Rows of another claim were acknowledged by another
-    # consumer.
+    # Rows that were acknowledged between the two reads must be explained: a transaction that committed had claimed them at the
+    # first read. All other such rows were acknowledged by an unknown consumer.
     unexplained = minus(now, union(was, *(rows for txn, rows in before.claims.items() if told(txn).has_committed)))
     if unexplained:
         raise Moving("rows were acknowledged meanwhile by an unknown consumer")
@@ -118,8 +118,8 @@ def application_at(number: int, before: Application, after: Application, written
 
 
 def _by(one: Written, after: Application, by: str | None) -> str | None:
-    """Return the id of the query that wrote the version of `one`, which the first read of the application does not show. `by`: the
-    query of the version before it. Raises Moving if either of two queries may have written the version.
+    """Return the id of the query that wrote the version of `one`. The first read of the application does not show this version.
+    `by`: the query that wrote the version before. Raises Moving if either of two queries may have written the version.
     """
     if after.current is not None and after.current.txn_id == one.txn:
         return after.current.by

@@ -68,8 +68,8 @@ def is_done(ledger_id: int, last_entry: int, needed: Row | None) -> bool:
 def is_drained(info: SegmentInfo, mark: Watermark | None, empty: bool, needed: Row | None, *, now_ms: int, grace_ms: int) -> bool:
     """Return whether a segment can leave its layout. Four conditions must hold. The segment was sealed longer ago than the grace
     period, so no write is staged for it any more. The segment is folded up to its seal. The segment has no rows (`empty`). No
-    subscription still needs a trimmed row of it. If a subscription does, the segment must stay, because only the cursor in this
-    segment shows that the row was needed.
+    subscription still needs a trimmed row of the segment. If a subscription does, the segment must stay, because only its
+    cursor in this segment shows that the row was needed.
     """
     return (
         info.state is SegmentState.SEALED

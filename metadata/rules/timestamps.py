@@ -58,8 +58,8 @@ class OpenTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpenTransactions:
-    """The OPEN transactions of a cluster. `now_ms`: the store's time, which was read BEFORE them. So every transaction that is not
-    among them has ended or opens later than `now_ms`.
+    """The OPEN transactions of a cluster. `now_ms`: the store's time, read BEFORE the transactions were listed. So every
+    transaction that is not in the list has ended or opens later than `now_ms`.
 
     The publish time of a transaction is taken after it has opened. `allowance_ms`: the largest difference between two clocks.
     """

@@ -150,9 +150,8 @@ def opening(app: Application, claim: Claim, predecessor: Header | Gone) -> tuple
 
 def _same(claim: Claim, by: str | None) -> bool:
     """Return whether a claim for the last committed version is a repetition of that commit. `by`: the query that committed the
-    version. The claim is a repetition if it comes from the same query. For a batch write the equal version is enough if the claim
-    or the record has no query. (A batch write outside of `foreachBatch` has none, and older versions of txnsegment did not record
-    it.)
+    version. A claim of the same query is a repetition. A claim of a batch write is also one if the claim or the record names no
+    query: a batch write outside of `foreachBatch` has no query, and older versions of txnsegment did not record the query.
     """
     return claim.by == by or (not claim.replays and (claim.by is None or by is None))
 

@@ -134,9 +134,9 @@ class Subscriptions:
         return found
 
     def _behind(self, topic: TopicName, where: Sequence[Where], number: int) -> dict[Where, Rows]:
-        """Return, for each cursor, its acknowledged rows if the subscription is at `number`. For 0 these are the rows at or below
-        the highest number that retention has trimmed in any segment of the topic. Retention has removed no row above that number,
-        so the subscription sees only whole transactions.
+        """Return, for each cursor, the rows that count as acknowledged if the subscription is at `number`: the rows at or below
+        `number`. For 0 these are the rows at or below the highest number that retention has trimmed in any segment of the topic.
+        Retention has removed no row above that number, so the subscription sees only whole transactions.
         """
         now = self._topics.get(topic)
         shifts = {s: legacy_shift(now, s) for s in now.segments() if is_persistent(s)}

@@ -100,8 +100,8 @@ class Topics:
             layout = Layout(
                 epoch=epoch,
                 next_segment_id=first + segments,
-                # The layout keeps the segments of a deleted topic of this name until the grace period ends. By them a read that
-                # starts below the deletion notices that rows of the deleted topic are gone.
+                # The layout keeps the segments of a deleted topic of this name until the grace period ends. These segments
+                # show to a read that starts below the deletion that rows of the deleted topic are gone.
                 segments=({} if old is None else {str(i.segment_id): i for i in old.gone()}) | infos,
                 key=key,
                 schema_id=None if first_schema is None else self.schemas.put(view, name, first_schema),
@@ -177,7 +177,7 @@ class Topics:
         until(step)
 
     def _seal(self, name: TopicName, segment_ids: tuple[int, ...], why: str, epoch: int | None) -> Topic | None:
-        # Otherwise this seal would be void after an unfinished seal from the same layout (failure A35).
+        # Without this call an unfinished seal from the same layout would make the new seal void (failure A35).
         self.finish_seals()
         topic = self.get(name)
         if epoch is not None and topic.layout.epoch != epoch:
@@ -276,9 +276,9 @@ class Topics:
         layout counts. Guards against failure A35 (protocol.md section 9).
 
         The migrated ledgers get the numbers of the cluster's log just below the seal (`metadata.instream.legacy`). So the cluster's
-        log first skips as many numbers as the persistent topic's log has used. A reader whose cut lies above these numbers would
-        miss the rows if its layout did not name the persistent topic. So the skipped numbers lie above an end of the log that was
-        listed AFTER the layout with this name was written.
+        log first skips as many numbers as the persistent topic's log has used. A reader whose cut is above the skipped numbers
+        would miss the rows if its layout did not name the persistent topic. So that layout is written first. The end of the log is
+        listed AFTER that, and only numbers above this end are skipped.
         """
 
         def step() -> bool | None:

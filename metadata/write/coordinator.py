@@ -222,8 +222,8 @@ class Coordinator:
         except UnknownOutcome:
             found = self._find_registration(opened.txn_id)
             if found is None:
-                # A synced read found no registration. If the first append still arrives, its registration is void, because the
-                # header does not name it (A26).
+                # A synced read found no registration. If the first append takes effect later, its registration is void,
+                # because the header does not name it (failure A26).
                 record = self.cluster.store.append(paths.LOG, body)
                 found = Entry(record.number, record, registration)
             entry = found
@@ -261,8 +261,8 @@ class Coordinator:
         return decide(self.cluster.store, body)
 
     def _record(self, opened: Opened, entry: Entry | None, work: WriteSet) -> None:
-        """Write the op records in groups: one for each segment, at its first entry, then one for each ack. This process alone
-        chooses their numbers and expects each record to be ABSENT, so it need not read the store first.
+        """Write the op records in groups: one for each segment, with the position of its first entry, then one for each ack. This
+        process alone chooses their numbers and expects each record to be ABSENT, so it need not read the store first.
         """
         prefix = paths.ops(opened.txn_id)
         ops = (

@@ -93,7 +93,8 @@ class Opener:
         """Commit a version without rows. Nothing is registered. The CAS of the application record to this version commits it."""
         key = paths.application(work.app, work.app_topic)
         if work.random and record is None:
-            return Committed(None, None, 0, 0)  # there is no predecessor to fence, and no sweep would delete the record (A13)
+            # No record is written: there is no predecessor to fence, and no sweep would delete the record (failure A13).
+            return Committed(None, None, 0, 0)
         try:
             after = transitions.committed_empty(app, work.claim).to_bytes()
             self.cluster.store.put(key, after, expect=ABSENT if record is None else record)

@@ -1,7 +1,7 @@
-"""Rerouting of parts whose segments were sealed after staging to the active segments (protocol.md section 5, Sealing).
+"""Rerouting: parts whose segments were sealed after staging get active segments (protocol.md section 5, Sealing).
 
-If one segment takes all rows of a part, only the segment's name in the registration changes. The path of the part can stay. A part
-of a split segment with a key is rewritten, with one entry for each child in memory.
+If one segment takes all rows of a part, only the segment's name in the registration changes. The path of the part can stay. If
+the topic has a key, a part of a split segment is rewritten. Memory then holds one entry for each child.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Rewriting:
     unique: Callable[[], str]
 
     def __call__(self, part: Part, segment: str, key: str, to: Sequence[Target]) -> list[tuple[str, Part]]:
-        """Write the rows of a part into new parts, routed by their key. The order of the rows stays within each segment. Raises
+        """Write the rows of a part into new parts, routed by their key. The rows of each segment keep their order. Raises
         CorruptPart, StorageError, OptionError.
         """
         staging_id = self.unique()
@@ -58,8 +58,8 @@ class Rewriting:
 
 
 def rerouted(parts: Mapping[str, Sequence[Part]], to: Sequence[Target], key: str | None, rewrite: Written) -> dict[str, list[Part]]:
-    """Return the parts of one topic by the active segments `to`. The rows of a key keep their order, because the parts of a segment
-    come before the parts of its children. (A child has a higher id than its parents.)
+    """Return the parts of one topic by active segment. `to`: the active segments. The rows of a key keep their order, because the
+    parts of a segment come before the parts of its children. (A child has a higher id than its parents.)
     """
     active = {target.segment for target in to}
     found: dict[str, list[Part]] = {}

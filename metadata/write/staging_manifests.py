@@ -157,7 +157,7 @@ class StagingArea:
 
     def begin(self, write: str, topic: str) -> int:
         """Begin a write and return its order. Raises TxnConflict if the transaction does not exist or is closed. Raises OptionError
-        if it also has a write to the other kind of topics.
+        if the transaction has writes to both topic:// and persistent://.
         """
         if self.storage.info(self._path(OPENED)) is None:
             raise TxnConflict(

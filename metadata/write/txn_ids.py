@@ -66,7 +66,7 @@ class TxnIds:
             try:
                 self._cluster.store.put(key, TcSequence(next=first + size).to_bytes(), expect=ABSENT if record is None else record)
             except (BadVersion, UnknownOutcome):
-                return None  # after a lost reply this block may be lost, because no id may be used twice
+                return None  # after a lost reply the block may be taken; it stays unused, because no id may be used twice
             return first
 
         return until(step)

@@ -34,7 +34,7 @@ class WriteSet:
     timeout_ms: int
     random: bool = False
     txn_id: str | None = None
-    """The id of a transaction that shows its id before it opens. It was allocated beforehand (`TxnIds.next`)."""
+    """The id that the caller has allocated for the transaction (`TxnIds.next`), and may have shown to the user. None: no id yet."""
     keys: Mapping[str, str | None] = field(default_factory=dict)
     """The key column by which the rows of each topic were routed. The keys of this mapping are the full names of the topics. None
     or missing: the rows were routed without a key.
