@@ -10,7 +10,7 @@ backup consistent:
    listing.
 3. Read the headers of the transactions that the applications and cursors of step 1 name, then applications and cursors again.
    `consistent_cut` derives their content at N. If that is impossible, the attempt starts over.
-4. Read layouts, watermarks and schemas, in this order. They show everything that was folded, created or evolved by then. The
+4. Read layouts, watermarks and schemas, in this order. They show what was folded, created or evolved before this step. The
    attempt starts over if a layout shows a seal above N, or if a registration that was appended since step 1 has left the log.
    A watermark above N is replaced by the watermark that step 1 read. The log has the registrations between that watermark and N.
 

@@ -42,7 +42,7 @@ from metadata.store.contract import MAX_VALUE
 FORMAT = 1
 FORMAT_IN_STREAM = 2
 """The format of a backup with records of the marker-based model. A version of txnsegment that knows only format 1 would restore
-these records, but would not raise the next numbers of their logs. So it must refuse the file.
+these records, but would not raise the next numbers of their logs. So such a version must refuse the file.
 """
 ERA = 10**10
 """Size of an era. The logs of a restored cluster begin at the next multiple of this number, which is the start of an era. No log

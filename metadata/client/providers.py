@@ -198,9 +198,9 @@ class Providers:
         """Return the coordinator of a transaction. `staged`: the topics or segments for which rows were staged. `others`: all other
         topics and segments of the transaction.
 
-        Rows that were staged for a persistent topic go to the marker-based coordinator, and the store is not read. That coordinator
-        redirects the rows if the topic was migrated meanwhile. Otherwise the common model of all names decides. This takes one
-        round trip if one of `others` is persistent. Raises OptionError if their models differ.
+        If rows were staged for a persistent topic, the result is the marker-based coordinator, and the store is not read. That
+        coordinator redirects the rows if the topic was migrated meanwhile. Without such rows the common model of all names decides.
+        This takes one round trip if one of `others` is persistent. Raises OptionError if the names have different models.
         """
         written = [str(name) for name in staged]
         marker_based = any(map(is_persistent, written))
@@ -256,8 +256,8 @@ class Providers:
 
 
 def _made_as_newer(record: Record | None, said: Record | None) -> bool:
-    """Return whether a persistent name means the topic:// of the same name. It does if the persistent topic has no record
-    (`record`), and its namespace's policy (`said`) creates new topics as topic://.
+    """Return whether a persistent name means the topic:// of the same name. This is so if the persistent topic has no record
+    (`record`), and the policy of its namespace (`said`) creates new topics as topic://.
     """
     return record is None and said is not None and NamespaceModel.of(said).new_persistent is Model.METADATA
 

@@ -234,8 +234,8 @@ def command(service: ServiceUrl) -> str:
 
 
 def _check_not_next_to_its_store(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, ours: Place) -> None:
-    """Raise ConfigurationError if the root lies in the folder of another store of the cluster. A mark without a place does not say
-    which store owns the root, and the store beside the root has the stronger claim.
+    """Raise ConfigurationError if the root lies in the folder of another store of the cluster. The mark has no place, so it does
+    not say which store owns the root. The store whose folder has the root then counts as the owner.
     """
     root = real_root(storage)
     if root is None or ours.within is not None:
@@ -299,7 +299,7 @@ def take_over(store: MetadataStore, record: Record, storage: LedgerStorage, serv
 
 def wait_for_deletes(storage: LedgerStorage, clock: Clock) -> None:
     """Wait until no earlier sweep deletes files. The caller has already changed the mark. A sweep publishes its file
-    `sweep/deleting-..` before it reads the mark. So a sweep whose file is not listed here reads the new mark.
+    `sweep/deleting-..` before it reads the mark. So a sweep whose file is not listed here reads the new mark, and is refused.
     """
     deadline = clock.monotonic() + HANDOVER_SECONDS
     while notes := [file.path for file in storage.list("sweep") if file.path.startswith(f"{DELETING}-")]:

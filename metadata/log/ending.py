@@ -13,8 +13,8 @@ from metadata.store.contract import MetadataStore, Record
 
 
 def end(store: MetadataStore, record: Record, decision: State, *, now_ms: int, commit: int | None = None) -> Header | None:
-    """Try once to end the transaction of this header `record`. Return its final header, also if the transaction had ended with the
-    same outcome before. Return None after a lost race or reply: the caller then reads the header again.
+    """Try once to end the transaction whose header is `record`. Return the final header, also if the transaction had ended with the
+    same outcome before. Return None after a lost race or a lost reply: the caller then reads the header again.
 
     `now_ms`: the store's time. `commit`: the number of the registration that COMMITTED names. The metric counts each try once: as
     `ok` if this call ended the transaction, as `conflict` if the header must be read again, or as `reject` if the transaction has

@@ -29,8 +29,8 @@ class Leadership:
         self.token = self.cluster.unique()
 
     def leads(self) -> bool:
-        """Return whether this process leads; take the leadership if it is free. The call costs the leader one read. It costs any
-        other process one refused write, because some stores end lapsed sessions only on a write. Raises StoreError.
+        """Return whether this process leads; take the leadership if it is free. The call costs the leader one read. A call of
+        another process costs one refused write, because some stores end lapsed sessions only on a write. Raises StoreError.
         """
         key = paths.leader(self.number)
 

@@ -83,8 +83,8 @@ def _left(layouts: dict[TopicName, Layout], segment: str) -> bool:
 
 def _let_go(view: View, migrated: set[PersistentName]) -> set[PersistentName]:
     """Return the persistent topics whose successor does not need their cursors any more (`let_go`). A missing layout of the
-    successor does not release the cursors, because a migration writes them before that layout. If the name of the successor is
-    taken, the migration may continue under another name with the same cursors.
+    successor does not release the cursors, because a migration writes the cursors before that layout. If the name of the successor
+    is taken, the migration may continue under another name with the same cursors.
     """
     names = sorted(migrated)
     records = view.get_many([paths.topic(name) for name in names]) if names else []
@@ -105,7 +105,7 @@ def _earlier(view: View, layout: Layout, keys: list[Key], grace_period_ms: int) 
     if roots:
         over = min(roots)  # the current topic's schemas are as old as its first segments, or younger
     elif layout.deleted:
-        over = view.now_ms() - grace_period_ms  # younger ones may belong to a topic that is being created
+        over = view.now_ms() - grace_period_ms  # younger schemas may belong to a topic that is being created
     else:
         return
     old = sorted(keys, key=lambda key: key.path)[:-1]

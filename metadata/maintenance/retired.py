@@ -34,9 +34,9 @@ def retire(cluster: Cluster, head: str) -> None:
 
 
 def spared(cluster: Cluster, protected: Collection[str], files: Collection[FileEntry], now_ms: int, gone: list[str]) -> list[str]:
-    """Return those of all `files` that the notes protect. `protected`: the files that are protected already. They include the
-    snapshot files of the watermarks, which must be read before this call, because a note is published before its watermark changes.
-    Notes that protect nothing are appended to `gone`.
+    """Return those of all `files` that the notes protect. `protected`: the files that are protected already, including the snapshot
+    files that the watermarks name. The caller must read the watermarks before this call, because a note is published before its
+    watermark changes. Notes that protect nothing are appended to `gone`.
 
     A damaged note protects all parts. It is appended to `gone` when it is older than the grace period.
     """

@@ -118,7 +118,7 @@ def selection_of(key: object) -> Selection | None:
 
 @dataclass(frozen=True)
 class Earliest:
-    """The start of a read before the first row that retention has kept."""
+    """The start of a read: before the first row that retention has kept."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,8 @@ class AtLog:
 @dataclass(frozen=True)
 class AtTime:
     """The start or the end of a read at a publish time, in ms since 1970. A read starts at the first registration that was
-    published at or after this time, or ends at the last registration that was published at or before it (protocol.md section 6).
+    published at or after this time. A read ends before the first registration that was published after this time (protocol.md
+    section 6).
     """
 
     ms: int

@@ -1,9 +1,9 @@
 """Compute the rows that a reader may see: the verdict on each registration of the live log, the cut, and the visible ledgers of
 each segment (protocol.md section 6).
 
-A read reads in this order: sync, the live log, the headers, topic names and layouts, watermarks and snapshots. In any other order a
-read would miss rows if, between two steps, a transaction is folded or a segment is created or split. Guards against failures A28,
-A29 and A32 (protocol.md section 9).
+A read syncs with the store. Then it reads, in this order: the live log, the headers, topic names and layouts, watermarks and
+snapshots. In another order it would miss rows if, between two steps, a transaction is folded or a segment is created or split.
+Guards against failures A28, A29 and A32 (protocol.md section 9).
 """
 
 from __future__ import annotations

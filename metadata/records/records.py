@@ -152,8 +152,8 @@ class Position(JsonRecord):
 
 
 class MarkDelete(JsonRecord):
-    """The mark-delete position. All rows up to this position, and those at it, are acknowledged. It is a row, a whole entry
-    (without `batchIndex`) or a whole ledger (without `entryId`).
+    """The mark-delete position. All rows up to and including this position are acknowledged. The position is a row, a whole
+    entry (without `batchIndex`) or a whole ledger (without `entryId`).
     """
 
     ledger_id: Whole

@@ -50,7 +50,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A registration of the listed log that is visible or undecided. `version`: the version of its application."""
+    """A registration of the listed log that is visible or undecided. `version`: the version that its transaction writes."""
 
     number: int
     txn: str
@@ -93,7 +93,8 @@ def application_at(number: int, before: Application, after: Application, written
     this part of the log, so it matches the visible rows. Its `current` is None.
 
     `before`, `after`: the application as read before and after the log was listed (`Application()` if there is no record).
-    `written`: its registrations in the listed log. Raises Moving if an unknown transaction wrote a version in between.
+    `written`: the application's registrations in the listed log. Raises Moving if an unknown transaction wrote a version between
+    the two reads.
     """
     version, by = before.last_committed, before.by
     current = before.current

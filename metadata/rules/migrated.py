@@ -28,8 +28,8 @@ def went_with(name: PersistentName, successor: Layout | None) -> bool:
 
 
 def holds(layout: Layout, name: PersistentName) -> bool:
-    """Return whether the successor still has the segment with the rows of the persistent topic. It loses the segment when it is
-    deleted, even if it is created again, and when retention has trimmed all rows of the segment.
+    """Return whether the successor still has the segment with the rows of the persistent topic. The successor loses the
+    segment when it is deleted (a new topic of the same name does not get it back), and when retention has trimmed all rows.
     """
     return any(info.legacy_topic_name == str(name) for info in layout.kept())
 

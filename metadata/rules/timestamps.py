@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 
 def start(published: Iterable[tuple[int, int]], timestamp_ms: int, cut: int) -> int:
-    """Return the number before the first visible registration at which the highest publish time so far is >= the timestamp. Return
-    `cut` if there is none.
+    """Return the number before the first visible registration that was published at or after the timestamp. Return `cut` if there
+    is none.
 
     `published`: (number, publish time in ms) of the visible registrations of this read up to the cut, ascending.
     """
@@ -27,8 +27,8 @@ class Above(NamedTuple):
 def end(
     published: Iterable[tuple[int, int]], timestamp_ms: int, cut: int, above: Iterable[Above] = (), *, closed: bool = False
 ) -> tuple[int, bool]:
-    """Return the number before the first visible registration at which the highest publish time so far is > the timestamp, or `cut`
-    if there is none. Return also whether this end is final, so that every later read by this timestamp has the same rows.
+    """Return the number before the first visible registration that was published after the timestamp, or `cut` if there is none.
+    Return also whether this end is final, so that every later read by this timestamp has the same rows.
 
     `published`: as for `start`. `above`: all registrations of this read above the cut, ascending. `closed`: whether every
     registration that the log does not have yet will have a later publish time than the timestamp (`OpenTransactions.closed`,

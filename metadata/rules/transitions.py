@@ -177,7 +177,7 @@ def committed_empty(app: Application, claim: Claim) -> Application:
 
 
 def may_abort(header: Header, claim: Claim) -> bool:
-    """Return whether a late `abort` call of Spark may abort this header. It must be OPEN, of this version and attempt (A36)."""
+    """Return whether a late `abort` call of Spark may abort this header: the header is OPEN, of this version and attempt (A36)."""
     return header.state is State.OPEN and header.version == claim.version and header.attempt == claim.attempt
 
 
@@ -221,8 +221,8 @@ def settled(verdict: Verdict) -> Settled:
 
 
 def seal_counts(number: int, seal: Registration, layout: Layout | None, log_seals: Mapping[int, Registration]) -> bool:
-    """Return whether a seal counts. It counts if the layout shows it: a segment has its number as `sealed_at_log`. It also counts
-    if the layout still has the seal's epoch and the log has no lower seal of the topic with this epoch. Any other seal is void.
+    """Return whether a seal counts. A seal counts if a segment of the layout has the seal's number as `sealed_at_log`. A seal also
+    counts if the layout still has the seal's epoch and no lower seal in the log has this topic and epoch. Any other seal is void.
     """
     if layout is None:
         return False
@@ -451,7 +451,7 @@ def may_drop(
     the log. A seal may leave only after the layout shows it. An unsettled registration stays even if all its segments are gone,
     because its owner may still decide it.
 
-    `watermarks`: the watermark of each of its segments. It is None for a segment that the layout no longer has.
+    `watermarks`: the watermark of each segment of the registration; None for a segment that the layout no longer has.
     """
     if number >= end_of_log or (registration.seal is not None and not seal_shown):
         return False

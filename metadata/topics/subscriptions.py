@@ -115,7 +115,7 @@ class Subscriptions:
             names = sorted({owners[s] for s, _ in found})
             shown = view.get_many([paths.topic(t) for t in names]) if names else []
             topics = [of_record(t, r) for t, r in zip(names, shown, strict=True)]
-            # A deleted topic of the same name may have left cursors. They are left out.
+            # Cursors that a deleted topic of the same name has left are not returned.
             segments = {s for t in topics if t is not None for s in t.segments()}
             return sorted({(owners[s], name) for s, name in found if s in segments})
 

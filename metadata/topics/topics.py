@@ -51,8 +51,8 @@ class Topics:
         return topic
 
     def find(self, name: TopicName) -> Topic | None:
-        """Return a topic, or None if it does not exist. An unfinished migration to this topic is completed first, so that it has
-        active segments.
+        """Return a topic, or None if it does not exist. An unfinished migration to this topic is completed first, so that the
+        topic has active segments.
         """
         topic = of_record(name, look(self._cluster.store, paths.topic(name)))
         if topic is not None and topic.layout.unsealed_legacy() is not None:
