@@ -100,9 +100,9 @@ def recorded(storage: LedgerStorage, service: ServiceUrl) -> str:
 def located(known: ClusterRecord, service: ServiceUrl) -> LedgerStorage:
     """Return the ledger root of a cluster. Raises ConfigurationError.
 
-    Older versions always recorded a URI. If the URI lies elsewhere, but the store's folder has ledgers with the cluster's mark,
-    then the folder was copied or moved. In this case the ledgers in the folder are the root. There is one exception: if the mark of
-    the recorded root names this store as the owner, the recorded root is the root.
+    Older versions always recorded a URI. If the URI is outside the store's folder, but this folder has ledgers with the cluster's
+    mark, then the folder was copied or moved. In this case the ledgers in the folder are the root. There is one exception: if the
+    mark of the recorded root names this store as the owner, the recorded root is the root.
     """
     if "://" not in known.ledgers and not known.ledgers.startswith("/"):
         if service.scheme != "file":

@@ -1,7 +1,7 @@
 """Acknowledgements and pending acks (claims). Every change of a cursor is a CAS of its record (protocol.md section 7, Acks).
 `metadata.rules.acks` has the rules.
 
-No state is kept in memory: the claims and the cursor are one record in the store, so a crash loses none of them (A22, A33).
+No state is kept in memory: the claims and the cursor are one record in the store, so a crash loses neither (failures A22, A33).
 """
 
 from __future__ import annotations

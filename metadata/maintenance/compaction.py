@@ -63,8 +63,8 @@ class Compactor:
         """Compact the folded part of one segment. After each group of files the counts are added to `done`, and `told` is called
         with `done`. A migrated segment is skipped and added to `done.left_out`.
 
-        Raises CorruptPart, CorruptSnapshot, StorageError; TxnConflict if the watermark changes too often, or if the files were
-        written too long ago to be safe from the orphan sweep.
+        Raises CorruptPart, CorruptSnapshot, StorageError; TxnConflict if the watermark changes too often, or if the compaction
+        took so long that the orphan sweep may delete the new files.
         """
         if is_persistent(segment):
             done.left_out += (segment,)

@@ -133,10 +133,10 @@ def sweep_orphans(cluster: Cluster, markers: MarkerModel) -> Orphans:
 
 
 def _fence(cluster: Cluster, folders: Collection[str]) -> None:
-    """Make a running compaction fail if it could name old files. To do so, rewrite the watermark records of the segments with these
-    folders. A compaction that read an earlier version of such a record then fails in its CAS. The compaction reads the record again
-    and finds its files too old. After this call the caller reads the named files again, to find files that were named just before
-    this call.
+    """Make a running compaction fail if its new files are so old that a sweep may delete them. To do so, rewrite the watermark
+    records of the segments with these folders. A compaction that read an earlier version of such a record then fails in its CAS,
+    reads the record again, and checks the age of its files again. After this call the caller reads the named files again, to find
+    files that were named just before this call.
     """
 
     def body(view: View) -> bool | None:

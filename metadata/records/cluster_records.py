@@ -106,7 +106,8 @@ class ClusterRecord(JsonRecord):
     """The record of the cluster. `ledgers`: the ledger root, a URI or a path relative to the store's folder. `owner`: the nonce of
     this store's last take-over of the ledger root (`metadata.cluster.ledger_root`).
 
-    `restored`: the ranges that restores lost, ascending. A restored cluster may be backed up and restored again.
+    `restored`: the ranges of log numbers that restores lost, ascending. A restored cluster may be backed up and
+    restored again, so there may be several ranges.
     """
 
     format_version: Whole = FORMAT_VERSION

@@ -132,8 +132,8 @@ class Trimmed(JsonRecord):
 
 
 class PersistentLayout(Layout):
-    """The record of a persistent topic. Of the fields of a `topic://` record it uses the schema, the properties and the policies,
-    but no segments. It adds the fields of the marker-based model.
+    """The record of a persistent topic. It uses the schema, the properties and the policies of a `topic://` record, but not the
+    segments. It adds the fields of the marker-based model.
 
     `sealing`: the log may have a SEAL, because this field is set before a SEAL is appended. `snapshot`: the newest snapshot of the
     transaction buffer. `trimmed_log`: the number up to which all entries are trimmed. `trimmed_ms`: the latest publish time of a

@@ -62,9 +62,9 @@ def cursor_at(number: int, before: Cursor, after: Cursor, told: Teller) -> Curso
     """Return the cursor at `number`, without claims. It has the acknowledgements of the transactions up to `number`, and the plain
     acknowledgements that were made before the first read.
 
-    `before`, `after`: the cursor as read before and after the log was listed. Rows that were acknowledged in between count if a
-    transaction up to `number` had claimed them. Raises Moving if an unknown consumer or transaction acknowledged rows in between,
-    and if the cursor was moved back, deleted or created again.
+    `before`, `after`: the cursor as read before and after the log was listed. Rows that were acknowledged between the two reads
+    count if a transaction up to `number` had claimed them. Raises Moving if an unknown consumer or transaction acknowledged rows
+    between the two reads. Raises Moving also if the cursor was moved back, deleted or created again.
     """
     if before.deleted_ms != after.deleted_ms:
         raise Moving("a subscription was created or deleted meanwhile")

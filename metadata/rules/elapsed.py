@@ -108,8 +108,8 @@ def thinned(looks: Sequence[ClockLook]) -> tuple[ClockLook, ...]:
 
 
 def now_for(seen: SeenTime, keep_ms: int) -> int:
-    """Return the time in ms by which the age limit `keep_ms` is judged: the elapsed time plus a lead. The lead is the smallest one
-    of the observations within the last `keep_ms` and of the last observation before them. The result is never above the store's
+    """Return the time in ms by which the age limit `keep_ms` is judged: the elapsed time plus a lead. The lead is the smallest
+    lead of these observations: all within the last `keep_ms`, and the last one before them. The result is never above the store's
     time or the machine's time at the last observation.
     """
     within, before = _within(seen, keep_ms)

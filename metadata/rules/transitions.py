@@ -199,7 +199,7 @@ class Verdict(Enum):
 def resolve(number: int, registration: Registration, header: Header | Gone, *, reread: bool = False) -> Verdict:
     """Return the visibility of a registration by the table of section 6. Seals that lie below the registration are not taken into
     account. The caller must read `header` after the registration. `reread`: the registration was read again after its header was
-    found gone. (The header of a committed transaction expires only after its registration is settled.)
+    found gone. If it is still not settled, it did not commit: a committed header expires only after its registration is settled.
     """
     if registration.seal is not None or registration.state is Settled.VOID:
         return Verdict.FILTERED
