@@ -338,7 +338,7 @@ class Restoration:
             try:
                 return self.store.write(Put(paths.RESTORING, now.value, expect=now), *missing)[0]
             except (BadVersion, UnknownOutcome):
-                return None  # the write is done, or another process has taken over the restore: read again
+                return None  # the write may be done, or another process may have taken over the restore: read again
 
         return until(step)
 

@@ -69,7 +69,7 @@ class Subscriptions:
             done = self._behind(topic, [w for w, _ in missing], at)
             cursors = [(w, acks.with_done(Cursor(), done[w]).to_bytes(), ABSENT if r is None else r) for w, r in missing]
             self._write([Put(paths.cursor(*w), cursor, expect=expect) for w, cursor, expect in cursors])
-            return None  # read again: a concurrent split or merge may not have copied these cursors
+            return None  # read again: a concurrent split or merge may have missed these cursors
 
         until(step)
 
