@@ -44,8 +44,8 @@ MOST = 400
 
 
 def chosen(spans: Sequence[Span], most: int = MOST) -> list[Span]:
-    """Return at most `most` spans, ordered by their beginning. If there are more, prefer wrong spans, and then the spans that begin
-    nearest to a wrong one. Without wrong spans, prefer the latest.
+    """Return at most `most` spans, ordered by their beginning. If there are more, prefer the spans that are marked as wrong, and
+    then those that begin nearest to such a span. If no span is marked as wrong, prefer the latest.
     """
     ordered = sorted(spans, key=lambda span: span.began)
     if len(ordered) <= most:
@@ -56,7 +56,9 @@ def chosen(spans: Sequence[Span], most: int = MOST) -> list[Span]:
 
 
 def clock(events: Iterable[Event]) -> str:
-    """Return the unit of the times that `spans` and `series` return: `s` for a history in ms, else the unit in its `Start`."""
+    """Return the unit of the times that `spans` and `series` return. These functions convert a history in ms to seconds (`s`). They
+    keep any other unit, which the history's `Start` names.
+    """
     unit = next((event.unit for event in events if isinstance(event, Start)), "ms")
     return "s" if unit == "ms" else unit
 
@@ -175,7 +177,7 @@ class _Story:
         self.calls[call] = _Begun(who, label, event.at, self._is_wrong(event))
 
     def _header(self, event: Header) -> None:
-        """Add a span from OPEN to the decision, and then the decision as a moment."""
+        """If the header is OPEN, begin a span. If it shows a decision, end this span and add a span without duration."""
         before = self.headers.pop(event.txn, None)
         if event.state == "OPEN":
             self.headers[event.txn] = _Begun(

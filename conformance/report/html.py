@@ -1,5 +1,5 @@
 """A report as one page of HTML, which loads no other file. It has a table of all results, and a section with pictures for each
-result that failed or has series.
+result that failed or has values over time.
 """
 
 from __future__ import annotations

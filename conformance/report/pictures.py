@@ -22,7 +22,7 @@ EDGES = {"left": 0.13, "right": 0.97}
 ACROSS = 150
 """Number of characters of a label that fit into the width of a timeline."""
 THIN = 1 / 250
-"""Least width of a span, as a share of the timeline. Spans that took no time have it."""
+"""Least width of a span, as a share of the timeline. A span that took no time has this width."""
 SPAN, WRONG = "#8fb4d9", "#f08080"
 
 
@@ -111,8 +111,9 @@ def period(all_series: Iterable[Series], faults: Iterable[Span]) -> tuple[float,
 
 
 def chart(series: Series, faults: Sequence[Span], clock: str, within: tuple[float, float], name: str) -> ET.Element:
-    """Draw one series. `faults`: spans, drawn as bands, with their numbers where there is room. `clock`: the unit of the times.
-    `within`: the result of `period`. `name`: a prefix for ids, unique in the page. Raises ValueError without points.
+    """Draw one series. `faults`: spans that are drawn as numbered bands. A number is left out if there is no room. `clock`: the
+    unit of the times. `within`: the result of `period`. `name`: a prefix for ids, unique in the page. Raises ValueError without
+    points.
     """
     first, last = within
     extent = (last - first) or 1.0
@@ -135,7 +136,7 @@ def chart(series: Series, faults: Sequence[Span], clock: str, within: tuple[floa
 
 
 def _inside_page(figure: Figure, label: str, name: str, notes: Mapping[str, tuple[str, str]]) -> ET.Element:
-    """Return the picture as SVG. `label`: a description for screen readers. `notes`: the id of a part -> its class and tooltip."""
+    """Return the picture as SVG. `label`: a description for screen readers. `notes`: id of an element -> its class and tooltip."""
     written = io.StringIO()
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # matplotlib's font lacks characters that the page's font has

@@ -22,7 +22,7 @@ def full(report: Report) -> str:
 
 
 def summary(results: Sequence[Result]) -> str:
-    """Return the failures, the results that are not applicable or have figures or a note, and the counts of each suite."""
+    """Return the counts of each suite. Return also each result that failed, is not applicable, or has figures or a note."""
     return "\n".join([*_lines(results, full=False), ""])
 
 
