@@ -31,7 +31,7 @@ T = TypeVar("T")
 Note = Callable[[list[Any]], None]
 TRIES = 2_000
 _CLOCK = SystemClock()
-"""The clock that this module sleeps by. Its `sleep` waits on a lock, since libfaketime breaks Python's `time.sleep` if the
+"""The clock whose `sleep` this module calls. That `sleep` waits on a lock, since libfaketime breaks Python's `time.sleep` if the
 monotonic clock is not shifted.
 """
 

@@ -17,7 +17,9 @@ from conformance.scenarios.forks import Child
 from conformance.scenarios.scenario import Scenario
 
 CONFLICTS = frozenset({"Fenced", "TxnConflict", "VersionConflict", "OutcomeUnknown"})
-"""The errors that a zombie or a twin may get. After such an error, nothing of the attempt counts, or it can safely be run again."""
+"""The errors that a zombie or a twin may get. After such an error, either the attempt can never commit, or its version
+can safely be written again.
+"""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class Crash:
 
 
 class Crashing:
-    """The policy of a `FaultyStore`. It counts the store's calls and crashes at one of them. `calls`: their names, in order."""
+    """The policy of a `FaultyStore`. It counts the store's calls and crashes at one of them. `calls`: the calls so far, by name."""
 
     def __init__(self, crash: Crash | None) -> None:
         self._crash = crash

@@ -21,7 +21,7 @@ from txnsegment.transaction import Transaction
 from txnsegment.transactions import TransactionDescription
 
 LATE_SECONDS = 60.0
-"""The time, after the deadline of a transaction, within which a sweep must have ended it, even on a busy machine."""
+"""A sweep must end each transaction within this time after its deadline, even on a busy machine."""
 PAUSE_SECONDS = 0.05
 
 
@@ -99,9 +99,10 @@ def _open_ids(cluster: Cluster) -> set[str]:
 def passed_over(cluster: Cluster) -> list[str]:
     """Return the topic:// transactions that are OPEN although their application has committed their version or a higher one, or
     although they are not the application's current attempt. A new attempt has to end the previous attempt first (protocol.md
-    section 5, step 2). A header and its application record are written together, but they are read one after the other. So the
-    headers are read before the application records and again after them, and only transactions that are OPEN in both reads are
-    returned.
+    section 5, step 2).
+
+    A header and its application record are written together, but they are read one after the other. So the headers are read before
+    the application records and again after them. Only transactions that are OPEN in both reads are returned.
 
     Persistent topics are not checked. There, two attempts may begin at the same time. An attempt that read the state before the
     other attempt began does not end the other attempt.

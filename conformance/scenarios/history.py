@@ -67,8 +67,8 @@ def seen(rows: Iterable[Row]) -> tuple[events.Row, ...]:
 
 
 class Observation:
-    """Records, in order, the reads beside a job: whole reads of a topic, and the micro-batches of one stream. A whole read is
-    stored with only those rows that the previous whole read did not have.
+    """Records, in order, the reads that run beside a job: whole reads of a topic, and the micro-batches of one stream. Of a whole
+    read, only the rows are stored that the previous whole read did not have.
     """
 
     def __init__(self, topic: str) -> None:
@@ -84,7 +84,7 @@ class Observation:
         self._before = whole
 
     def poll(self, began: float, start: int, end: int, rows: Sequence[Row], *, stream: str = "stream") -> None:
-        """Record one round of a stream without limits: the end of its next micro-batch, and the micro-batch if there is one."""
+        """Record one round of a stream whose micro-batches have no limit of rows: its plan, and the micro-batch if there is one."""
         at = now()
         self.events.append(Plan(at, began, stream, self._topics, start, end, end, log=self._log))
         if end > start or rows:

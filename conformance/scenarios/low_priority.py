@@ -18,9 +18,10 @@ _SECONDS = 60.0
 
 
 def lower_priority() -> None:
-    """Lower the priority of this process. Linux may schedule sessions against each other (sched_autogroup). Niceness then counts
-    only within a session, so the process gets a session of its own and sets the session's niceness. Raises BlockingIOError if the
-    kernel refuses that for a minute.
+    """Lower the priority of this process. Raises BlockingIOError if the kernel refuses that for a minute.
+
+    With sched_autogroup, Linux divides the processor between sessions, and the niceness of a process counts only within its
+    session. Then the process gets a session of its own, and the niceness of this session is set, too.
     """
     os.nice(_NICE)
     if _AUTOGROUP.exists():

@@ -185,7 +185,7 @@ def _migrates(cluster: Cluster, topic: str) -> bool:
 
 
 class Life:
-    """Records the work of the consumer of one process. Rows are recorded before the process does anything with them."""
+    """Records what the consumer of one process does. Rows are recorded before the process does anything with them."""
 
     def __init__(self, history: Resumed, who: str, topics: Sequence[str]) -> None:
         self._history, self._who, self._topics = history, who, tuple(topics)
@@ -227,7 +227,7 @@ def acknowledge_on(scene: Scene, who: str, topics: Sequence[str]) -> None:
 def move_on(scene: Scene, who: str, source: str, target: str) -> None:
     """Move the unacknowledged rows of a subscription to another topic. One transaction writes the rows and acknowledges them.
 
-    A killed mover leaves pending acks until the deadline of its transaction. So a mover that gets an AckConflict starts again.
+    A killed mover leaves pending acks. Until the deadline of its transaction, the next mover gets an AckConflict and tries again.
     """
     history = scene.history(who)
     with connect(scene.url) as cluster:

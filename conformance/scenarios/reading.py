@@ -21,7 +21,7 @@ PAUSE_SECONDS = 0.02
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
-    """Return the rows of batches with metadata columns as rows of a chaos history."""
+    """Convert record batches, which must contain the metadata columns, to rows of a chaos history."""
     for batch in batches:
         for row in batch.to_pylist():
             position = position_of(row["__messageId"])
@@ -34,7 +34,9 @@ def position_of(message_id: str) -> tuple[int, int, int]:
 
 
 def named_rows(batches: Iterable[pa.RecordBatch]) -> tuple[events.Row, ...]:
-    """Convert record batches with metadata columns to rows of a history. The column `id` holds the name of each row."""
+    """Convert record batches, which must contain the metadata columns, to rows of a history. The column `id` has the name of each
+    row.
+    """
     return tuple(
         events.Row(row["id"], row["__segment"], position_of(row["__messageId"]), row["key"], row["__txnId"])
         for batch in batches

@@ -126,8 +126,8 @@ class StreamingJob(Scenario):
 
     def kill_at(self, driver: Session, seconds: float, *, starting: bool) -> bool:
         """Send SIGKILL to all processes of a driver. `starting`: the kill comes `seconds` after the driver's start; otherwise
-        `seconds` after its query runs. Return False if the driver had committed all input before the kill. Raises Died if the
-        driver ended by itself.
+        `seconds` after the driver's query began to run. Return False if the driver had committed all input before the kill. Raises
+        Died if the driver ended by itself.
         """
         if not starting:
             self.until_it_runs(driver)
@@ -184,8 +184,8 @@ def _ends(output: Path) -> Path:
 
 
 class RandomKills(StreamingJob):
-    """The driver is killed `kills` times. One kill in six comes within 10 seconds of the driver's start, the others within 6
-    seconds after its query runs.
+    """The driver is killed `kills` times. One kill in six comes within 10 seconds of the driver's start. The others come within 6
+    seconds after the driver's query began to run.
     """
 
     def __init__(self, forks: Forks, place: Place, folder: Path, rng: random.Random, kills: int, say: Say) -> None:

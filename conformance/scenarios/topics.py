@@ -45,7 +45,9 @@ ROWS = 8
 """The number of rows of a batch: two for each topic."""
 SCHEMA = pa.schema([("id", pa.int64()), ("batch", pa.int64())])
 ALLOWED = CONFLICTS | {"AckConflict"}
-"""The errors that a zombie may get. After such an error, nothing of the attempt counts, or it can safely be run again."""
+"""The errors that a zombie may get. After such an error, either the attempt can never commit, or its version can safely be
+written again.
+"""
 
 
 def prepare(place: Place, batches: int) -> None:

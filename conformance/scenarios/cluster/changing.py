@@ -5,7 +5,9 @@ and trims topics, and sweeps persistent topics.
         --rounds yes|no --notes FOLDER --stop FILE
 
 All changes use `txnsegment.connect`. A change that the store or a full disk refuses stays incomplete, and a later process completes
-it. Trims remove rows only from the topic `PASSING`, which this process writes and reads, so that all rows of the jobs are counted.
+it. Only the topic `PASSING` is trimmed, which this process itself writes and reads. So all rows of the jobs stay and can be
+counted.
+
 With `--rounds yes` the first topic is split until it has MOST active segments, then merged until it has FEWEST, and so on.
 `NOTES/history.jsonl` is the history of this process's commits, reads and trims, for the checker. `NOTES/done` has a line for each
 change. The process ends after `--stop` exists and each kind of change was done. With `--rounds yes`, a whole round of splits and
@@ -158,7 +160,7 @@ class Changes:
 
     @staticmethod
     def _sweep(cluster: Cluster) -> str | None:
-        """Sweep the marker-based model only, so that no row of PASSING is trimmed before it is read."""
+        """Sweep only the persistent topics. A sweep of all topics would also trim PASSING, perhaps before its rows are read."""
         done = cluster.client.instream.sweeper.sweep()
         done.complain()
         text = f"{done.snapshots} snapshots, {done.compacted} compacted, {done.timed_out} timed out, {done.finished} finished"

@@ -20,7 +20,7 @@ _SHIFT = struct.Struct("<q")
 
 
 def set_shift(file: Path, seconds: float) -> None:
-    """Write the shift, in seconds, of the clocks that read this file. It is one write, so that no process reads half a value."""
+    """Write the shift, in seconds, of the clocks that read this file. One write sets all bytes: no process reads half a value."""
     with file.open("r+b" if file.exists() else "w+b") as opened:
         opened.write(_SHIFT.pack(round(seconds * 1e9)))
 

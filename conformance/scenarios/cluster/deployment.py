@@ -39,15 +39,17 @@ CHROOT = "/suite"
 WORKERS = 2
 """The number of workers of the Spark cluster."""
 BACKLOG = 12
-"""The number of input batches that are written ahead of the fastest writer's commits. A query gets them one by one (`Singly`)."""
+"""The number of input batches that are written ahead of the fastest writer's commits. A query gets each batch only after it has
+committed the batch before.
+"""
 SESSION_MS = 4_000
 """The longest session timeout that the servers grant, so that a session can expire during a fault."""
 SETTINGS = Settings(txn_timeout_ms=10_000, header_retention_ms=30_000, fold_after_registrations=16, fold_after_ms=3_000)
 """Settings with which transactions reach their deadlines, and registrations are folded and expired, within a run."""
 LOOK_SECONDS = 0.05
 DEATHS = 3
-"""The run fails if this number of drivers of one party die before the first fault because the machine is too slow (`Party.slow`). A
-single death for another reason also makes the run fail.
+"""The run fails if this many drivers of one party die before the first fault, even if each died only because the machine was too
+slow (`Party.slow`). One death for another reason is enough to fail the run.
 """
 
 

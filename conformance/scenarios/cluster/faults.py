@@ -171,7 +171,7 @@ def expire(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
 
 
 def _sessions_of(server: ZooKeeperServer, ports: Sequence[int]) -> list[str]:
-    """Return the ids of the sessions whose connections come from these ports, in the form of `dump`."""
+    """Return the ids of the sessions whose connections come from these ports, as lower-case hexadecimal text."""
     found = re.findall(r":(\d+)\[.*?sid=(0x[0-9a-fA-F]+)", server.ask("cons"))
     return [sid.lower() for port, sid in found if int(port) in ports]
 
@@ -206,7 +206,7 @@ def lose_reply(deployment: Deployment, fault: Planned, rng: random.Random) -> st
 
     while True:
         _some("a connection to ZooKeeper", deployment, party.ports)
-        # The line above waits until a driver has connected. It precedes `each_proxy`, within which no connection can be opened.
+        # The line above waits until a driver has connected, since no connection can be opened while replies are dropped.
         with party.each_proxy("drop_replies"):
             deployment.wait("a reply to lose", lambda: bool(lost() or not party.ports()), TARGET_SECONDS)
         if lost():

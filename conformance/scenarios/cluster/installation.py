@@ -45,8 +45,8 @@ def fresh_environment(folder: Path, wheel: Path, *, start: str = "") -> Path:
     """Make a virtual environment with the wheel in it. Return the path of its Python. The wheel's dependencies are those that are
     installed in the environment of this process.
 
-    A path entry (.pth) names these dependencies. Python does not process .pth files of the named folder, so editable installs there
-    have no effect. `start`: the name of a module that the new Python imports at every start.
+    The file `dependencies.pth` names the folder of these dependencies. Python does not process the .pth files in that folder, so
+    editable installs there have no effect. `start`: the name of a module that the new Python imports at every start.
     """
     venv.create(folder, with_pip=False)
     site = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"

@@ -10,7 +10,7 @@ from conformance.scenarios.faults import Fault
 from metadata.common.errors import ConfigurationError
 
 WRITERS = ("writer", "writer", "loader")
-"""The parties that a fault of a writer may strike. The streaming job is struck twice as often as the batch job."""
+"""The parties that write. The streaming job is named twice, so it is struck twice as often as the batch job."""
 ANYBODY = ("writer", "writer", "loader", "reader")
 ON_TOP = 0.15
 """The share of the faults after which the next fault does not wait until the parties have recovered."""

@@ -63,7 +63,9 @@ def main() -> None:
 
 
 class Reads(threading.Thread):
-    """A thread that runs batch reads until `finish` is called, and one more. An error ends the thread, and `finish` raises it."""
+    """A thread that runs batch reads. After `finish` is called, it runs one last read. An error ends the thread, and `finish`
+    raises this error.
+    """
 
     def __init__(self, spark: SparkSession, options: dict[str, str], topics: tuple[str, ...], who: str, history: Writer) -> None:
         super().__init__(name="reads", daemon=True)

@@ -1,9 +1,9 @@
 """A run as a history of `conformance.history`. The history has the input of the writers, the commits that were seen, the rows that
 readers got, and each fault.
 
-All times are `time.monotonic()` of this machine in ms. The commit of a batch begins when its input file is written. It counts as
-committed when its number appears in the writer's progress. The real commit lies between these times. The readers keep their own
-histories.
+All times are `time.monotonic()` of this machine in ms. The commit of a batch begins when its input file is written. The batch
+counts as committed when its number appears in the writer's progress. The real commit happens between these two times. The readers
+record their own histories.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def events(deployment: Deployment, readers: Iterable[Event], final: Read, seed: 
 
 
 def ends(polls: Iterable[Poll], began: float, at: float) -> Iterator[Plan]:
-    """Yield, for each stream and each log that it reads, the event that says that no rows follow the last row that the stream got.
-    `began`: the time at which the stream was asked for more rows. `at`: the time of the answer.
+    """Yield a last plan for each stream in each log that the stream reads. Such a plan says that no rows follow the last row that
+    the stream got. `began`: the time at which the stream was asked for more rows. `at`: the time of the answer.
     """
     last: dict[tuple[str, tuple[str, ...]], dict[str, int]] = defaultdict(dict)
     for poll in polls:

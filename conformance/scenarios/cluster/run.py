@@ -181,7 +181,7 @@ def _recover(deployment: Deployment, done: Struck) -> None:
 def _judge(deployment: Deployment, report: Report, out: Path | None, say: Say) -> None:
     """Sweep the cluster and read all rows once more. Let the history checker judge the recorded history."""
     forks = Forks()
-    # A transaction can still be OPEN here, mostly one of the changing process that was killed last.
+    # A transaction can still be OPEN here, usually one that a killed changing process has left.
     report.wrong += forks.call(wait_for_deadlines, deployment.url)
     for topic in ("", *(topic for topic in deployment.topics if is_persistent(topic))):
         report.wrong += forks.call(unfinished, Place(deployment.url, topic))
