@@ -66,7 +66,7 @@ def take(
     whole: bool = False,
     cumulative: float = 0.0,
 ) -> tuple[Provider, list[Ack]]:
-    """Run one poll and record it by the name `poll`. Return the provider of the topic's model, and the acks for the poll's rows."""
+    """Run one poll and record it under the name `poll`. Return the provider of the topic's model, and acks for the poll's rows."""
     history, began, providers = world.history, world.history.now(), Providers(client)
     name = str(providers.resolve(topic)) if migrating else topic
     provider = providers.of([name]) if migrating else providers.serving(any_topic_name(name))

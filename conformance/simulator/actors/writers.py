@@ -80,7 +80,7 @@ def start_again(world: World, job: Job, tries: int, start: Callable[[], object])
     """
     job.tries += 1
     if job.random:
-        job.stopped = "crashed"  # a user repeats such a batch write as another write, with another id
+        job.stopped = "crashed"  # the application id is random, so a user repeats the write under another id
     if not job.done and (job.tries < tries or world.calm):
         start()
 

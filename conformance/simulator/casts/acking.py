@@ -25,7 +25,9 @@ from metadata.store.memory import MemoryState
 from metadata.topics.topics import of_record
 
 SUBSCRIPTIONS = ("s", "s1")
-"""The names of the subscriptions. The first is a prefix of the second (known failure A14). No consumer uses the second."""
+"""The names of the subscriptions. The first is a prefix of the second, so that an index scan by prefix would touch the wrong
+subscription (failure A14 of protocol.md). No consumer uses the second.
+"""
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:

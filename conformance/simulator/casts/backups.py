@@ -54,8 +54,8 @@ from metadata.write.write_set import WriteSet
 
 @dataclass
 class Taken:
-    """One backup, and the cluster that was restored from it at once. `began`, `ended`: the numbers of the history's next events
-    when the backup began and when it ended.
+    """One backup, and the cluster that was restored from it at once. `began`: the number of the first event in the history after
+    the backup began. `ended`: the number of the first event after the backup ended.
     """
 
     began: int
@@ -271,8 +271,8 @@ def _wrong_segments(
 
 
 def _wrong_applications(one: Taken, number: int, committed: dict[str, Header], changes: list[Changed]) -> Iterator[str]:
-    """Yield the differences of the restored applications. Each must have committed exactly the versions whose rows are visible. A
-    version without rows may be missing if no later version is visible.
+    """Yield the differences of the restored applications. The record of an application must show exactly those versions as
+    committed whose rows are visible. A version without rows may be missing if no later version is visible.
     """
     shown = {}
     for key, record in one.state.records.items():

@@ -20,9 +20,9 @@ from metadata.read.reading import LogSelection
 
 @dataclass
 class Cast:
-    """A world with all its actors. `kept`: topics that are never deleted. `forgets`: whether the end sweeps a second time, when
-    headers may expire, and counts the remaining records. `orphans`: whether the end also sweeps the files. `also_wrong`: further
-    checks at the end. `settle`: further work in the calm. `finish`: further checks after all deadlines.
+    """A world with all its actors. `kept`: topics that are never deleted. `forgets`: whether the end sweeps a second time, after
+    the retention time of headers, and counts the remaining records. `orphans`: whether the end also sweeps the files. `also_wrong`:
+    further checks at the end. `settle`: further work in the calm. `finish`: further checks after all deadlines.
     """
 
     world: World

@@ -47,7 +47,9 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
 
 
 def short(rng: random.Random, trace: bool) -> Cast:
-    """Return the short cast of another kind, with one or two compactors. More than half of the worlds have an actor that trims."""
+    """Return a short cast of another kind of schedule, and add one or two compactors. More than half of the worlds have an actor
+    that trims.
+    """
     kind = rng.random()
     draw = _middle if kind < 0.5 else splitting.short if kind < 0.7 else acking.short if kind < 0.9 else moving.short
     cast = draw(rng, trace)

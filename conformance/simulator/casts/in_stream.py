@@ -1,6 +1,6 @@
 """Schedules of the marker-based model, whose persistent topics have logs with markers, under the same faults as in other schedules.
-A quarter of them also have writers and readers of topic://. No process owns a topic or a coordinator's log. Every process works on
-all of these logs.
+A quarter of the schedules also have writers and readers of topic://. No process owns a topic or a coordinator's log. Every process
+works on all of these logs.
 """
 
 from __future__ import annotations

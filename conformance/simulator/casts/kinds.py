@@ -63,9 +63,9 @@ SHORTS: tuple[Share, ...] = (
     (0.025, compacting.short),
     (0.02, in_stream.short),
 )
-"""The casts of the long and of the short schedules of the kind "wide", each with its share. With these shares, the long and the
-short schedules of one kind together take about the same part of the time as its long schedules take in a run that has only long
-schedules.
+"""The casts of the long and of the short schedules of the kind "wide", each with its share. With these shares, for example, the
+long and short schedules with movers together get about the same part of the running time as the long schedules with movers get in a
+run of long schedules alone.
 """
 
 
@@ -87,13 +87,14 @@ KINDS: dict[str, tuple[Sequence[Share], Sequence[Share]]] = {
 
 "wide" has all kinds except migrations. In "splitting", topics with keys are split and merged. In "acking", consumers acknowledge
 row by row, with and without transactions. In "moving", movers take rows, write them to two topics through staging manifests, and
-acknowledge them in the same transaction. In "compacting", other actors compact and trim beside all these. In "backing", backups are
-taken and restored. In "instream", persistent topics are written and read. In "migrating", they are also migrated.
+acknowledge them in the same transaction. In "compacting", actors of these kinds run beside actors that compact and trim. In
+"backing", backups are taken and restored. In "instream", persistent topics are written and read. In "migrating", they are also
+migrated.
 """
 
 
 def drawn(rng: random.Random, trace: bool, only: str = "") -> Cast:
-    """Return a world with all its actors, drawn by the shares of QUICK. `only`: drawn by the shares of this kind of KINDS."""
+    """Return a world with all its actors, drawn by the shares of QUICK. `only`: one of KINDS, whose shares are used instead."""
     is_long, chance = rng.random() < LONG, rng.random()
     if not only:
         return _of(QUICK, chance)(rng, trace)

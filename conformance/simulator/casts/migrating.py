@@ -61,8 +61,9 @@ class Stage:
     shown: set[str] = field(default_factory=set)
 
     def showing(self, event: Event) -> None:
-        """Handle a new layout. When a successor appears, split it and write to it under its own name, perhaps by the application of
-        a writer of the persistent topic.
+        """Handle a new layout. When a successor first appears, start some of these actors at random: a splitter of the successor, a
+        job that writes to it under its topic:// name, and a batch reader. The job may have the application id of a job that writes
+        to the persistent topic.
         """
         assert isinstance(event, Layout)
         if event.topic in self.shown or len(event.segments) < 2:
@@ -70,7 +71,7 @@ class Stage:
         self.shown.add(event.topic)
         rng, world = self.world.rng, self.world
         if world.calm or not world.actors or event.topic not in (Y, Z):
-            return  # without actors: a late request arrived after all actors had ended
+            return  # if there are no actors, a late request wrote the layout after all actors had ended
         if rng.random() < 0.6:
             start_splitter(world, Splitter(f"x{event.topic[-1]}", (event.topic,), rng.choice((1, 2))), within=80)
         if rng.random() < 0.35:

@@ -53,7 +53,8 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
     start_sweeper(world, "w0", 2, orphans=sweeps_files)
     # The records of these applications may be left at the end.
     movers = [Job(name, app, "", OUTPUTS, ()) for name, app in MOVERS.items()]
-    # The limit of remaining events (`topics`) allows for one more topic, since a commit that failed may leave its events twice.
+    # `topics` limits the event records that may remain. It is one more than the number of topics, since a failed commit may leave
+    # its events twice.
     return Cast(world, [*jobs, *movers], [], frozenset({T, U, D}), forgets=True, orphans=sweeps_files, topics=4)
 
 

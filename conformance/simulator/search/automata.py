@@ -56,9 +56,9 @@ Emit = Callable[["Emission"], None]
 
 
 class Emission(NamedTuple):
-    """An event that an actor emits: a request, a reply or a read. `make`: the function that creates the event from two times: that
-    of the event, and that at which the actor's last read began. `make` None: no event; the actor's next read begins now. `before`:
-    the event belongs before the actor's next step, not after its last step.
+    """An event that an actor emits: a request, a reply or a read. `make`: a function that creates the event. Its arguments are the
+    time of the event and the time at which the actor's last read began. `make` None: no event; the actor's next read begins now.
+    `before`: whether the event belongs right before the actor's next step. Otherwise it belongs right after the actor's last step.
     """
 
     key: tuple[Any, ...]
@@ -177,7 +177,7 @@ def _write(
 
 
 def staged_info(rel: str) -> tuple[int, int] | None:
-    """Return the size and the time of change of a part that a writer has staged. Return None for other files."""
+    """Return the size and the modification time of a part that a writer has staged. Return None for other files."""
     return (4, 0) if rel.startswith("parts/") else None
 
 
@@ -202,8 +202,8 @@ class _Files(LedgerStorage):
             yield FileEntry(path, size, 0)
 
     def info(self, rel: str) -> tuple[int, int] | None:
-        """Return the size and the time of change of a writer's part. The call is no request, since the parts were staged before the
-        search and no actor deletes them.
+        """Return the size and the modification time of a part that a writer has staged; None for other files. The parts were staged
+        before the search, and no actor deletes them. So the answer never changes, and the method sends no `Request`.
         """
         return staged_info(rel)
 
@@ -238,8 +238,8 @@ class _Run:
         raise AssertionError("nobody waits here: nothing that is undecided is waited for")
 
     def _answered(self, call: Call, go: Callable[[], Any]) -> Any:
-        """Return the answer to a call of the run's store. This is the store's policy (`FaultyStore`): the search answers each call,
-        as one step, instead of the store. No reply is lost, and sessions last.
+        """Return the answer to a call of the run's store. `FaultyStore` calls this function for each call. The search answers, as
+        one step, instead of the store. No reply is lost, and sessions last.
         """
         match call.kind:
             case "view":

@@ -3,16 +3,16 @@
 A *schedule* decides at each point which actor does its next call of the store or the storage. Switching to another actor before the
 last actor is done is a preemption. If the last actor is done or dead, a switch is free. A *crash* ends the actor of the last call
 before its next call. A crash after a call that only reads equals a crash before that call. A crash may also come between any two
-writes of a group, since backends without groups may stop there. At the end a new process repeats the work of a crashed writer. Each
+writes of a group, as on a backend that writes them one by one. At the end a new process repeats the work of a crashed writer. Each
 call is answered at once, lists are read at one moment, and no reply is lost. Delayed replies, torn lists and lost replies are left
 to the random schedules.
 
 A *state* is the content of the store with its files and clock, the committed registrations, the answers of each actor so far, the
-crashed actors, and the actor of the last call. (The results of an actor are judged when it ends, so the state need not have them.)
-Nothing else affects the future, so each state is explored once, with the fewest preemptions that reach it. If the next call of the
-last actor touches nothing that other actors touch (`footprints`), no other actor is scheduled before it, since the result would be
-the same. The remaining schedules are counted exactly, as the paths through these states. At each distinct end the history checker
-judges the history of the first path to it.
+crashed actors, and the actor of the last call. The results of an actor are no part of the state, since they are judged when the
+actor ends. Nothing else affects the future, so each state is explored once, with the fewest preemptions that reach it. If the next
+call of the last actor touches nothing that other actors touch (`footprints`), no other actor is scheduled before it, since the
+result would be the same. The remaining schedules are counted exactly, as the paths through these states. At each distinct end the
+history checker judges the history of the first path to it.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Scenario:
 
 
 def start() -> World:
-    """Return a world with two topics of one segment each and the staged parts of all writers."""
+    """Return a world with two topics of one segment each. Its storage has no files; `staged_info` describes the writers' parts."""
     return World(staged((T, 1), (U, 1)), {}, START_MS)
 
 
@@ -137,7 +137,7 @@ def _rows(reading: Reading, end: int) -> tuple[Row, ...]:
 
 
 class _Staged(GatedStorage):
-    """A storage that also has the staged parts of all writers."""
+    """A storage that also describes the staged parts of all writers, for which it has no files."""
 
     def info(self, rel: str) -> tuple[int, int] | None:
         return staged_info(rel) or super().info(rel)

@@ -42,7 +42,7 @@ from metadata.records.paths import Key, decode, encode
 from metadata.store.memory import MemoryState
 
 REFUSED = frozenset({"Fenced", "TxnConflict", "SegmentSealed", "TopicSealed", "TopicNotFound", "OptionError"})
-"""Errors of a commit after which nothing of the attempt counts, now or later."""
+"""The errors of a commit that say that no row or ack of the attempt is committed, now or later."""
 decoded = lru_cache(maxsize=1024)(decode)
 _DECODER = json.JSONDecoder()
 

@@ -19,7 +19,8 @@ class Plan:
     torn      a list is read record by record
     slow      a reply is delayed
     lag       a read is answered by a replica that is behind
-    doze      a thread pauses for a long time; with `zombie`, a part of this probability, its whole process pauses
+    doze      a thread pauses for a long time
+    zombie    the thread's whole process pauses; this probability is a part of `doze`
     jump      the clock leaps, ahead or back
     dumb      the store does not tell the time
     deaf      a wake-up is lost
