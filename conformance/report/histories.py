@@ -64,8 +64,8 @@ def clock(events: Iterable[Event]) -> str:
 
 
 def spans(events: Sequence[Event], findings: Iterable[Finding] = ()) -> tuple[Span, ...]:
-    """Return the spans of a history: the calls of each actor, the OPEN time of each transaction, and the time of each registration
-    until it is settled. Spans of events in findings are marked as wrong.
+    """Return the spans of a history: the calls of each actor, the time in which each transaction is OPEN, and the time until each
+    registration is settled. Spans of events in findings are marked as wrong.
     """
     wrong = {(type(event), event.at) for finding in findings for event in finding.events}
     story = _Story(wrong)
@@ -80,11 +80,11 @@ def spans(events: Sequence[Event], findings: Iterable[Finding] = ()) -> tuple[Sp
 
 
 def series(events: Sequence[Event]) -> tuple[Series, ...]:
-    """Return three values over time, from the first answer to a commit on: the committed rows per second, the time between two
-    answers of one writer, and the time from each request to its answer. Return no values if no commit was answered, or if the
-    history's times are not in ms.
+    """Return three values over time: the committed rows per second, the time between two answers to the same writer, and the time
+    from each request to its answer. They begin at the first answer to a successful commit. If there is none, or if the history's
+    times are not in ms, return no values.
 
-    Some recorders record a request when its work is queued, so that the last value includes waiting.
+    Some recorders record a request when its work is queued. Then the third value includes the time in the queue.
     """
     asked = {event.call: event for event in events if isinstance(event, Commit)}
     told = [event for event in events if isinstance(event, Told) and event.said == "committed" and event.call in asked]

@@ -3,8 +3,8 @@
     python -m conformance.scenarios.attempts --url URL --topic NAME --folder FOLDER --trouble retry|speculation
 
 With `retry`, both tasks fail once, after they have handed most of their rows to the sink. With `speculation`, one task sleeps
-before its last row, so that Spark starts a second attempt of it on another executor. The slow attempt continues until Spark kills
-it.
+before its last row, so that Spark starts a second attempt of this task on another executor. The slow attempt continues until Spark
+kills it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def two_hosts(folder: Path) -> str:
     """
     home = Path(pyspark.__file__).parent
     (core,) = (home / "jars").glob("spark-core_*.jar")
-    # Spark's own start scripts set SPARK_SCALA_VERSION; they are not used here
+    # Spark's own start scripts would set SPARK_SCALA_VERSION, but they are not used here
     scala = core.name.removeprefix("spark-core_").split("-")[0]
     environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_SCALA_VERSION": scala}
     (port,) = free_ports(1)

@@ -1,9 +1,9 @@
 """One process of `conformance.scenarios.clocks`. `--name` selects its work: a writer, the stream, the consumer, or a sweeper. The
 clock of the process is wrong by `--off` seconds.
 
-`FOLDER/NAME.json` has one line for each piece of work. A line has the rows that the process got, or a count. The process retries
-after an error of this product, as Spark and the sweeper daemon do. Such errors happen because on SQLite a process whose clock is
-ahead ends the sessions of other processes.
+`FOLDER/NAME.json` has one line for each piece of work. A reader's line has the rows that it got, a writer's line the number of
+tries, and a sweeper's line a 1. The process retries after an error of this product, as Spark and the sweeper daemon do. Such errors
+happen because on SQLite a process whose clock is ahead ends the sessions of other processes.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _messages(consumer: Consumer) -> list[Message]:
 
 
 def _sweep(cluster: Cluster, stop: Path, note: Note) -> None:
-    """Run rounds of all work of a sweeper until `stop` exists. The last round begins after all rows were written."""
+    """Do all work of a sweeper again and again until `stop` exists. The last round begins after all rows were written."""
     while True:
         last = stop.exists()
         for work in (cluster.sweep, lambda: upkeep(cluster.client), lambda: delete_orphans(cluster.client.cluster)):

@@ -228,10 +228,10 @@ def missed(commits: Sequence[Commit], answers: Sequence[Answer]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """The longest time (ms) for which a reader lacked a transaction, measured just before each of its answers.
+    """The longest time (ms) for which a reader lacked a transaction. The time is measured just before each answer to the reader.
 
-    behind  the time since this transaction and all with lower numbers were decided, which is the delay of the reader itself
-    age     the time since the commit of the transaction began, which also contains slow commits (protocol.md, invariant 9)
+    behind  since the commits of this transaction and of all with lower numbers returned: the delay of the reader itself
+    age     since the commit of the transaction began, so slow commits are included (protocol.md, invariant 9)
     """
 
     behind: float

@@ -98,8 +98,8 @@ def micro_batches(
     options: Mapping[str, str], checkpoint: Path, over: Callable[[], bool], limit: int | None = None
 ) -> Iterator[MicroBatch]:
     """Yield all micro-batches from the earliest offset, as Spark runs a stream. If an earlier process planned a micro-batch and
-    perhaps did not finish it, this micro-batch is read again first. A micro-batch is finished when the next is asked for. After
-    `over` returns true, the stream ends when there are no new rows.
+    perhaps did not finish it, this micro-batch is read again first. A micro-batch is finished when the next one is asked for.
+    After `over` returns true, the stream ends when there are no new rows.
 
     `options` select the topics. `checkpoint` outlives the reading process. `limit`: rows of a micro-batch (`maxRowsPerTrigger`).
     """

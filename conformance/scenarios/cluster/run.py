@@ -43,9 +43,9 @@ class Struck:
     """A fault that was injected.
 
     `lasted`: seconds from the beginning of the fault to its end. `recovered`: seconds from the beginning of the fault to the first
-    commit after its end. `gap`: the longest time between two commits, from the last commit before the fault to the first commit
-    after its end. `recovered` and `gap` are None if the run did not wait for a commit before the next fault, or if the wait timed
-    out.
+    commit after its end. `gap`: the longest time between two successive commits; the last commit before the fault and the first
+    commit after its end are included. `recovered` and `gap` are None if the run did not wait for a commit before the next fault, or
+    if the wait timed out.
     """
 
     fault: Planned

@@ -1,4 +1,4 @@
-"""Drivers of jobs, on topics of either model. Tasks stage each version. Code of the sink or the model's coordinator commits it."""
+"""Drivers of jobs, on topics of either model. Tasks stage each version. The sink or the model's coordinator commits the version."""
 
 from __future__ import annotations
 

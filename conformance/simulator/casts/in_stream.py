@@ -34,8 +34,8 @@ COORDINATORS = "/persistent/logs/persistent%3A%2F%2Fpulsar%2F"
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """Return a long cast: twins of one application, another application over both topics, step-by-step clients, producers, readers
-    and keepers. Some worlds also have an actor that trims, or an actor that terminates a topic.
+    """Return a long cast: twins of one application, another application over both topics, clients, producers of plain messages,
+    readers, and keepers, which sweep. Some worlds also have an actor that trims, or an actor that terminates a topic.
     """
     return _cast(rng, trace, long=True)
 

@@ -33,7 +33,7 @@ from metadata.records.paths import Key, decode, encode
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """Return a cast of drivers, a client, a producer, consumers and keepers of persistent topics, a driver of topic://, and three
+    """Return a cast of drivers, a client, a producer, consumers and sweepers of persistent topics, a driver of topic://, and three
     actors that take backups.
     """
     return cast_of(rng, trace)[0]

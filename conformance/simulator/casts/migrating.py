@@ -1,5 +1,5 @@
-"""Schedules in which a persistent topic is migrated while actors write it, read it, acknowledge its rows and sweep it. Its
-successor is split afterwards (docs/in_stream.md, Migration). The logs of both models are judged from outside.
+"""Schedules in which a persistent topic is migrated while actors write it, read it, acknowledge its rows and sweep it. After the
+migration its successor is split (docs/in_stream.md, Migration). The logs of both models are judged from outside.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Stage:
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """Return a long cast: one or two topics, migrators, writers, clients, producers, readers, consumers, keepers."""
+    """Return a long cast: one or two topics, migrators, writers, clients, producers, readers, consumers, sweepers."""
     return _cast(rng, trace, long=True)
 
 

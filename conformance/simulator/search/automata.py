@@ -306,7 +306,7 @@ class Automata:
     _parked: OrderedDict[int, _Run] = field(default_factory=OrderedDict)
 
     def begin(self, name: str, code: Code) -> int:
-        """Return the first node of this code."""
+        """Add an actor with this code. Return the number of its first node."""
         self._codes.append((name, code))
         return self._add(len(self._codes) - 1, -1, None, self._start(len(self._codes) - 1), 0)
 

@@ -23,7 +23,9 @@ class Origin(NamedTuple):
 
 
 def joined(storage: LedgerStorage, folder: str, units: Sequence[Unit], *, name: str) -> Moved | None:
-    """Join the parts of these units into one compacted file with the origin of one row on each line. All their files must exist."""
+    """Join the parts of these units into one compacted file. Each line of this file has the origin of one row. The files of all
+    parts must exist.
+    """
     parts = [part for unit in units for part in unit.parts]
     rows = [row for part in parts for row in rows_of(storage.read(part.path), part)]
     data = "\n".join(json.dumps(row) for row in rows).encode()
