@@ -114,7 +114,7 @@ def _rows_in(topic: str, rows: Iterable[Row]) -> tuple[events.Row, ...]:
 
 
 def _job(told: int, begun: int) -> list[Event]:
-    """Return the events of a job that began `begun` batches in turn and knows that the first `told` of them are committed."""
+    """Return the events of a job that began `begun` batches one by one and knows that the first `told` of them are committed."""
     history: list[Event] = []
     for batch in range(begun):
         history.append(commit(2 * batch, batch, TOPIC))

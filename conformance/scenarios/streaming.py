@@ -222,7 +222,7 @@ class ZombieDriver(StreamingJob):
 
 
 class TwoDrivers(StreamingJob):
-    """Two drivers run on one checkpoint. Spark ends one of them when it notices this. A third driver writes the remaining input."""
+    """Two drivers run on one checkpoint, until Spark notices it and ends one of them. A third driver writes the remaining input."""
 
     name = "a streaming job, two drivers"
 

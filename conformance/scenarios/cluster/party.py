@@ -148,7 +148,7 @@ class Party:
         return workers_below([executor.pid for executor in self.executors()])
 
     def driver_workers(self) -> list[int]:
-        """Return the Python processes of the driver that plan, read streams and commit."""
+        """Return the driver's Python processes, which plan, read streams and commit."""
         return workers_below(self.driver.members())
 
     @contextmanager

@@ -226,7 +226,7 @@ class Write:
         return parts
 
     def is_refused(self, error: TxnSegmentError, *, calm: bool) -> bool:
-        """Return whether this error would come again at another attempt."""
+        """Return whether another attempt would raise the same error."""
         return isinstance(error, (VersionConflict, TopicNotFound))
 
     def asked(self, who: str, at: int) -> Commit:
@@ -313,7 +313,9 @@ class InStreamWrite(Write):
 
 
 def staged(client: Client, topics: Iterable[str], stem: str, count: int = 1) -> dict[str, list[Part]]:
-    """Return `count` parts of one row each for each persistent topic. Writing their files is one step: no record names them yet."""
+    """Return `count` parts of one row each for each persistent topic. All files are written in one step, since no record names
+    them yet.
+    """
     storage = client.cluster.storage
     assert isinstance(storage, GatedStorage)
     parts = {topic: [Part(f"parts/{stem}/{topic[-1]}-{i}.parquet", 1, 4, 0, (1,), 0) for i in range(count)] for topic in topics}

@@ -67,7 +67,7 @@ def short(rng: random.Random, trace: bool) -> Cast:
 
 def _middle(rng: random.Random, trace: bool) -> Cast:
     """Return a `casts.middle` cast. Half of the worlds sweep files, too. In half of the worlds, chosen independently, all existing
-    files are old.
+    files are older than the orphan age.
     """
     cast = casts.middle(rng, trace, sweeping=0.5)
     if rng.random() < 0.5:

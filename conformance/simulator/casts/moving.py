@@ -1,5 +1,5 @@
 """Schedules with consume-transform-produce. A mover takes unacknowledged rows of a subscription, writes to two topics through
-staging manifests, and commits writes and acknowledgements together, under the same faults as in other schedules. Each round is a
+staging manifests, and commits writes and acknowledgements together. The faults are the same as in other schedules. Each round is a
 version of the mover's application. Two movers of one application are twins.
 """
 

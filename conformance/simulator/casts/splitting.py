@@ -1,5 +1,6 @@
 """Schedules in which topics with keys are split and merged while actors write, read, acknowledge and sweep. The history checker
-judges the tiling of each layout, the order of each key's rows, and that no micro-batch passes a seal (invariants 12, 13).
+judges that the segments of each layout cover all keys exactly once, that the rows of each key keep their order, and that no
+micro-batch passes a seal (invariants 12, 13).
 """
 
 from __future__ import annotations
@@ -134,8 +135,8 @@ def short(rng: random.Random, trace: bool) -> Cast:
 
 def _with_consumers(world: World, *, sought: bool, rounds: int = 2) -> None:
     """Start two consumers, of which one uses no transactions. Check also that each layout that appears has cursors for its
-    segments. `sought`: an actor moves, deletes and creates the consumers' subscription; only the cursors of the other subscription
-    are checked then.
+    segments. `sought`: an actor moves, deletes and creates the consumers' subscription; then only the cursors of the subscription
+    that no consumer uses are checked.
     """
     plain = {"c1"}
     world.history.acking = lambda: world.current is not None and world.current.name in plain

@@ -1,8 +1,8 @@
 """Real code as automata. The next request of an actor depends only on the answers that it has had so far.
 
-So an actor's code runs once for each history of answers, without the other actors. Its next request is cached, and searches of
-schedules look it up. A world (store, files, clock) is an immutable value with a number. The effect of a request on a world is
-cached, too. Exploring a million states then needs only look-ups, and the real code runs a few thousand times.
+So an actor's code runs once for each history of answers, without the other actors. The request that follows each history is cached,
+and searches of schedules look it up. A world (store, files, clock) is an immutable value with a number. The effect of a request on
+a world is cached, too. Exploring a million states then needs only look-ups, and the real code runs a few thousand times.
 """
 
 from __future__ import annotations

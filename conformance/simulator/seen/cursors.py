@@ -16,7 +16,7 @@ WIDE = 10**9
 LAST_ENTRY = WIDE - 1
 """The entry at the end of a range that covers a whole ledger."""
 Covered = list[tuple[int, int]]
-"""Ranges of numbers, each from its first number to the number behind its last. The ranges are ascending and do not touch."""
+"""Ranges of numbers, each a pair (first number, last number + 1). The ranges are ascending and do not touch."""
 
 
 def changes(
@@ -92,7 +92,7 @@ def covered(texts: Iterable[str]) -> Covered:
 
 
 def _number(text: str, more: int) -> int:
-    """Return the number of a row, or of the first row of an entry or a ledger. `more` 1: return the first number behind that row,
+    """Return the number of a row, or of the first row of an entry or a ledger. `more` 1: return the first number after that row,
     entry or ledger.
     """
     parts = [int(part) for part in text.split(":")]

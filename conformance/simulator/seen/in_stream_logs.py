@@ -23,8 +23,8 @@ def entry(
     allowance_ms: int,
     aborting: Callable[[], str | None],
 ) -> Entry:
-    """Return the event of an entry of a log. `rows`: a function that returns the rows of a registration. `aborting`: a function
-    that returns the attempt that the current writer may abort, or None.
+    """Return the history's event for one entry of a log. `rows`: a function that returns the rows of a registration. `aborting`: a
+    function that returns the attempt that the current writer may abort, or None.
     """
     name, number = decoded(path.split("/")[3]), int(path[-20:])
     if name.startswith(SYSTEM):

@@ -129,7 +129,7 @@ class History(Observer):
         self.events.append(ReadFailed(len(self.events), who, type(error).__name__, False, str(error)))
 
     def swept(self, who: str, began: int, now_ms: int) -> None:
-        """Record that a sweep has ended without an error. Such a sweep aborts timed-out transactions."""
+        """Record that a sweep has ended without an error. Such a sweep has aborted all timed-out transactions."""
         self.events.append(Sweep(len(self.events), began, who, now_ms))
 
     # --- the store ------------------------------------------------------------------------------------------------

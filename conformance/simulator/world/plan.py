@@ -24,7 +24,7 @@ class Plan:
     jump      the clock leaps, ahead or back
     dumb      the store does not tell the time
     deaf      a wake-up is lost
-    fates     the fates of a step: pairs of a bound (of CHANCES) and a fate, ascending
+    fates     pairs (bound, fate), ascending: a step draws a number below CHANCES, and gets the first fate whose bound is higher
     crashes   the highest number of crashes
     """
 
