@@ -147,7 +147,9 @@ def write_on(scene: Scene, who: str, topics: Sequence[str]) -> None:
 
 
 def _expected(error: TxnConflict | OptionError, *, several: bool) -> None:
-    """Raise the error, unless it is a TxnConflict, or an OptionError because only some topics of the transaction have migrated."""
+    """Raise the error unless it is expected. A TxnConflict is expected. So is an OptionError for a transaction of several topics of
+    which only some have migrated.
+    """
     if isinstance(error, OptionError) and not (several and "never spans both" in str(error)):
         raise error
 

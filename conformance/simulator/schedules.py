@@ -57,7 +57,7 @@ class Outcome:
 
 
 def schedule(seed: int, *, only: str = "", trace: bool = False, digest: bool = False) -> Outcome:
-    """Run the schedule of a seed. Only the seed and `only` determine it. `only`: one of the KINDS (empty: any kind). `trace`:
+    """Run the schedule of a seed. Only the seed and `only` determine it. `only`: one of KINDS (empty: the kind QUICK). `trace`:
     record every step. `digest`: compute the digest of the outcome, which covers the history, the number of steps, the time, and the
     last state of the store and the disk. `trace` computes the digest, too.
     """
@@ -230,7 +230,7 @@ class Summary:
     violations: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, part: Summary) -> None:
-        """Add the counts and violations of another run. Its seconds are left out, since both may have run at the same time."""
+        """Add the counts and violations of another run. Its seconds are left out, since the two runs may overlap."""
         self.schedules += part.schedules
         self.commits += part.commits
         self.reads += part.reads

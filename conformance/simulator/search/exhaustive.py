@@ -138,7 +138,8 @@ class Search:
 
     def _explore(self, number: int, level: int) -> None:
         """Add the successors of a state: one for each actor that may take a step, and one for each way in which the last actor may
-        crash. A level is finished before the next begins, so each state is reached with the fewest preemptions first.
+        crash. The states of a level are reached with this number of preemptions. A level is finished before the next begins, so the
+        first path to a state has the fewest preemptions.
         """
         _, nodes, last, crashes, _ = self._states[number]
         able = [i for i, node in enumerate(nodes) if node >= 0]
@@ -170,7 +171,7 @@ class Search:
         return self._request(self._automata.nodes[node].parent).kind not in ("get", "keys", "index", "read", "list")
 
     def _is_private(self, node: int, actor: int, able: list[int]) -> bool:
-        """Return whether the next call of an actor commutes with all calls of the others. If so, no other actor must come first."""
+        """Return whether the next call of an actor commutes with all calls of the others. If so, no other order need be tried."""
         key = node, tuple(able)
         known = self._private.get(key)
         if known is None:

@@ -50,7 +50,9 @@ def part_of(path: str, rows: Sequence[Keyed]) -> Part:
 
 
 class Dividing:
-    """`metadata.write.rerouting.Rewriting` for parts with keyed rows. Reading the part and writing each new part are steps."""
+    """Divides a part with keyed rows among segments, as `metadata.write.rerouting.Rewriting` does with a real part. Reading the part
+    is a step, and so is writing each new part.
+    """
 
     def __init__(self, storage: GatedStorage, unique: Callable[[], str]) -> None:
         self._storage, self._unique = storage, unique

@@ -139,7 +139,7 @@ class World:
     before: Sequence[Event] = ()
     """The events before the first step."""
     brief: bool = False
-    """Whether the steps of a sweep that rarely have work run only in a share of the sweeps (docs/conformance.md)."""
+    """Whether only a share of the sweeps run all steps. The others omit the steps that rarely have work (docs/conformance.md)."""
     clock: SimulatedClock = field(default_factory=SimulatedClock)
     actors: list[Actor] = field(default_factory=list)
     steps: int = 0
