@@ -1,4 +1,4 @@
-"""A Spark driver that tests kill. It copies rows of a topic to another topic through a subscription, `--rows` rows in a
+"""A Spark driver, which is killed by tests. It copies rows of a topic to another topic through a subscription, `--rows` rows in a
 micro-batch.
 
     python -m conformance.scenarios.copying --url URL --source NAME --target NAME --subscription NAME --rows N --folder FOLDER

@@ -1,4 +1,4 @@
-"""A Spark driver that tests kill. It plans the first micro-batch of a subscription and never finishes it.
+"""A Spark driver, which is killed by tests. It plans the first micro-batch of a subscription and never finishes it.
 
     python -m conformance.scenarios.holding --url URL --source NAME --subscription NAME --folder FOLDER
 

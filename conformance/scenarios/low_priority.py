@@ -14,7 +14,7 @@ the store would wait long for a core, and all readers would wait for the lock.
 """
 _AUTOGROUP = Path("/proc/self/autogroup")
 _SECONDS = 60.0
-"""The longest wait for the kernel, in seconds. It suffices if hundreds of processes lower their priority at the same time."""
+"""The longest wait for the kernel, in seconds. A minute is enough even if hundreds of processes lower their priority at once."""
 
 
 def lower_priority() -> None:

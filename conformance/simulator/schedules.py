@@ -57,7 +57,7 @@ class Outcome:
 
 
 def schedule(seed: int, *, only: str = "", trace: bool = False, digest: bool = False) -> Outcome:
-    """Run the schedule of a seed. Only the seed and `only` determine it. `only`: one of KINDS (empty: the kind QUICK). `trace`:
+    """Run the schedule of a seed. Only the seed and `only` determine it. `only`: one of KINDS (empty: the casts of QUICK). `trace`:
     record every step. `digest`: compute the digest of the outcome, which covers the history, the number of steps, the time, and the
     last state of the store and the disk. `trace` computes the digest, too.
     """

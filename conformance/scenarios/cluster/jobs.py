@@ -1,4 +1,4 @@
-"""The start of the suite's jobs. They run from the wheel alone, and record Spark's application id."""
+"""Starts the suite's jobs. A job runs from the wheel alone, and records its Spark application id."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Fate(Enum):
 
 
 class Crashed(BaseException):
-    """The process is dead. It is not an Exception, so that no code of the process catches it and continues."""
+    """The process is dead. This class is no Exception, so that no code of the process catches it and continues."""
 
 
 Gate = Callable[[str, str], Fate]

@@ -50,7 +50,7 @@ def part_of(path: str, rows: Sequence[Keyed]) -> Part:
 
 
 class Dividing:
-    """Divides a part with keyed rows among segments, as `metadata.write.rerouting.Rewriting` does with a real part. Reading the part
+    """Divides a part with keyed rows among segments, as `metadata.write.rerouting.Rewriting` does with real parts. Reading the part
     is a step, and so is writing each new part.
     """
 
