@@ -1,4 +1,4 @@
-"""Scenarios: real processes, stores, Spark and ZooKeeper servers that meet faults while they work, and the check of their results.
+"""Scenarios: faults strike real processes, stores, Spark and ZooKeeper servers while they work. Then the results are checked.
 
 Each scenario has the phases of `scenario`: setup, start, faults, check, figures. `faults` names the kinds of fault. `make chaos`
 (`python -m conformance.scenarios`) runs all scenarios, and `python -m conformance --cluster` runs the one in `cluster`. The tests

@@ -1,8 +1,8 @@
 """Crash points of a commit. At each store call the process is killed (also beside a twin), or it is stopped while a new process
 works, or the call fails.
 
-Each case has a topic of its own, with version 0 committed. Version 1 meets its fault at call k. Then a new process does what Spark
-does after a restart, and all rows are checked. The cases cover every call of a commit.
+Each case has a topic of its own, with version 0 committed. The fault strikes the commit of version 1 at call k. Then a new process
+does what Spark does after a restart, and all rows are checked. The cases cover every call of a commit.
 """
 
 from __future__ import annotations

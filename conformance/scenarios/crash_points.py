@@ -1,6 +1,6 @@
 """The base of every scenario with crash points.
 
-In each case, a process meets a fault before or after its k-th store call. Then a new process continues its work, and all rows are
+In each case, a fault strikes a process before or after its k-th store call. Then a new process continues its work, and all rows are
 checked. Each scenario defines the work of its processes and of the new processes.
 """
 

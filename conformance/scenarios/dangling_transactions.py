@@ -1,4 +1,4 @@
-"""Creates transactions that have written rows and never end. A migration may meet these transactions, and so may a reader before
+"""Creates transactions that have written rows and never end. A migration may find these transactions, and so may a reader before
 the migration.
 """
 

@@ -129,8 +129,8 @@ def die_midway(scene: Scene, who: str, topics: Sequence[tuple[str, str]], segmen
 
 class MigrationPoints(CrashPoints):
     """Crash points of a migration. Each store call (or each `every`-th) has a case, with a topic of its own and all parties at work
-    on it. The migration meets its fault after the call, and a second migration continues. No fault strikes before a call, since the
-    store is then the same as after the previous call. With TWIN, the second migration runs at the same time.
+    on it. The fault strikes after the call, and a second migration continues. No fault strikes before a call, since the store is
+    then the same as after the previous call. With TWIN, the second migration runs at the same time.
 
     All cases run for a migration that aborts open transactions, and again for a migration that waits for them. The first case of
     each series has no fault, and its store calls are counted. The scenario creates a cluster of its own.
@@ -179,7 +179,7 @@ class _Migrating:
         self._started.append(self._others)
         try:
             self._scene.wait_for_work(PARTIES, [self._others])
-            if self._wait is None and self._number % 4 < 2:  # half of the migrations that abort transactions meet leftovers
+            if self._wait is None and self._number % 4 < 2:  # half of the migrations that abort transactions find some
                 self._forks.call(leave_behind, self._place.url, self._name)
         except BaseException:
             self.__exit__()

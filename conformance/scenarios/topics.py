@@ -160,8 +160,7 @@ def look(url: str, batches: int, stop: Path) -> Looked:
 
 
 class TopicsPoints(CrashPoints):
-    """Crash points of a mover. For each store call (or each `every`-th), a mover meets its fault there, and a new mover moves the
-    batch.
+    """Crash points of a mover. At each store call (or each `every`-th), a fault strikes a mover. Then a new mover moves the batch.
 
     SIGKILL also strikes while the mover stages, once in the write to each topic. The scenario creates clusters of its own.
     """

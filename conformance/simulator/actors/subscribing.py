@@ -10,7 +10,7 @@ from metadata.records.names import topic_name
 
 def start_subscriber(world: World, topic: str, subscription: str, rounds: int, *, within: int = 200) -> None:
     """Start an actor that moves, deletes or recreates the subscription once in each round. A failed change stays incomplete. Actors
-    that meet an incomplete change complete it, or work correctly in spite of it.
+    that find an incomplete change complete it, or work correctly in spite of it.
     """
     process, rng, aims = Process(world, "subscriber"), world.rng, list[int]()
     world.history.moving = lambda: tuple(aims) if world.current is not None and world.current.process is process else ()

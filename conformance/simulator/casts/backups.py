@@ -135,7 +135,7 @@ def start_backup(backups: Backups, name: str, *, within: int) -> None:
         backup = BackupReader(process.cluster).take()
         try:
             backups.taken.append(_restored(world, backup, began, world.history.now()))
-        except TxnSegmentError as error:  # a restore must succeed, because it meets no fault of the world
+        except TxnSegmentError as error:  # a restore must succeed, because no fault of the world strikes it
             world.history.bad(f"{name}: the backup could not be restored: {error}")
 
     start_rounds(world, name, 2, back_up, within=within)

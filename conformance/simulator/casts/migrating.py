@@ -243,7 +243,7 @@ def _look(world: World, move: Move, active: object, unsealed: bool) -> None:
 
 def _settle(stage: Stage) -> None:
     """Let every actor finish its remaining work in the calm. In some worlds no migrator resumes a sealed migration; the next
-    process that meets the seal completes it.
+    process that finds the seal completes it.
     """
     world = stage.world
     resumed = world.rng.random() < 0.7

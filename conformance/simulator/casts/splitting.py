@@ -166,7 +166,7 @@ def start_splitter(world: World, splitter: Splitter, *, within: int = 60) -> Non
             try:
                 _change(world, topics, topics.get(topic_name(world.rng.choice(splitter.topics))))
             except TxnSegmentError:
-                # Another process was faster, or the store failed. The next process that meets an incomplete change completes it.
+                # Another process was faster, or the store failed. The next process that finds an incomplete change completes it.
                 continue
 
     def again() -> None:
