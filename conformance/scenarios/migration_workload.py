@@ -244,7 +244,7 @@ def move_on(scene: Scene, who: str, source: str, target: str) -> None:
 
 def _move(cluster: Cluster, history: Resumed, who: str, source: str, target: str) -> bool:
     """Move the rows that are available, each batch in one transaction. Return whether any rows were moved. In the history, each
-    batch has an application of its own and version 0, since each batch must be moved once, whichever process tries.
+    batch is version 0 of an application of its own. So the checker also finds a batch that two processes have moved.
     """
     moved, life = False, Life(history, who, [source])
     with cluster.consumer(source, who) as consumer:

@@ -179,7 +179,7 @@ class _Migrating:
         self._started.append(self._others)
         try:
             self._scene.wait_for_work(PARTIES, [self._others])
-            if self._wait is None and self._number % 4 < 2:  # half of the migrations that abort transactions find some
+            if self._wait is None and self._number % 4 < 2:  # half of the migrations that abort transactions
                 self._forks.call(leave_behind, self._place.url, self._name)
         except BaseException:
             self.__exit__()

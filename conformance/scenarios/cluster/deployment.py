@@ -55,8 +55,8 @@ slow (`Party.slow`). One death for another reason is enough to fail the run.
 
 @dataclass
 class Progress:
-    """The batches of one party that are known to be committed. `at`: the time at which each batch was seen to be committed, by its
-    number (`time.monotonic()` in ms).
+    """The batches of one party that are known to be committed. `at[n]`: the time at which batch n was seen to be committed
+    (`time.monotonic()` in ms).
     """
 
     folder: Path

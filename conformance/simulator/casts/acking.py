@@ -1,5 +1,5 @@
-"""Schedules with acknowledgements. Consumers of one subscription acknowledge rows with and without transactions, on segments to
-which writers write, under the same faults as in other schedules. The history checker judges invariant 11.
+"""Schedules with acknowledgements. Consumers of one subscription acknowledge rows with and without transactions, while writers
+write to the same segments. The faults are the same as in other schedules. The history checker judges invariant 11.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ subscription (failure A14 of protocol.md). No consumer uses the second.
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """Return a long cast: two writers, three consumers, of which one uses no transactions, and a sweeper. In most worlds parts have
+    """Return a long cast: two writers, a sweeper, and three consumers, of which one uses no transactions. In most worlds parts have
     several rows. Some rows are acknowledged one by one.
     """
     keyed = rng.random() < 0.7

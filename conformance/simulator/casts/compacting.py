@@ -1,7 +1,7 @@
 """Schedules in which topics are compacted while other actors write, read, split and acknowledge them. More than half of these
-schedules also have trims. The worlds and the rules are those of other schedules: compaction changes neither the rows of a read nor
-their order and positions. Only trims change the rows of a read. A batch read begins after the trimmed rows, a stream that needs
-trimmed rows fails, and trimmed rows never come back (protocol.md section 7).
+schedules also have trims. The worlds and the rules are those of other schedules, since compaction changes neither the rows of a
+read nor their order and positions. Only trims change the rows of a read. A batch read begins after the trimmed rows, a stream that
+needs trimmed rows fails, and trimmed rows never come back (protocol.md section 7).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Schedules of the marker-based model, whose persistent topics have logs with markers, under the same faults as in other schedules.
+"""Schedules of the marker-based model: persistent topics, whose logs have markers. The faults are the same as in other schedules.
 A quarter of the schedules also have writers and readers of topic://. No process owns a topic or a coordinator's log. Every process
 works on all of these logs.
 """

@@ -38,7 +38,7 @@ _TYPES = StructType([StructField("value", StringType())]).json()
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """Return a long cast: a writer, three movers, of which two are twins, and a sweeper. In half of the worlds, files are swept,
+    """Return a long cast: a writer, a sweeper, and three movers, of which two are twins. In half of the worlds, files are swept,
     too.
     """
     sweeps_files = rng.random() < 0.5

@@ -54,7 +54,7 @@ class Past:
 
 
 def past(name: str, *topics: tuple[str, int], keyed: bool = False, then: Then | None = None) -> Past:
-    """Return one of PASTS. Its snapshots and registrations are made with the current size limits, as the schedule's are.
+    """Return one of PASTS. It is made with the current size limits of snapshots and registrations, which the schedule also has.
 
     `topics`: the topics, each with its number of segments (default: T and U with one segment each). `keyed`: the rows have keys.
     `then`: a function that changes the store afterwards, in the same way each time.

@@ -50,7 +50,7 @@ class Splitter:
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """Return a long cast: one or two splitters and writers of keyed rows, of which one may write to two topics. Some worlds also
+    """Return a long cast: one or two splitters, and writers of keyed rows. One writer may write to two topics. Some worlds also
     have a stream, a batch reader, consumers, or sweepers.
     """
     topics, names = ((T, rng.choice((1, 2))), (U, 1)), (T, U)

@@ -33,7 +33,7 @@ class Fate(Enum):
     LATE = auto()
     """The caller gets UnknownOutcome, and the step happens some steps later."""
     SPLIT = auto()
-    """The caller gets UnknownOutcome, and only the first writes of the group happen: a backend without groups stopped there."""
+    """The caller gets UnknownOutcome, and only the first writes of the group happen, as if a backend without groups failed."""
     SPLIT_CRASH = auto()
     """The caller dies, and only the first writes of the group happen."""
     UNAVAILABLE = auto()
