@@ -1,6 +1,6 @@
-"""The bare source: a Python data source that only writes Parquet files, or yields the rows of given files. It is the baseline of
-the source and the sink. It has the same Arrow channel, Parquet settings, fsync and page checksums, but no topics, transactions or
-checks.
+"""The bare source: a Python data source that only writes Parquet files, or yields the rows of given files. It is the baseline for
+the source and the sink. It passes rows to and from Spark as Arrow data, as they do, with the same Parquet settings, fsync and page
+checksums. It has no topics, transactions or checks.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ class BareSource(DataSource):
 
 
 class BareReader(DataSourceReader):
-    """By default this reader has one task for each file. With parts of about 128 MB txnsegment's source has the same number of
-    tasks. Equal numbers matter, because Spark needs some 20 ms for each task, and the benchmark is to compare the reading only.
+    """By default this reader has one task for each file. txnsegment's source has the same number of tasks, if the parts have about
+    128 MB. The two numbers must be equal, because Spark needs some 20 ms for each task, and the benchmark compares only the time of
+    reading.
     """
 
     def __init__(self, files: list[str], tasks: int) -> None:

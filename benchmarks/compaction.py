@@ -36,8 +36,8 @@ def rows(first: int, count: int) -> pa.RecordBatch:
 
 
 def commits(made: Client, name: str, count: int) -> None:
-    """Create a topic of one segment with this many folded commits, in the state after a sweep. Each commit has a real part. (The
-    records are written directly, because another benchmark measures committing.)
+    """Create a topic of one segment with this many folded commits, in the state that a sweep leaves. Each commit has its own
+    part file. (The records are written directly, because another benchmark measures committing.)
     """
     cluster = made.cluster
     topic = made.topics.create(topic_name(name), schema=parse_schema(DDL))

@@ -79,7 +79,9 @@ def latest_offset(reader: StreamReader, start: dict[str, object]) -> None:
 
 
 def scan_planning(spark: SparkSession, root: Path, parts: int) -> float:
-    """Return the milliseconds of planning for each part of a topic with this many parts, from scan() to the physical plan."""
+    """Measure the planning of a scan, from scan() to the physical plan, of a topic with this many parts. Return the milliseconds
+    for each part.
+    """
     url = f"file://{root}/scan"
     made = client(open_cluster(url))
     name = topic_name("many")

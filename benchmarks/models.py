@@ -1,8 +1,8 @@
 """Compares the two transaction models: decisions in the metadata store (topic://) and markers in the data (persistent://).
 
-Measures the promises of PIP-473: the time to end a transaction by the number of its participants, the time to open a topic after a
-long history, the records and bytes written for each transaction, and the effect of a sealed segment on a commit. Both models run on
-the same store, with the same files.
+Measures the promises of PIP-473: the time to end a transaction with few or many participants, the time to open a topic after a long
+history, the records and bytes written for each transaction, and the effect of a sealed segment on a commit. Both models run on the
+same store, with the same files.
 """
 
 from __future__ import annotations
@@ -148,7 +148,9 @@ def open_in_stream(cluster: Cluster, transactions: int, runs: int) -> dict[str, 
 
 
 def open_in_store(cluster: Cluster, transactions: int, runs: int) -> float:
-    """Return the milliseconds to open a topic of one segment, in the state after a sweep, in a new cluster."""
+    """Return the milliseconds to open a topic with this many transactions, in a new cluster. The topic has one segment, and is
+    in the state that a sweep leaves.
+    """
     made = client(cluster)
     if transactions:
         folded(made, "open", 1, transactions, part("past"), segments=1)

@@ -92,8 +92,8 @@ def history(report: Report, root: Path, large: int, small: int) -> None:
 
 @dataclass
 class Timed(Coordinator):
-    """A coordinator that times its decisions. `deciding`: seconds of each deciding CAS. `busy_ms`: duration of other work of the
-    process right before the CAS.
+    """A coordinator that times its decisions. `deciding`: seconds of each deciding CAS. `busy_ms`: the time for which the
+    process does other work right before the CAS.
     """
 
     deciding: list[float] = field(default_factory=list)
@@ -141,8 +141,8 @@ def commits(report: Report, name: str, url: str, runs: int) -> None:
             wide = (count, 1) if kind == "segments" else (1, count)
             trips[kind, count], whole[count], cas[kind, count] = spread(url, *wide, runs)
             figures.append(f"{count}: {whole[count]:.1f} ms, CAS {cas[kind, count]:.2f} ms, {trips[kind, count]} round trips")
-        # The deciding CAS follows the work of a wide commit, so it is compared with a CAS that follows other work of the same
-        # duration.
+        # The deciding CAS of a wide commit comes after much work of the same process. So it is compared with a CAS that comes after
+        # other work of the same duration.
         widest = whole[SPREADS[-1]]
         busy = spread(url, 1, 1, runs, busy_ms=widest)[2]
         figures.append(f"1 after {widest:.1f} ms of other work: CAS {busy:.2f} ms")
@@ -155,8 +155,8 @@ def commits(report: Report, name: str, url: str, runs: int) -> None:
 
 def rerouting(report: Report, root: Path, runs: int) -> None:
     """Report the time of a commit of 20,000 rows in four segments, all of which are split between staging and commit. The commit
-    finds the seals, aborts, writes its parts again for the children, and commits the new parts. Compare it with the same commit
-    without a split.
+    finds the seals, aborts, writes its parts again for the children, and commits the new parts. The report compares this time with
+    the time of the same commit without a split.
     """
     taken: dict[str, list[float]] = {"calm": [], "split": []}
     rows = pa.table({"k": [f"key-{i % 1_000}" for i in range(BATCH)], "payload": [f"{i:0100d}" for i in range(BATCH)]})

@@ -1,6 +1,6 @@
 """The plain Python program of a soak: a producer that writes a row every few seconds, and a consumer that acknowledges all rows. In
-every twelfth turn of the program's loop, a transaction that acknowledges rows and writes one row is committed. In the turn after
-it, another such transaction is aborted.
+every twelfth turn of its loop, the program commits a transaction that acknowledges rows and writes one row. In the next turn it
+aborts such a transaction.
 """
 
 from __future__ import annotations

@@ -14,8 +14,9 @@ Line = tuple[str, int, int, int, int, int]
 
 
 def sample(sessions: Mapping[str, int], server: int | None) -> Iterator[Line]:
-    """Yield a line for each running process: its group, its id, and its resources (bytes and counts). The driver's session has
-    three groups: the JVM, the Python program and the Python workers.
+    """Yield a line for each running process: its group, its id, and its resources (bytes and counts). `sessions`: name of a group
+    -> id of the operating-system session whose processes are the group. The session `driver` has three groups: the JVM, the Python
+    program and the Python workers.
     """
     names = {pid: name for name, pid in sessions.items()}
     for one in processes():

@@ -60,8 +60,8 @@ class Acks:
         self._acked[name] += [(each, event) for each in ranges]
 
     def _move(self, event: Ack, exact: list[Range]) -> None:
-        """Take a move or a deletion of the subscription. Drop all acks, except those of the rows that the move puts behind the
-        cursor. A move leaves pending acks unchanged. A deletion drops them.
+        """Apply a move or a deletion of the subscription. Both end all earlier acks. A move then acknowledges the rows that it puts
+        behind the cursor, and leaves pending acks unchanged. A deletion also ends the pending acks.
         """
         name, at = (event.segment, event.subscription), event.at
         self._past[name] += [(each, ack, self._since(ack), at) for each, ack in self._acked[name]]
@@ -121,9 +121,8 @@ class Acks:
     def covering(self, segment: str, subscription: str, row: Row, at: Time, until: Time) -> Ack | None:
         """Return an ack that covered the row before `at` and still covered it at `until`; None if there is none.
 
-        A pending ack covers its rows from the commit of its transaction on, also before the ack is settled. A caller may pass the
-        end of a period as `at` and the beginning of the period as `until`. Then the ack covered the row at some moment of the
-        period.
+        A pending ack covers its rows from the commit of its transaction on, also before the ack is settled. To ask for an ack that
+        covered the row at any moment of a period, pass the end of the period as `at` and its beginning as `until`.
         """
         name = (segment, subscription)
         for (first, last), ack in self._acked.get(name, ()):

@@ -123,8 +123,8 @@ def _by_clients(history: list[Event], found: Findings, *, acks: bool) -> tuple[i
 
 
 def _whole_commits(truths: list[Truth], found: Findings) -> None:
-    """Report commits over several logs that are in some of these logs and not in others. A commit that was acknowledged and is
-    missing in a log is not reported here, because the check of that log reports it.
+    """Report each commit with rows in several logs that some of these logs contain and others do not. If the commit was
+    acknowledged, it is not reported here, because the check of the log in which it is missing reports it.
     """
     seen: dict[str, list[Batch]] = defaultdict(list)
     for truth in truths:

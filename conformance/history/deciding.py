@@ -100,8 +100,8 @@ class Deciding:
                 found.note("written after the seal", text, event)
 
     def _as_asked(self, event: Header, batch: Batch) -> None:
-        """Report a violation if the committed rows differ from the rows of the attempt that opened the transaction, or if the rows
-        of a key have another order.
+        """Report a violation if the committed rows differ from the rows of the attempt that opened the transaction, or if they have
+        another order within a key.
         """
         asked = self.truth.attempts.get(event.attempt or "")
         if asked is None or not asked.rows or not batch.rows:
@@ -244,7 +244,7 @@ class Deciding:
         batch = truth.decided.get(version)
         which = f"{call.who} was told {said} for version {call.version} of {call.app}"
         if call.random and not call.rows and not told.txn:
-            return  # no other write uses the application, so no other attempt fences this write; without rows, it cannot lose one
+            return  # the write has no rows to lose, and no attempt of another write can fence it: only it uses the application
         if said in ("committed", "skipped") and batch is None:
             found.note("lost write", f"{which}, which nobody committed", call, told)
         elif said in ("committed", "skipped") and call.rows and batch is not None and self._raised_alone(batch, version):
@@ -267,8 +267,8 @@ class Deciding:
             batch.told_at = min(batch.told_at, told.at)
 
     def _raised_alone(self, batch: Batch, version: Version) -> bool:
-        """Return whether only the application record shows the commit, although each call for this version had rows. A commit with
-        rows also needs a transaction.
+        """Return whether only the application record shows the commit, although each call for this version had rows. This is a
+        violation, because rows are committed by a transaction.
         """
         return batch.txn is None and batch.number is None and version not in self._empty
 

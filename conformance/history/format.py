@@ -134,8 +134,8 @@ class Read(NamedTuple):
     final            whether every transaction was decided and a sweep had run, so that the read must return every committed row
     rows             the rows, in the order in which they were returned, segment by segment
     ordered          whether that order is meaningful (for a collected DataFrame with several tasks it is not)
-    more             whether `rows` has only the new rows since the previous `Read` of `who`; all rows of that read came again, once
-                     and unchanged. This keeps the size of a history of repeated full reads linear (`files.shortened`)
+    more             whether `rows` has only the rows that the previous `Read` of `who` did not return. This read also returned all
+                     rows of the previous one, once and unchanged; they are left out to save space (`files.shortened`)
     """
 
     at: Time

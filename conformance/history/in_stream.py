@@ -38,8 +38,8 @@ class Logged:
     """The topics whose rows the transaction acknowledges."""
 
     def is_in_the_way_of(self, migrated: set[str]) -> bool:
-        """Return whether the transaction writes to one of these topics, has a pending ack on it, or commits a version of an
-        application of this topic.
+        """Return whether the transaction blocks the migration of one of these topics: it writes to the topic, has a pending ack on
+        the topic, or commits a version of an application of the topic.
         """
         return not migrated.isdisjoint((*self.topics, *self.claimed, self.new.topic))
 
@@ -89,7 +89,7 @@ class InStream:
         """Application -> its highest committed version, and the transaction that committed this version."""
 
     def entry(self, event: Entry) -> Iterator[Header]:
-        """Take the next entry. Yield its effect on the state of a transaction, in the form of a header change."""
+        """Follow the next entry. Yield its effect on the state of a transaction, in the form of a header change."""
         if event.number <= self._seen.get(event.log, 0):
             text = f"entry {event.number} of {event.log} appeared after {self._seen[event.log]}"
             self._found.note("late registration", text, event)
@@ -108,12 +108,12 @@ class InStream:
                 self._of_topic(event)
 
     def trim(self, event: Trim) -> None:
-        """Take a trim of a persistent topic's log."""
+        """Note a trim of a persistent topic's log."""
         if (topic := self.topics.get(event.segment)) is not None:
             topic.trimmed = max(topic.trimmed, event.through)
 
     def ack(self, event: Ack) -> None:
-        """Take an acknowledgement of rows of a persistent topic."""
+        """Note an acknowledgement of rows of a persistent topic."""
         if event.state == "pending" and (known := self.txns.get(event.txn or "")) is not None:
             known.claimed.add(event.segment)
 
@@ -154,8 +154,8 @@ class InStream:
             self._found.note("ended before its markers", text, known.new, event)
 
     def _lacks(self, name: str, txn: str) -> bool:
-        """Return whether a topic still needs the marker of a transaction. A sealed log takes no marker. It needs a marker only if
-        it has undecided data of the transaction.
+        """Return whether the transaction has not ended yet in this topic, because its marker is missing in the topic's log. In a
+        sealed log, which accepts no further markers, this is so only if the log has undecided data of the transaction.
         """
         topic = self.topics.get(name)
         if topic is None:
@@ -239,8 +239,8 @@ class InStream:
     # --- the end of the history --------------------------------------------------------------------------------------
 
     def end(self, topic: TopicLog, at: Time) -> None:
-        """Judge the complete logs. `at`: the beginning of the final read of the topic. Each transaction that wrote to the topic
-        before this time must have ended.
+        """Judge the complete log of a topic. Each transaction that wrote to the topic before `at` must have ended there. `at`: the
+        time at which the final read of the topic began.
         """
         for txn, entries in topic.ongoing.items():
             if entries[0].at < at:

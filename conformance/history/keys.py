@@ -14,7 +14,7 @@ _SEGMENT = re.compile(r".*/([0-9a-f]{4})-([0-9a-f]{4})-([0-9]+)")
 
 
 class Keys:
-    """Judges the key order of one read, or of one stream over all of its micro-batches."""
+    """Judges the order of the rows of each key: in one read, or in all micro-batches of one stream."""
 
     def __init__(self, truth: Truth, found: Findings) -> None:
         self._truth, self._found = truth, found
@@ -23,7 +23,7 @@ class Keys:
         self._index: dict[int, dict[str, int]] = {}
 
     def more(self, event: Read | Poll, who: str) -> None:
-        """Judge further rows, in the order of their positions. The order in which Spark's tasks returned them does not count."""
+        """Judge further rows, in the order of their positions. The order in which Spark's tasks returned them does not matter."""
         last, found = self._last, self._found
         for row in sorted(event.rows, key=lambda r: r.position):
             if row.key is None:

@@ -59,8 +59,8 @@ def with_headers(history: Iterable[Event], in_stream: InStream) -> list[Event]:
 
 
 def common(history: Iterable[Event]) -> list[Event]:
-    """Return the events of the common log. Events of persistent topics alone are left out, except commits. Persistent topics are
-    removed from the other events of readers, and rows of persistent topics from reads, polls and commits.
+    """Return the events of the common log. An event that concerns only persistent topics is left out, unless it is a `Commit`. The
+    other events lose their persistent topics, and the rows of these topics.
     """
     found: list[Event] = []
     for event in history:
@@ -90,7 +90,7 @@ def _less(event: Seen) -> Seen | None:
 
 
 def of_topic(history: Iterable[Event], topic: str) -> list[Event]:
-    """Return the events of one persistent topic, with the numbers of its log. Calls have only their rows in this topic."""
+    """Return the events of one persistent topic, with the numbers of its log. A `Commit` keeps only its rows in this topic."""
     found: list[Event] = []
     calls: set[str] = set()
     for event in history:

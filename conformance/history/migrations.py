@@ -40,8 +40,8 @@ PERSISTENT = "persistent://"
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """The persistent topic `old` was migrated to `new`. `segment`: its name in the common log. `seal`: the number of the SEAL in
-    its own log. `sealed_at`: the number of the seal in the common log.
+    """The persistent topic `old` was migrated to `new`. `segment`: the name of `old` in the common log. `seal`: the number of the
+    SEAL in the log of `old`. `sealed_at`: the number of the seal in the common log.
     """
 
     old: str

@@ -18,7 +18,7 @@ Cell = tuple[int, str | None, str]
 
 
 class Expected(NamedTuple):
-    """The committed rows of a range. `latest`: the time at which the last of them was committed."""
+    """The committed rows of a range. `latest`: the time of the latest commit of these rows."""
 
     cells: frozenset[Cell]
     latest: Time
@@ -36,7 +36,7 @@ class Touching(NamedTuple):
 
 
 class Ranges:
-    """Determines ranges of rows and numbers from a complete truth."""
+    """Determines, from a complete truth, the rows that a read had to return and the numbers that it had to show."""
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
@@ -129,9 +129,10 @@ class Ranges:
         return [b for b in self._nowhere if b.told_at < limit and any(topic_of(b.place(row)) in topics for row in b.rows)]
 
     def _claimed(self, topics: tuple[str, ...]) -> _Floors:
-        """Return the floors of a history without store records. A read must show the commits that were acknowledged before the read
-        began. There is an exception: if the outcomes of some calls were unknown at that time, the read must show only the commits
-        that were acknowledged before the first of these calls began. The cut of the read may lie just below this call.
+        """Return the floors (`floor`) of reads of these topics, in a history without store records. A read must show the commits
+        that were acknowledged before the read began. There is an exception: if the outcomes of some calls were unknown at that
+        time, the read must show only the commits that were acknowledged before the first of these calls began. The cut of the read
+        may lie just below the registration of this call.
         """
         if self._doubts is None:
             self._doubts = _doubts(self._truth)
@@ -144,8 +145,8 @@ class Ranges:
 
 
 class _Floors:
-    """The floors of reads without store records. `doubts`: for each call the time in which its outcome was unknown. `told`: pairs
-    (time of the first answer, number) of the commits.
+    """For reads without store records: their floors, i.e. the highest number that a read must show. `doubts`: for each call, the
+    time in which its outcome was unknown. `told`: for each commit, the time of the first answer, and the number.
     """
 
     def __init__(self, doubts: list[tuple[Time, Time]], told: list[tuple[Time, int]]) -> None:

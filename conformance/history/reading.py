@@ -28,7 +28,7 @@ class Reading:
         self._shown: dict[tuple[str, ...], tuple[list[Time], list[int]]] = {}
         """Topics -> the times at which reads of these topics returned, and for each time the highest number returned by then."""
         self._keys: dict[str, Keys] = {}
-        """Reader -> the judge of the key order of its last read. It also judges a further read that adds rows."""
+        """Reader -> the judge of the order within each key in its last read. A read with `new` continues with the same judge."""
 
     def read(self, event: Read, new: tuple[Row, ...] | None = None) -> None:
         """Judge one read. `new`: the rows that the previous read of the same reader lacked, if this read repeats all rows of that

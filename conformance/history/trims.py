@@ -33,8 +33,8 @@ class Trims:
         self._of[event.segment].append(event)
 
     def began(self, event: Plan | Poll) -> None:
-        """Take an event of a stream. The first event gives the time of the stream's start: the time at which its first plan
-        returned, or at which its first poll began. Must be called in the order of the events.
+        """Record the start of a stream at the stream's first event. The start is the time at which the first plan returned, or at
+        which the first poll began. Must be called in the order of the events.
         """
         self._streams.setdefault(event.stream, event.at if isinstance(event, Plan) else event.began)
 
