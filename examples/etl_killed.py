@@ -3,7 +3,7 @@
 Flights arrive, and spark-submit starts the job. SIGKILL hits the job with all its processes at one of these stages: its first write
 is staged, both writes are staged, its transaction is OPEN, its transaction has committed. After each kill, and after each
 undisturbed run, the two topics must match the acknowledged flights exactly. At the end every flight must be acknowledged, and
-counted once. Exits with 1 if a count is off by one.
+counted once. Exits with 1 if a count is wrong.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class Schedule:
 
 
 def stages(schedule: Schedule) -> dict[str, Callable[[], Callable[[], object]]]:
-    """Return the stages at which a run is killed, by name. Each value is called before a run starts, and returns the `due` function
-    of this run for `kill_when`.
+    """Return the stages at which a run is killed: name -> a function that is called before the run starts. The function returns the
+    argument `due` of `kill_when` for this run.
     """
 
     def staged(count: int) -> Callable[[], object]:

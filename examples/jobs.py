@@ -90,8 +90,8 @@ def job(command: Sequence[str], log: Path, environment: Mapping[str, str] | None
 
 
 class Processes:
-    """The processes of a job: its first process and all processes below it, as a list of process groups. The group of the first
-    process includes Spark's JVM. Spark's Python workers have groups of their own.
+    """The processes of a job: its first process and all processes that descend from it, as a list of process groups. The group of
+    the first process includes Spark's JVM. Spark's Python workers have groups of their own.
     """
 
     def __init__(self, first: int) -> None:
@@ -130,7 +130,7 @@ class Processes:
         until = time.monotonic() + GIVE_UP_SECONDS
         try:
             # A process that starts a program waits in the kernel (vfork) until the program begins. If the new process is stopped
-            # before the program begins, the parent never stops.
+            # before that, the waiting process cannot be stopped. So all processes continue for a moment, and are stopped again.
             while not self._rest(signal.SIGSTOP, STOP_SECONDS):
                 if time.monotonic() > until:
                     self._give_up()
@@ -157,7 +157,7 @@ class Processes:
 
 
 def kill_when(process: subprocess.Popen[bytes], due: Callable[[], T | None], *, pause: float = 0.0) -> T | None:
-    """Send SIGKILL to a job and all processes below it when `due` returns an answer (not None). `due` is called every `pause`
+    """Send SIGKILL to a job and all its descendants when `due` returns an answer (not None). `due` is called every `pause`
     seconds.
 
     The state that `due` sees may last for some ms only. So the job is stopped and `due` is called again. If the answer is the same,

@@ -91,8 +91,8 @@ def staged_for(plan: WritePlan, staged: Sequence[Staged]) -> TopicName:
 
 def claim(identity: Identity, staged: Sequence[Staged]) -> Claim:
     """Return the version and attempt of this write. The attempt is a digest of the tasks' reports, so that the commit and the abort
-    of one attempt have the same value. For a stream, and for a batch write in `foreachBatch`, the result also has
-    the id of the query.
+    of one attempt have the same value. For a stream, and for a batch write in `foreachBatch`, the result also has the id of the
+    query.
     """
     digest = hashlib.sha256("\n".join(sorted(m.staging_id for m in staged)).encode()).hexdigest()[:32]
     return Claim(identity.version, query(staged), digest, identity.streaming, identity.accepts_loss)

@@ -28,7 +28,8 @@ class Staged(WriterCommitMessage):
     """The report of one task.
 
     `staging_id`: an id that is unique to the task attempt, also if it has no rows. `parts`: (segment, part) pairs. `key`: the
-    column by which the rows were routed. (Tasks and driver of a stream plan separately, and the topic may get its key in between.)
+    column by which the task routed its rows. The commit compares the keys of all tasks, because tasks and driver of a stream plan
+    separately, and the topic may get its key in between.
     """
 
     staging_id: str
@@ -37,8 +38,8 @@ class Staged(WriterCommitMessage):
     query_id: str | None
     key: str | None
     execution: tuple[str, int] | None = None
-    """A pair for a write in a transaction over several topics. It has the value of the property TRANSACTION in the driver's thread
-    that runs the write, and the number of Spark's SQL execution.
+    """Only in a transaction over several topics: the value of the property TRANSACTION in the driver's thread that runs the write,
+    and the number of Spark's SQL execution.
     """
 
 

@@ -22,7 +22,7 @@ def acknowledged(client: Client, reading: Reading, subscription: str) -> dict[st
 
 
 def ledger_at(segment: SegmentView, numbers: Mapping[str, int], log: str = LOG) -> int:
-    """Return the id of the last ledger of a segment that an offset includes. `numbers`: the offset's number for each log. A
+    """Return the id of the last ledger of a segment at or below an offset. `numbers`: the offset's number for each log. A
     persistent topic that is read from its own log is its own segment, and its number is the ledger id. For any other segment the
     ledger id is derived from the number of `log`.
     """

@@ -60,9 +60,9 @@ def full_schema(client: Client, topics: Iterable[Topic]) -> StructType | None:
 
 
 def columns_now(client: Client, options: CommonReadOptions) -> Columns:
-    """Return the columns of a read for which the user gives no schema. They are all columns of the latest or of the chosen schema
-    version, or those that the option `columns` names. With `valueFormat=avro` it is the value column. Raises TopicNotFound,
-    SchemaError.
+    """Return the columns of a read for which the user gives no schema. By default these are all current columns of the topics, or
+    all columns of the schema version that the user chose. The option `columns` selects some of them. With `valueFormat=avro` the
+    value column takes their place. `includeMetadata=true` adds the metadata columns. Raises TopicNotFound, SchemaError.
     """
     full, version = _schemas(client, options)
     if full is None:
@@ -79,9 +79,9 @@ def columns_now(client: Client, options: CommonReadOptions) -> Columns:
 
 
 def columns_wanted(client: Client, options: CommonReadOptions, given: StructType) -> Columns:
-    """Return the columns of a read for the schema that Spark passes. It is the schema from `columns_now`, or one that the user
-    gave. The user's schema may leave out, reorder or widen columns. It may declare a column NOT NULL, and a null in it is then an
-    error. Raises TopicNotFound, SchemaError, OptionError.
+    """Return the columns of a read with the schema `given`, which Spark passes: the schema from `columns_now`, or one that the user
+    gave. The user's schema may leave out, reorder or widen columns. It may declare a column NOT NULL; then a null in this column is
+    an error. Raises TopicNotFound, SchemaError, OptionError.
     """
     full, version = _schemas(client, options)
     for field in (f for f in given if f.name in METADATA_NAMES):
@@ -110,8 +110,8 @@ def columns_wanted(client: Client, options: CommonReadOptions, given: StructType
 
 
 def _schemas(client: Client, options: CommonReadOptions) -> tuple[StructType | None, SchemaVersion | None]:
-    """Return all current columns of the topics, and the schema version by which the read is made. This is the version that the user
-    chose. If the user chose none, it is the latest version for Avro values, and None for columns.
+    """Return all current columns of the topics, and the schema version of the read: the version that the user chose. If the user
+    chose none, the version is the latest one for Avro values, and None for columns.
     """
     topics = Logs(client, options.selection).topics_now()
     full = full_schema(client, topics)

@@ -65,7 +65,9 @@ def _turns(
 
 
 def _of(ledger: int, source: Iterator[EntryRows], held: list[EntryRows]) -> Iterator[EntryRows]:
-    """Yield the rows of one ledger from the source. The first rows of the next ledger are also taken, and put into `held`."""
+    """Yield the rows of one ledger from the source. To find the end of the ledger, the function also takes the first rows of the
+    next ledger, and puts them into `held`.
+    """
     while (one := held.pop() if held else next(source, None)) is not None:
         if one.ledger != ledger:
             held.append(one)

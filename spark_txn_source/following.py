@@ -1,8 +1,9 @@
 """Tailing: a stream uses its newest reading until the log changes, so that an idle query costs the store almost nothing.
 
 Spark asks for the latest offset every ten milliseconds. A reading stays the newest if it has no undecided registration and nothing
-was appended to the log. So each call checks only these two conditions. Its result has all transactions that committed before the
-call, which `processAllAvailable` needs. The events of a commit wake the stream. After `MOST_SECONDS` the log is read in any case.
+was appended to the log. So each call checks only these two conditions. The result of a call has all transactions that committed
+before the call; `processAllAvailable` needs this. The events of a commit wake the stream. After `MOST_SECONDS` the log is read in
+any case.
 """
 
 from __future__ import annotations

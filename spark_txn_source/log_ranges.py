@@ -70,8 +70,8 @@ def start_number(reading: Reading, start: Start) -> int:
 
 
 def end_number(reading: Reading, end: End) -> int:
-    """Return the number up to which a batch reads a log, inclusive. The number for a timestamp is final if `timestamps.final`
-    returned the reading. Raises OffsetOutOfRange.
+    """Return the number up to which a batch reads a log, inclusive. For a timestamp a later reading may give another number, unless
+    `timestamps.final` returned the reading. Raises OffsetOutOfRange.
     """
     match end:
         case Latest():

@@ -75,8 +75,8 @@ def hidden(reading: Reading, known: Mapping[str, int], *, fail_on_data_loss: boo
     """Return the rows, by segment, that a read leaves out so that it has only whole transactions. Retention has removed other rows
     of their transactions from another segment of the topic.
 
-    `known`: the trims when the read began. Without `failOnDataLoss` later trims are taken into account, too. The result does not
-    name a segment from which retention has removed all of these rows.
+    `known`: the trims when the read began. Without `failOnDataLoss` later trims are taken into account, too. If retention has
+    removed all of these rows from a segment, the result does not name the segment.
     """
     now = {} if fail_on_data_loss else reading.whole_from()
     numbers = {segment.name: max(_known_of(segment, known), _known_of(segment, now)) for segment in reading.segments}

@@ -207,7 +207,9 @@ def same_topics(offset: StreamOffset, selection: Selection, changed: TopicsChang
 
 
 def planned_selection(end: dict[str, Any], selection: Selection) -> Selection:
-    """Return the selection for which a batch was planned. The offset at the end of the batch names it. Raises OffsetOutOfRange."""
+    """Return the selection for which a batch was planned. The offset `end`, at the end of the batch, names this selection. Raises
+    OffsetOutOfRange.
+    """
     offset = offset_of(end)
     if offset.read == selection.key:
         return selection

@@ -80,8 +80,8 @@ class ReadOptions(CommonReadOptions):
 
     @staticmethod
     def parse_common(options: Mapping[str, object]) -> CommonReadOptions:
-        """Parse the options before it is known whether the read is a batch or a stream. Each value is checked here. Whether its
-        option is allowed for a batch or a stream is checked later.
+        """Parse the options, and check their values, before it is known whether the read is a batch or a stream. `parse` checks
+        later whether each option is allowed there.
         """
         given = SOURCE.read(options, streaming=None)
         _start_of(given, streaming=False)

@@ -14,7 +14,7 @@ from spark_txn_source.tasks import Piece, of_extent
 
 def large_pieces(segment: SegmentView, start: int, end: int, *, marks: bool) -> Iterator[Piece]:
     """Yield pieces with the visible rows of a segment with start < number <= end, in order. There is one piece for each part, or
-    for each run of adjacent rows in a compacted file. `marks`: the pieces have marks, which give the positions of the rows.
+    for each run of adjacent rows in a compacted file. `marks`: whether the pieces get marks, which give the positions of the rows.
     """
     for found in segment.extents(start, end, marks=marks):
         yield of_extent(segment.name, found)

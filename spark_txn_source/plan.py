@@ -73,7 +73,7 @@ def _range(client: Client, reading: Reading, options: ReadOptions) -> LogRange:
     cursors = options.subscription is not None or options.acknowledged is not None
     known = known_trims(reading, options.start, cursors=cursors)
     if options.fail_on_data_loss:
-        begins = Earliest() if options.acknowledged is not None else options.start  # with `acknowledged`, cursors gave the start
+        begins = Earliest() if options.acknowledged is not None else options.start  # with `acknowledged` the start is from cursors
         check_deletions(found, deleted_to(reading, begins, None if isinstance(options.end, Latest) else end), known)
         if options.subscription is not None:
             check_cursors(reading, done, options.subscription)

@@ -200,8 +200,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return newest.to_json() | ({"lag": dataclasses.asdict(left)} if left.rows else {})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the tasks for a GIVEN range, for the first time or as a replay. Every plan of a range has the same rows. Raises
-        OffsetOutOfRange or DataLoss if rows are missing.
+        """Return the tasks for the range from `start` to `end`, when it is first planned or in a replay. Every plan of a range has
+        the same rows. Raises OffsetOutOfRange or DataLoss if rows are missing.
 
         A replay reads the topics that the end of the batch names. Topics that were added since then start at the end of this batch.
         Spark gives a new initial offset as `start` at each plan of the first batch. This offset may have changed since the first
@@ -211,7 +211,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset = to.start_of_batch(self._checked_offset(start))
         starts, ends = offset.numbers(), to.numbers()
         if not any(number > starts.get(log, 0) for log, number in ends.items()):
-            return []  # an older version planned this first batch and recorded no start; the new initial offset is not below `end`
+            # An older version of txnsegment planned this first batch. The end of the batch records no start, and it does not lie
+            # above the new initial offset.
+            return []
         client, fail = self._client(), self._options.fail_on_data_loss
         planned = planned_selection(end, self._selection)
         logs = Logs(client, planned)

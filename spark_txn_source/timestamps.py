@@ -46,7 +46,9 @@ def final(log: LogReader, ms: int, timeout_ms: int | None) -> Reading:
 
 
 def _ends(reading: Reading, ms: int, *, closed: bool) -> bool:
-    """Return whether the end for a timestamp is final in a reading."""
+    """Return whether the end for a timestamp is final in a reading. `closed`: whether every registration that the log does not have
+    yet will have a later publish time.
+    """
     published = reading.published(0, reading.cut)
     return timestamps.end(published, ms, reading.cut, reading.above_cut(), closed=closed)[1]
 

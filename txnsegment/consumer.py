@@ -106,8 +106,8 @@ class Consumer:
     def rewind(self) -> None:
         """Go back to the subscription's cursors, so that all unacknowledged rows are delivered again.
 
-        The consumer rewinds by itself, at the next delivery, if a transaction with its acks is not committed or its commit is
-        skipped. If the program calls this, the consumer also continues without the rows of deleted topics.
+        The consumer rewinds by itself, at the next delivery, if a transaction that acknowledges rows of this consumer ends without
+        a commit or is skipped. Only a call of this method makes the consumer continue without the rows of deleted topics.
 
         Raises SubscriptionNotFound, TopicNotFound, DataLoss (retention has removed unacknowledged rows). After an error the next
         delivery tries again.
@@ -179,7 +179,7 @@ class Consumer:
 
     def _read_ahead(self) -> Ahead | None:
         """Return the batch with the next row; None if there is no new row."""
-        # Deletions are checked as if no row were acknowledged, because the rows that the rewind delivers again may be lost.
+        # The rewind delivers unacknowledged rows again, also below `Feed.after`. So the check for deleted topics begins at 0.
         if self._rewind_due:
             self._begin_anew(lambda feed: self._check_deletions(feed, feed.reading, 0, {}))
         while self._ahead is None or not self._ahead.left:
@@ -196,8 +196,8 @@ class Consumer:
         return self._ahead
 
     def _more(self) -> Iterator[Batch] | None:
-        """Return the new batches of the next feed that has new rows; None if no feed has any. All logs are read together. Then each
-        feed delivers its rows before the logs are read again.
+        """Return the new batches of the next feed that has new rows; None if no feed has any. The logs of all feeds are read
+        together. They are read again when each feed has delivered its rows.
         """
         if not self._next:
             self._feeds.look()
@@ -276,8 +276,8 @@ class Consumer:
         )
 
     def _behind(self, segment: str, row: Row) -> Row:
-        """Return the boundary at which the span of a ledger's first row starts: the end of the last visible row before it. No
-        visible row ever lies between the boundary and the row. The span covers this gap, so that acks of consecutive rows join.
+        """Return where the span (the range that an ack covers) of a ledger's first row begins: at the end of the last visible row
+        before this row. No visible row ever lies in the gap between them. With the gap covered, acks of consecutive rows join.
         """
         done = self._feeds.done.get(segment, NONE)
         spans = bisect_right(done, (row, row))
@@ -361,9 +361,9 @@ class Consumer:
 
     def _row_end(self, view: SegmentView, through: int, floor: Mapping[str, Row]) -> Row:
         """Return the boundary at which a cumulative ack of a segment's rows at or below the number `through` ends. If this consumer
-        has delivered rows above `through`, the boundary is the end of the last row at or below `through`. The span of the next row
-        begins at this boundary and covers the empty positions in between. An ack that ended within these positions would conflict
-        with the ack of the next row.
+        has delivered rows above `through`, the boundary is the end of the last row at or below `through`. The acknowledgement of
+        the next row begins at this boundary, and covers the empty positions in between. An ack that ended within these positions
+        would conflict with it.
         """
         below = view.ledger_id(through)
         if not below or end_of(below) >= self._handed_to(view.name):

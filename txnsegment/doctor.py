@@ -116,8 +116,8 @@ def _storage(name: str, cluster: Cluster) -> Finding:
 
 
 def _clock(name: str, cluster: Cluster) -> Finding:
-    """Compare this machine's clock with the store's. Deadlines use the store's clock alone. The orphan sweep compares file times
-    with the store's clock, so a difference makes files look older or younger.
+    """Compare this machine's clock with the store's clock. Deadlines depend on the store's clock alone. But the orphan sweep
+    compares file times with the store's clock, so a difference makes files look older or younger than they are.
     """
     before = cluster.clock.now_ms()
     theirs = cluster.store.view().now_ms()

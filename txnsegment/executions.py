@@ -1,4 +1,6 @@
-"""Finds the outcome of a SQL execution in this process's Spark. A write may have failed although it left its staging manifest."""
+"""Finds the outcome of a SQL execution in this process's Spark. The outcome must be known, because a write may leave its staging
+manifest and fail nevertheless.
+"""
 
 from __future__ import annotations
 

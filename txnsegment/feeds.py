@@ -53,7 +53,7 @@ class Feed:
         return self.reading
 
     def forget(self) -> None:
-        """Make the next `look` read the log anew, even if nothing was appended to the log."""
+        """Make the next `look` read the log again, even if nothing was appended to the log."""
         self._following.forget()
 
     def begin(self) -> dict[str, Rows]:
@@ -167,12 +167,12 @@ class Feeds:
                 if any(left.left(one) for one in shown.segments):
                     raise rows_gone(name, to, ended.after)
             else:
-                assert segment.sealed_at is not None  # a reading completes each migration that it meets
+                assert segment.sealed_at is not None  # the read of the log has completed the migration
                 known[name] = min(segment.number(ended.after + 1) - 1, segment.sealed_at)
                 at.append(known[name])
             joined.after = min(at, default=0)
             joined.known = known | (dict(before.known) if before is not None else {})
-            # The successor is newer than `before.deleted_to`: it was created after the feed of the cluster's log began.
+            # The number stays. The successor was created after the feed of the cluster's log began, so its deletion lies above.
             joined.deleted_to = 0 if before is None else before.deleted_to
             self.done = joined.done(reading) | self.done
         except BaseException:

@@ -27,7 +27,7 @@ MESSAGE_ID = "__messageId"
 
 @dataclass(frozen=True)
 class Rows:
-    """Column names, and the rows as JSON values in the order of their transactions."""
+    """The names of the columns, and the rows. Rows have JSON values, and are in the order of their transactions."""
 
     columns: list[str]
     rows: Iterator[dict[str, Any]]
@@ -36,8 +36,8 @@ class Rows:
 def committed_rows(client: Client, name: str, limit: int, *, message_ids: bool = False) -> Rows:
     """Return the first `limit` committed rows of a topic or of one `segment://...`, at the current cut.
 
-    Rows of a transaction stand together. Rows of a segment (or marker-based topic) keep their order. Only the needed files are
-    read. `message_ids`: add the column `__messageId`, `ledger:entry:index`. Raises TopicNotFound, CorruptPart.
+    The rows of a transaction come together. The rows of a segment (or marker-based topic) keep their order. Only the needed files
+    are read. `message_ids`: whether to add the column `__messageId`, `ledger:entry:index`. Raises TopicNotFound, CorruptPart.
     """
     topic = segment_name(name).topic if name.startswith("segment:") else Providers(client).resolve(name)
     full = name if name.startswith("segment:") else str(topic)

@@ -61,7 +61,7 @@ class SparkTransaction(Transaction):
     @property
     def options(self) -> dict[str, str]:
         """The options that make a `df.write.format("txnsegment").mode("append")` part of this transaction:
-        `.options(**txn.options)`. Ask for them in the thread that writes.
+        `.options(**txn.options)`. Read this property in the thread that writes.
 
         Raises TxnConflict (the transaction has ended), StorageError.
         """
@@ -70,7 +70,7 @@ class SparkTransaction(Transaction):
             if not self._opened:
                 self._area.open()
                 self._opened = True
-        if (spark := active()) is not None:  # the tasks of this thread's writes report the token and their execution
+        if (spark := active()) is not None:  # so that tasks report the token and the execution
             spark.setLocalProperty(TRANSACTION, self._area.token)
         return {"serviceUrl": self._client.cluster.url, "txnStaging": self._area.token}
 
@@ -120,7 +120,7 @@ class SparkTransaction(Transaction):
             self._staged = []
 
     def _put_back(self) -> None:
-        """Drop the staged writes and appends that a failed commit collected. The next commit collects them again."""
+        """Drop the list of staged writes and appends that a failed commit collected. The next commit collects them again."""
         self._staged = []
 
     def commit(self) -> Committed:

@@ -25,7 +25,7 @@ from spark_txn_source.log_ranges import start_number
 
 Where: TypeAlias = "str | int | datetime"
 """A place in the log: `earliest`, `latest`, a log number, or a datetime with a time zone. Rows up to the number, or published
-before the time, count as acknowledged. For a marker-based topic the number is the ledger of a position in its own log.
+before the time, count as acknowledged. For a marker-based topic the number is a ledger id of the topic's own log.
 """
 
 

@@ -30,7 +30,9 @@ ORPHANS_EVERY = 3600.0
 """Seconds between two orphan sweeps. An orphan sweep lists all files, and deletes only files that are days old."""
 
 AGAIN_AFTER = 600.0
-"""Seconds until the next orphan sweep after a pass with a failure. A damaged record stays damaged for long, so retries are rare."""
+"""Seconds until the next orphan sweep if a pass with an orphan sweep failed. A retry at once would not help: a damaged record stays
+damaged for long.
+"""
 
 PASSES = Counter("txnsegment_sweeps", "Passes of the sweeping daemon by outcome.", ["result"])
 
@@ -46,11 +48,11 @@ def sweep_until(
 ) -> None:
     """Sweep at once and then every `every` seconds until `stop` is set.
 
-    The first pass also sweeps orphans, and then one pass every `orphans_every` seconds. After a failed pass, the next orphan sweep
-    follows within ten minutes. The leader among the running sweepers splits and merges segments by policy. `told`: a function that
-    is called with the report of each pass that succeeded. A failed pass is logged and counted, and the next pass repeats its work.
-    No error ends the daemon. `lags`: measure the lag of each subscription after each pass, so that its metrics are current without
-    a consumer.
+    The first pass also sweeps orphans. After that one pass every `orphans_every` seconds does so. If a pass with an orphan sweep
+    fails, the next orphan sweep follows after at most ten minutes. The leader among the running sweepers splits and merges segments
+    by policy. `told`: a function that is called with the report of each pass that succeeded. A failed pass is logged and counted,
+    and the next pass repeats its work. No error ends the daemon. `lags`: measure the lag of each subscription after each pass, so
+    that its metrics are current without a consumer.
     """
     clock = cluster.client.cluster.clock
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")

@@ -172,8 +172,8 @@ class Transaction:
         return known
 
     def _check_takes(self, given: str, name: TopicName) -> None:
-        """Raise an error if `name`, the topic that the name `given` stands for, takes no rows. Subclasses may override this; here
-        every topic takes rows.
+        """Raise an error if the topic `name` takes no rows. `given`: the name that the program gave for this topic. Subclasses may
+        override this method; here every topic takes rows.
         """
 
     def _check_kind(self, names: Iterable[str]) -> None:
@@ -246,7 +246,7 @@ class Transaction:
         self._committed = committed
         self._id = committed.txn_id or self._id
         if committed.skipped:
-            # Without an application only an earlier commit() can have committed, so this transaction's acknowledgements count.
+            # Without an application only an earlier commit() of this transaction can have committed. Then its acks are in effect.
             self._give_back(skipped=self._app is not None)
         return committed
 
@@ -347,8 +347,8 @@ class Transaction:
 
 
 def timeout_ms(given: timedelta | float | None, default_ms: int, most_ms: int) -> int:
-    """Return a timeout in whole ms. `given`: a timedelta or a number of SECONDS. Raises OptionError, which names the unit. Known
-    failure A12 (protocol.md section 9).
+    """Return a timeout in whole ms. `given`: a timedelta or a number of SECONDS. Raises OptionError, which names the unit. Guards
+    against failure A12 (protocol.md section 9).
     """
     if given is None:
         return default_ms

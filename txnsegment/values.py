@@ -18,7 +18,7 @@ from spark_txn_source.entries import EntryRows
 
 @dataclass(frozen=True)
 class Values:
-    """The form in which a consumer encodes the rows of one topic. `version`: the schema version that is used; None: the latest."""
+    """The way in which a consumer encodes the rows of one topic. `version`: the schema version that is used; None: the latest."""
 
     version: int | None
 
@@ -56,7 +56,7 @@ def as_values(codec: Codec, rows: EntryRows) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class WrittenValues:
-    """The form in which a producer decodes Avro bytes. It uses a given schema version, or the version that was the latest when the
+    """The way in which a producer decodes Avro bytes. It uses a given schema version, or the version that was the latest when the
     producer was made.
     """
 

@@ -52,7 +52,7 @@ class Verified:
 def verify(client: Client, topic: str, *, told: Callable[[Verified], None] = lambda _: None) -> Verified:
     """Verify every committed part of a topic at the current cut. `told`: a function that is called with the progress.
 
-    Raises TopicNotFound, and StorageError if the storage cannot be reached (the parts may be sound then).
+    Raises TopicNotFound. Raises StorageError if the storage cannot be reached; this error does not mean that a part is damaged.
     """
     name = str(Providers(client).resolve(topic))
     reading = log_of(client, name).now()

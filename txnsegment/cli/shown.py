@@ -31,8 +31,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON, for progra
 
 
 def opened(context: typer.Context, service_url: str | None, *, create: bool = False) -> Cluster:
-    """Return the cluster of `--service-url` (before or after the command) or of the environment variable. `create`: create a
-    missing embedded cluster. Only commands that write set it, because a mistyped URL would otherwise look like an empty cluster.
+    """Return the cluster of `--service-url` (before or after the command) or of the environment variable. `create`: whether to
+    create a missing embedded cluster. Only writing commands do so, because a mistyped URL would otherwise look like an empty
+    cluster.
     """
     return Cluster(client(open_cluster(given_url(context, service_url), create=create)))
 
@@ -43,8 +44,9 @@ def given_url(context: typer.Context, service_url: str | None) -> str | None:
 
 
 def say(text: str = "", *, err: bool = False) -> None:
-    """Print lines for people. All commands print through this function or the ones below. They escape the control characters in
-    names, values and foreign errors that would change a terminal (`ledgers.plain_text`).
+    """Print lines for people. All commands print through this function or the functions below. These functions escape control
+    characters, which would change the terminal. Such characters may come from names, values and errors of other programs
+    (`ledgers.plain_text`).
     """
     typer.echo(plain_text.shown(text, lines=True), err=err)
 
@@ -75,8 +77,8 @@ def as_json_text(value: object, indent: int | None = None) -> str:
 
 
 def as_json(value: object) -> Any:
-    """Return a value as JSON represents it: dataclasses as objects with camelCase names (as in the records), Spark types as Spark's
-    JSON.
+    """Return a value in the form that JSON can represent. A dataclass becomes an object with camelCase names (as in the records),
+    and a Spark type becomes Spark's JSON.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {_camel(f.name): as_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
