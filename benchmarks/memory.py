@@ -44,7 +44,9 @@ def write(root: Path, megabytes: int) -> ReadTask:
 
 
 def _read(task: ReadTask | None, results: Queue[float]) -> None:
-    """Run a task. Report the peak of anonymous memory above that of the idle process after all imports."""
+    """Run a task. Report by how many MB its peak of anonymous memory exceeds the anonymous memory of the idle process. All imports
+    are done before the task.
+    """
     idle = rss_anon_mb()
     most = idle
     for batch in read_task(task):

@@ -24,7 +24,7 @@ log = logging.getLogger("txnsegment.sink")
 
 @dataclass(frozen=True)
 class Identity:
-    """The application and the version of a write. They follow from the write's options and, for a stream, its batch id.
+    """The application and the version of a write. They come from the options; the version of a stream's write is its batch id.
 
     `app`: the application id. It is None for a stream without `txnAppId`, which uses the query's id. `random`: whether `app` is a
     random id, as for a batch write without `txnAppId`. `accepts_loss`: see `Claim`.

@@ -34,8 +34,8 @@ class StreamCursors:
         self._acked_to: dict[str, int] = {}
 
     def start(self, readings: Sequence[Reading]) -> StreamOffset:
-        """Return the start offset. Its position in each log is right before the first unacknowledged row. Its field `acked`
-        has the acknowledged rows above that position.
+        """Return the start offset. In each log the stream starts right before the first unacknowledged row. The offset's field
+        `acked` has the acknowledged rows above this start.
         """
         self.join(readings)
         places: dict[str, Position] = {}

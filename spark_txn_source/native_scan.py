@@ -188,8 +188,8 @@ def _name(piece: Piece) -> str:
 
 def _with_marks(spark: SparkSession, rows: DataFrame, found: Sequence[Piece], columns: Columns) -> DataFrame:
     """Add metadata columns to rows of compacted files, as `_with_metadata` does for rows of other files. A compacted file has many
-    entries, so the rows are joined with the entries block by block (`_blocks`). Rows of entries outside of the range of the read
-    find no entry and are dropped.
+    entries, so the rows are joined with the entries block by block (`_blocks`). Rows outside of the range of the read match no
+    entry in this join, and are dropped.
     """
     placed, file_name, row_number = _placed(rows, columns)
     step = max(256, sum(p.part.rows for p in found) // 10_000)
@@ -289,7 +289,7 @@ def _listing_by_driver(spark: SparkSession, count: int) -> Iterator[None]:
     """Let the driver list the paths of the reads in the block. Otherwise Spark runs a job for more than 32 paths. For 4,000 files
     the job takes 15 s, and the driver takes 1 s.
     """
-    with _listing:  # threads share the session: a second thread could save this value as the user's value
+    with _listing:  # one thread at a time: another would take the temporary value for the user's
         before = spark.conf.get(_THRESHOLD, None)
         spark.conf.set(_THRESHOLD, str(count + 1))
         try:

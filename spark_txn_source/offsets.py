@@ -3,11 +3,11 @@ section 6).
 
 An offset may have further fields:
 
-`"deletedTo":D` is there while N is below D. Topics that were deleted by a seal at or below D were gone before the stream began, so
-their rows are no data loss. A deletion above D is data loss, because the stream might have read the deleted rows.
+`"deletedTo":D` is present while N is below D. Topics that were deleted by a seal at or below D were gone before the stream began,
+so their rows are no data loss. A deletion above D is data loss, because the stream might have read the deleted rows.
 
 `"acked":{"segment://..":["5:2..5:4"]}` gives rows above the start of the stream that the subscription had acknowledged before the
-stream began. Such rows were acknowledged one by one, or in some segments only. The field is there while a batch may begin below
+stream began. Such rows were acknowledged one by one, or in some segments only. The field is present while a batch may begin below
 these rows.
 
 `"from":{<segment or topic>:F,..}` gives the numbers up to which retention had trimmed a segment or topic before the stream began to
@@ -20,18 +20,18 @@ dropped when the start of a batch is at or above its F.
 several results. `"began":{..}`, in the end of the first batch only, is the initial offset from which the batch was planned. Every
 later plan of this batch starts there.
 
-`"cluster":"<id>"` names the cluster. The numbers belong to the log of this cluster. In another cluster, even
-if it was created at the same place, the numbers mean other rows. (Offsets of older versions do not have this field.)
+`"cluster":"<id>"` names the cluster. The numbers belong to the log of this cluster. In another cluster, even if it was created at
+the same place, the numbers mean other rows. (Offsets of older versions do not have this field.)
 
 `"subscription":"<name>"` names the subscription whose cursors the stream moves.
 
-`"ackedTo":{"log":N,"persistent://..":L}` gives the numbers up to which all rows were acknowledged when the offset was planned. They
-were acknowledged before the stream began or by its commits. If such a row is unacknowledged again, the subscription was moved back,
-or deleted and created again.
+`"ackedTo":{"log":N,"persistent://..":L}` gives the numbers up to which all rows were acknowledged when the offset was planned.
+These rows were acknowledged before the stream began or by its commits. If such a row is unacknowledged again, the subscription was
+moved back, or deleted and created again.
 
-`"persistent://t/n/x":"ledger:entry"`, for each persistent topic, gives the last entry that was read of the topic's own log. It is
-`0:0` before the first entry. A persistent topic that is read and has no such field was added later, by a pattern or by
-`topicsChanged=continue`. It is read from its beginning.
+`"persistent://t/n/x":"ledger:entry"`, for each persistent topic, gives the last entry that was read of the topic's own log. The
+value is `0:0` before the first entry. A persistent topic that is read and has no such field was added later, by a pattern or by
+`topicsChanged=continue`. Such a topic is read from its beginning.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ from spark_txn_source.timestamps import final
 
 def read_batch(client: Client, options: ReadOptions) -> tuple[LogRange, ...]:
     """Return the range of each log that a batch reads. The `done` of a range has the rows to leave out. With a subscription these
-    are its acknowledged rows. Without a subscription they are the remaining rows of transactions of which retention has trimmed
-    other rows.
+    are the rows that it has acknowledged. Without a subscription these are the remaining rows of transactions of which retention
+    has trimmed other rows.
 
     Raises TopicNotFound, SubscriptionNotFound, OffsetOutOfRange, DataLoss.
     """

@@ -235,9 +235,9 @@ class Cluster:
     def backup(self, file: str | Path, *, patience: timedelta | float | None = None) -> BackupDescription:
         """Write a consistent backup of the cluster's metadata into a new file, while writers run. `txnsegment.restore` reads it.
 
-        The backup holds every commit that was acknowledged before the call, and no undecided transaction. It names the ledger
-        files and holds none of their rows. So it can be restored for as long as those files are kept: at least the grace
-        period (7 days by default). `patience`: how long the backup may take, in seconds or as a timedelta. Raises
+        The backup contains every commit that was acknowledged before the call, and no undecided transaction. The backup names
+        the ledger files, and does not contain their rows. So it can be restored for as long as those files are kept: at least the
+        grace period (7 days by default). `patience`: how long the backup may take, in seconds or as a timedelta. Raises
         BackupUnsettled (the metadata kept changing for that long), ConfigurationError (the file exists already, or cannot be
         written).
         """

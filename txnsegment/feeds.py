@@ -90,7 +90,7 @@ class Feed:
         try:
             to = str(Providers(self._client).resolve(self.reading.log))
         except TopicExists:
-            # The migration is not complete, because another topic has the successor's name. It must be run again with another name.
+            # The migration is not complete, because another topic has the successor's name. Run it again, with another name.
             return None
         return None if to == self.reading.log else to
 

@@ -212,8 +212,8 @@ class ClusterTopics:
         return Providers(self._client).namespace(tenant, name).value
 
     def set_model(self, namespace: str, new_persistent: str) -> str:
-        """Set the transaction model of new `persistent://` topics in a namespace, and return it. During a migration, `metadata`
-        stops programs from making more marker-based topics. Existing topics do not change. Idempotent. Raises OptionError.
+        """Set the transaction model of new `persistent://` topics in a namespace, and return it. Set `metadata` before a migration,
+        so that programs create no more marker-based topics. Existing topics do not change. Idempotent. Raises OptionError.
         """
         tenant, name = namespace_of(namespace)
         Providers(self._client).set_namespace(

@@ -42,7 +42,7 @@ class UncommittedTransaction(UserWarning):
 
 @dataclass(frozen=True)
 class Appended:
-    """The staged parts of one append or write, by segment, with the columns and types that they hold."""
+    """The staged parts of one append or write, by segment, and the columns and types of these parts."""
 
     topic: TopicName
     types: StructType

@@ -1,4 +1,4 @@
-"""Judge acknowledgements row by row (invariant 11). At any time at most one transaction holds a row as a pending ack. Acknowledged
+"""Judge acknowledgements row by row (invariant 11). At any time at most one transaction has a pending ack on a row. Acknowledged
 rows stay acknowledged. Released rows are delivered again.
 """
 
@@ -68,8 +68,8 @@ class Acks:
         self._acked[name] = [(each, event) for each in exact]
         self._moved[name].append(at)
         if event.state == "deleted":
-            # A process that read the cursor before the deletion knows these claims. It treats the rows as acknowledged if the
-            # transaction commits later.
+            # A process that read the cursor before the deletion knows these claims. Such a process treats the rows as acknowledged
+            # if the transaction commits later.
             claimed = [(each, ack, max(ack.at, self._decided(ack)), at) for each, ack in self._pending.pop(name, ())]
             self._past[name] += [held for held in claimed if held[2] < NEVER]
 
@@ -162,8 +162,8 @@ class Acks:
                 self._redelivered(first, last, ack)
 
     def _hold_any(self, segment: str, first: Row, last: Row, placed: Mapping[tuple[int, str], SeenRow]) -> bool:
-        """Return whether a committed row may lie between `first` and `last`. A row whose position is unknown, because no reader has
-        seen it, may lie there, too. Without store records, return True.
+        """Return whether a committed row of the segment may be between `first` and `last`. A row that no reader has seen has an
+        unknown position, so it may be there, too. Without store records, return True.
         """
         if not self._truth.store:
             return True
@@ -175,8 +175,9 @@ class Acks:
         return False
 
     def _redelivered(self, first: Row, last: Row, released: Ack) -> None:
-        """Report a violation if later polls pass over the released rows. There are two exceptions. A consumer that had received the
-        rows before their release may acknowledge them (`Deliveries` judges these rows one by one). Retention may trim the rows.
+        """Report a violation if later polls pass over the released rows. There are three exceptions. The subscription may be moved
+        or deleted. A consumer that had received the rows before their release may acknowledge them (`Deliveries` judges these rows
+        one by one). Retention may trim the rows.
         """
         if self.moved(released.segment, released.subscription, released.at, NEVER):
             return

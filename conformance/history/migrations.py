@@ -1,8 +1,9 @@
 """Renumber the events of a migrated persistent topic for the common log, in a history with store records.
 
-In the common log the persistent topic is the first segment of the new topic. Its ledger `n` gets the number `n + shift`, and its
-own SEAL comes just below the seal that ends the segment. So readers of the new topic are also judged by the old topic's commits. A
-stream that began under the old name is judged as one stream over both topics. This finds rows lost or doubled between them.
+In the common log the persistent topic is the first segment of the new topic. Ledger `n` of the old log gets the number `n + shift`,
+and the SEAL of the old log comes just below the seal that ends the segment. So readers of the new topic are also judged by the old
+topic's commits. A stream that began under the old name is judged as one stream over both topics. This finds rows lost or doubled
+between them.
 """
 
 from __future__ import annotations

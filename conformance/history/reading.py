@@ -186,7 +186,7 @@ class Reading:
 
 def learn(truth: Truth, found: Findings, reads: Iterable[Read | Poll]) -> None:
     """Derive the number of each version from the rows that reads returned, in a history without store records. A row that a read
-    returned is committed. Report a version or a transaction id that was committed twice.
+    returned counts as committed. Report a version or a transaction id that was committed twice.
     """
     twice: set[tuple[str, int]] = set()
     of_txn: dict[str, Batch] = {}

@@ -1,7 +1,7 @@
 """The truth of a history: the committed data, as far as the events show it.
 
-A recorder that watches the store records headers and registrations. These are then the truth, and the answers to clients are judged
-by them. Without store records a write counts as committed when its committer is told so, or when a reader returns it.
+A recorder that watches the store records headers and registrations. The truth follows from them, and the answers to clients are
+judged by it. Without store records a write counts as committed when its committer is told so, or when a reader returns it.
 """
 
 from __future__ import annotations
