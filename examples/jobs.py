@@ -27,8 +27,8 @@ Start = Callable[[int], AbstractContextManager[subprocess.Popen[bytes]]]
 LOOK_SECONDS = 0.5
 """Seconds between two listings of a job's processes."""
 STOP_SECONDS, GO_ON_SECONDS, GIVE_UP_SECONDS = 3.0, 0.1, 60.0
-"""Seconds: the longest attempt to stop all processes, the pause before the next attempt, and the time after which this program
-gives up and ends.
+"""In seconds: the longest time for one attempt to stop all processes, the pause before the next attempt, and the time after which
+this program gives up and ends.
 """
 ENDED = (ProcessLookupError,) if sys.platform == "linux" else (ProcessLookupError, PermissionError)
 """The errors that killpg raises when all processes of a group have ended. On systems other than Linux, PermissionError has the same

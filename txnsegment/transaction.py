@@ -149,10 +149,10 @@ class Transaction:
     def acknowledge(self, acks: Iterable[Ack], *, dropped: Callable[[bool], None] | None = None) -> None:
         """Acknowledge rows with the commit, all or none. (`Consumer.ack` and `SparkTransaction.read` call this.)
 
-        `dropped`: called when the transaction ends without a commit (with False) or its commit is skipped (with True), so that
-        the caller delivers the rows again. Raises TxnConflict (the transaction has ended, or the outcome of a commit is
-        unknown), AckConflict (this transaction acknowledges one of the rows already), OptionError (the topic's transaction
-        model differs from that of earlier topics).
+        `dropped`: a function that is called with False if the transaction ends without a commit, and with True if its commit is
+        skipped. The caller then delivers the rows again. Raises TxnConflict (the transaction has ended, or the outcome of a commit
+        is unknown), AckConflict (this transaction acknowledges one of the rows already), OptionError (the topic's transaction model
+        differs from that of earlier topics).
         """
         self._check_takes_more("acknowledge in")
         given = list(acks)
@@ -316,8 +316,8 @@ class Transaction:
             raise TxnConflict(f"One cannot {verb} transaction {self._id}: it was {how}.", advice="Begin a new one.")
 
     def _check_takes_more(self, verb: str) -> None:
-        """Raise TxnConflict if the transaction has ended, or if an earlier commit may have succeeded, because that commit would not
-        contain the rows and acknowledgements that are added now.
+        """Raise TxnConflict if the transaction has ended. Raise it also if an earlier commit may have succeeded, because rows and
+        acknowledgements that are added now would be missing in that commit.
         """
         self._check_open(verb)
         if self._unknown:

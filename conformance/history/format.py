@@ -61,7 +61,7 @@ class Commit(NamedTuple):
 
     query     id of the streaming query (`by` in the application record); None for a batch write
     attempt   the token of this attempt (`attempt` in the header), if the recorder knows it
-    replays   whether the version comes from a checkpoint; the same query may then write it again, and is skipped
+    replays   whether the version comes from a checkpoint; if so, the same query may request it again, and is then skipped
     random    whether only this write uses the application, so that no other attempt can fence it
     rows      the rows to write; none for an empty batch
     """
@@ -106,7 +106,7 @@ class Told(NamedTuple):
     """Completion of a `Commit`, `Abort` or `End`: the answer to its caller.
 
     said    committed  the transaction is committed, by this call or by an earlier `End` of the same kind
-            skipped    the same query, or a batch with the same version, committed the version before; nothing was written
+            skipped    the version was committed earlier, by the same query or by a batch write; nothing was written
             conflict   the call was refused, because this version or a higher one is committed (VersionConflict)
             aborted    the `Abort` or `End` succeeded
             failed     no row or ack of this call is committed, now or later
@@ -133,7 +133,7 @@ class Read(NamedTuple):
     segments         the segments that the read knew, if the recorder knows them
     final            whether every transaction was decided and a sweep had run, so that the read must return every committed row
     rows             the rows, in the order in which they were returned, segment by segment
-    ordered          whether that order is meaningful (for a collected DataFrame with several tasks it is not)
+    ordered          whether the order of `rows` is meaningful (that of a collected DataFrame with several tasks is not)
     more             whether `rows` has only the rows that the previous `Read` of `who` did not return. This read also returned all
                      rows of the previous one, once and unchanged; they are left out to save space (`files.shortened`)
     """

@@ -23,7 +23,7 @@ class Batch:
     """The write of one transaction.
 
     number        number of its registration, once it is known
-    committed_at  time of the commit: of the header's change, or without store records of the first answer or read that shows it
+    committed_at  time of the header's change; without store records: time of the first answer or read that shows the commit
     told_at       time of the first answer that it is committed
     """
 
