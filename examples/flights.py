@@ -6,7 +6,7 @@ job, in a process of its own, streams them, one day at a time, into a topic of f
 This process watches the metadata store. As soon as a transaction is OPEN, it suspends the job with all its workers. If the
 transaction is still OPEN, the job gets SIGKILL. Otherwise the job continues until the next transaction. The job is started again,
 killed again, and then finishes. Finally one batch read and one more stream read the topic, and must find every flight once. Exits
-with 1 if a count is wrong.
+with 1 if a count is off by one.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ micro-batch into three topics: punctual flights, late flights, and flights that 
 acknowledgement of the flights are one transaction. Its version is the id of the micro-batch, so it commits exactly once. The job is
 killed in the middle of two commits and started again.
 
-    python examples/split_flights.py     exits with 1 if a count is wrong
+    python examples/split_flights.py     exits with 1 if a count is off by one
 """
 
 from __future__ import annotations

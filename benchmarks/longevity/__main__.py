@@ -1,6 +1,6 @@
 """`python -m benchmarks.longevity --minutes 120 --out FOLDER`: soak, judge, draw. Exits with 1 if something grew or a process died.
 
-`--judge FOLDER` judges and draws the results of another run, which may still be in progress.
+`--judge FOLDER` judges and draws the results of an earlier run again, also while that run continues.
 
 FOLDER then has `samples.csv` (one line for each process and moment), `heap.csv` (the driver's heap after each GC), `cluster.csv`
 (files, znodes), `summary.txt`, `soak.png`, and the logs of all processes. SIGTERM ends the soak early; its samples are judged.
