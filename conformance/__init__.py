@@ -8,7 +8,7 @@ scripts            golden scripts: transactions as text with exact answers
 history            recorded histories (`history.format`, `history.files`) and their checker; shares no code with the rest
 mutants            faults planted in the real code; a suite must detect each of them
 scenarios          real processes that are killed; a real ZooKeeper ensemble and Spark cluster under faults (`chaos` runs them)
-power              a simulated disk whose power fails at every crash point of all code that writes files
+power              all code that writes files, on a simulated disk; the power fails at every crash point
 surface            random calls of the whole public API, compared with a model in plain Python
 harness            what several suites share: a store with injected faults, and a Spark driver without a JVM
 servers, fixtures  real servers for the tests of other projects (docs/servers.md)

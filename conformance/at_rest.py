@@ -43,8 +43,9 @@ SETTINGS = Settings(
 EVERY_MS = 50
 """Milliseconds of the store's time from one commit to the next."""
 CATCH_UP = 20
-"""Number of commits after which the run waits for the background work. The run moves the clock by hand, so the background work
-could otherwise fall behind the store's time."""
+"""Number of commits after which the run waits for the background work. Without this wait the background work could fall behind the
+store's time, because the run moves the clock by hand.
+"""
 PART_BYTES = 8_192
 """Size of each part file. No test reads the content of these files."""
 SEGMENTS = 4
@@ -96,8 +97,9 @@ class ByHand(Hurried):
 def bound_meanwhile(at_rest: int) -> int:
     """Return the maximum number of records during the run. It does not depend on the number of commits.
 
-    `at_rest`: the result of `bound`. During the run there are also records that the header retention keeps (headers, the
-    applications of one in twenty commits, tombstones of subscriptions), and records that wait for the next sweep.
+    `at_rest`: the result of `bound`. During the run there are also records that the header retention keeps: headers, tombstones of
+    subscriptions, and the records of applications with a random id, which one commit in twenty has. Other records wait for the next
+    sweep.
     """
     kept_ms = SETTINGS.header_retention_ms + FORGET_EVERY_MS + 10 * SETTINGS.fold_after_ms
     return at_rest + 2 * kept_ms // EVERY_MS
@@ -107,9 +109,9 @@ def bound(*, topics: int, deleted: int, segments: int, cursors: int, application
     """Return the maximum number of records of a store at rest (operations.md, What stays). It does not depend on commits or time.
 
     `topics`: number of existing topics; each has its record and a schema. `deleted`: number of topics that were deleted and not
-    created again; each has a tombstone and its newest schema. `segments`: number of segments of existing topics. `applications`:
-    number of pairs (appId, topic) with a chosen appId, not a random one. `migrated`: number of persistent topics of which two
-    records are left: the topic's record, which names the successor, and the SEAL.
+    created again; each has a tombstone and its newest schema. `segments`, `cursors`: number of segments and of cursors of existing
+    topics. `applications`: number of pairs (appId, topic) with a chosen appId, not a random one. `migrated`: number of persistent
+    topics of which two records are left: the topic's record, which names the successor, and the SEAL.
     """
     return FIXED + 2 * (topics + deleted + migrated) + segments + cursors + applications
 
@@ -170,8 +172,8 @@ class AtRest:
                     most = max(most, self._count(made))
                     told(n)
             made.finish()
-            # Headers expire in the first pass. Files and deleted topics need three further passes. They must be old, then be
-            # found without a record that names them, and then be old again.
+            # Headers expire in the first pass. Files and deleted topics need three further passes. A replaced file, for example,
+            # must reach the orphan age. Then a pass must find that no record names it. Then the grace period must pass.
             for _ in range(4):
                 self.clock.ahead_ms += SETTINGS.orphan_age_ms + SETTINGS.grace_period_ms + 1
                 made.sweep()
@@ -237,7 +239,7 @@ class AtRest:
         return Part(path, 10, PART_BYTES, 0, (10,), 0)
 
     def _refused(self, made: Client, a: TopicName, b: TopicName) -> None:
-        """Register a transaction that is then aborted, because it acknowledges acknowledged rows. Its parts are orphans."""
+        """Register a transaction that is then aborted, because it acknowledges rows a second time. Its parts become orphans."""
         self._aborted += 1
         again = Ack(self._segment(made, a), "s", parse_all(["1:0"]))
         try:
@@ -299,7 +301,7 @@ class AtRest:
 
     @staticmethod
     def _applications(keys: Iterable[str]) -> int:
-        """Return the number of applications whose id is chosen, not random. Also count the id of refused transactions."""
+        """Return how many of the keys `appId topic` have a chosen appId, not a random one (`write-..`, `passing-..`)."""
         return sum(not key.startswith(("write-", "passing-")) for key in keys)
 
     def _left(self, made: Client, topics: tuple[TopicName, ...], most: int) -> Left:

@@ -1,4 +1,5 @@
-"""Ports of 127.0.0.1 for servers that bind them later, because a JVM needs seconds to start and may start again on its old port.
+"""Reserve ports of 127.0.0.1 for servers. A server binds its port later, since a JVM needs seconds to start. It may also be stopped
+and started again on the same port.
 
 The ports lie below the range from which the kernel chooses a port for a client or a proxy, so no other socket gets a port that is
 reserved here. A process holds a lock on each of its ports until it ends. Other processes of the same user and temporary folder (a
@@ -24,14 +25,14 @@ from metadata.common.errors import Unavailable
 LOCAL = "127.0.0.1"
 _FIRST = 10_000
 _LOWEST = 32_768
-"""The begin of the kernel's range if the system does not show the range. Linux shows it, and other systems' ranges begin higher."""
+"""The assumed start of the kernel's range if the system does not show it. Linux shows it. On other systems it starts higher."""
 _ENOUGH = 8_192
 """Least number of ports to choose from. Many are needed, because a process keeps its ports until it ends."""
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_ports(count: int) -> list[int]:
-    """Return different ports of 127.0.0.1 that no process uses. They are held until this process ends. Raises Unavailable."""
+    """Return different ports of 127.0.0.1 that no process uses. This process holds them until it ends. Raises Unavailable."""
     return _ports().take(count)
 
 

@@ -199,7 +199,7 @@ class SparkCluster:
         return workers_below([executor.pid for executor in self.executors(application)])
 
     def below(self, pid: int) -> list[int]:
-        """Return the ids of all processes below a process: those that it started, and those that they started."""
+        """Return the ids of all processes below a process: its children, their children, and so on."""
         children: dict[int, list[int]] = {}
         for one in processes():
             children.setdefault(one.parent, []).append(one.pid)

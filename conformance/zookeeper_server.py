@@ -127,7 +127,7 @@ class ZooKeeperServer:
             time.sleep(0.05)
 
     def serves(self) -> bool:
-        """Return whether the server serves clients. Only then its answer to `srvr` contains its mode."""
+        """Return whether the server serves clients. The answer to `srvr` contains a mode only if it does."""
         return self.mode() is not None
 
     def mode(self) -> str | None:

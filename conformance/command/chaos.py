@@ -63,8 +63,8 @@ def say(text: str) -> None:
 
 @dataclass(frozen=True)
 class Stage:
-    """One store, and the arguments of the command line. Each call of `place` and `notes` gets a new name, so no two scenarios share
-    a place or a folder.
+    """One store, and the arguments of the command line. Callers give a new name to each call of `place` and `notes`, so no two
+    scenarios share a place or a folder.
     """
 
     forks: Forks
@@ -95,7 +95,9 @@ class Stage:
 
 
 def points(on: Stage) -> Iterator[Scenario]:
-    """Yield scenarios of a commit. At each store call the process is killed (also beside a twin) or stopped, or the call fails."""
+    """Yield one scenario of a commit for each domain and fault. The fault strikes at each store call of the commit in turn: the
+    process is killed, it is stopped, it is killed while a twin does the same work, or the call fails.
+    """
     for domain, fault in itertools.product(on.domains, (Fault.KILL, Fault.STOP, Fault.TWIN, Fault.FAIL)):
         yield CommitPoints(on.forks, on.place(fault, domain), fault)
 
@@ -118,14 +120,15 @@ def job(on: Stage) -> Iterator[Scenario]:
 
 
 def splits(on: Stage) -> Iterator[Scenario]:
-    """Yield a scenario that splits a topic from 4 to 16 segments and merges it. Its writers and readers are killed and stopped."""
+    """Yield a scenario: a topic is split from 4 to 16 segments and merged, while its writers and readers are killed or stopped."""
     seconds, kills = 2 * on.given.load_seconds, on.given.kills
     yield Splits(on.forks, on.place("splits"), on.notes("splits"), seconds=seconds, faults=kills, rng=on.rng)
 
 
 def migrate(on: Stage) -> Iterator[Scenario]:
-    """Yield scenarios in which persistent topics migrate while other processes write, read, acknowledge and move their rows. The
-    migration first meets open transactions, then Spark jobs, then random kills, then a fault at each store call.
+    """Yield scenarios in which persistent topics migrate while other processes use these topics. In the first scenario transactions
+    are open, in the second Spark jobs run, in the third processes are killed at random. In each further scenario a fault strikes at
+    each store call of the migration.
     """
     yield Refusals(on.forks, on.place("migrations-refused"))
     yield SparkMigration(on.forks, on.place("migrations-spark", PERSISTENT), on.notes("migrations-spark"))

@@ -40,7 +40,8 @@ def main(
     out: TextIO | None = None,
     err: TextIO | None = None,
 ) -> int:
-    """Run the command. Return its exit code: 0 all passed, 1 a case failed, 2 no case could run or a usage error, 130 interrupted.
+    """Run the command and return its exit code. 0: all cases passed. 1: a case failed. 2: no case could run, or the command line is
+    invalid. 130: the command was interrupted.
 
     `arguments`: default `sys.argv`. `draw`: returns the seed for `--seed random`. `out`: the stream for results; `err`: the stream
     for everything else.

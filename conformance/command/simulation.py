@@ -87,7 +87,7 @@ def _simulate(given: Given, progress: Progress) -> tuple[Summary, list[tuple[flo
 
 
 def summaries(cores: int, wanted: int, seed: int, only: str) -> Iterator[Summary]:
-    """Run the schedules of `wanted` seeds in chunks, on `cores` processes. Yield the summary of each chunk, by seed."""
+    """Run the schedules of `wanted` seeds in chunks, on `cores` processes. Yield the summaries of the chunks, by ascending seed."""
     starts = range(seed, seed + wanted, CHUNK)
     counts = [min(CHUNK, seed + wanted - start) for start in starts]
     from conformance.simulator.quiet import quiet, quiet_forever
@@ -105,7 +105,9 @@ def summaries(cores: int, wanted: int, seed: int, only: str) -> Iterator[Summary
 
 
 def _chunk(only: str, count: int, seed: int) -> Summary:
-    """Run a chunk of schedules. If the product raises, run each schedule alone. The exception is a violation of that schedule."""
+    """Run a chunk of schedules. If the product raises an error, run each schedule of the chunk alone. An error is then a violation
+    of the schedule that raised it.
+    """
     from conformance.simulator.schedules import Summary, simulate
 
     try:

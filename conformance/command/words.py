@@ -112,7 +112,7 @@ Run = Callable[[Given, Progress], list[Result]]
 @dataclass(frozen=True, slots=True)
 class Suite:
     """A suite of the command line. `chosen_by`: the option that selects the suite. `implied_by`: names of options that select the
-    suite if the command line names no suite; the option `chosen_by` then has the value `implied`.
+    suite, too, if the command line names no suite. `implied`: the value that `chosen_by` then gets.
     """
 
     name: str
@@ -184,8 +184,9 @@ def parser(suites: Iterable[Suite], program: str) -> argparse.ArgumentParser:
 
 
 def read(arguments: Sequence[str], suites: Sequence[Suite], program: str) -> Line:
-    """Parse a command line. `Line.chosen` is empty if the command line names no suite. Raises UsageError for an unknown option (the
-    error names the nearest known option), an option of a suite that is not requested, or an invalid value.
+    """Parse a command line. `Line.chosen` is empty if the command line neither names nor implies a suite. Raises UsageError for an
+    unknown option, an option of a suite that is not requested, or an invalid value. For an unknown option the error names the
+    nearest known one.
     """
     found, rest = parser(suites, program).parse_known_args(list(arguments))
     words = {word.flag: word for suite in suites for word in (suite.chosen_by, *suite.words)} | {word.flag: word for word in COMMON}

@@ -1,9 +1,9 @@
 """Start Spark drivers and executors in less processor time, for suites that start many of them.
 
-Half of the processor time of a Spark that lives for seconds goes into loading classes. Java's class data sharing (CDS) keeps loaded
-and verified classes in one file, which later processes map into memory. The first start on a machine runs a small job and writes
-that file into the virtual environment, or without one into the user's cache. Every later start uses it. A process with another
-class path ignores the file.
+A Spark process that lives only for seconds uses half of its processor time to load classes. Java's class data sharing (CDS) keeps
+loaded and verified classes in one file, which later processes map into memory. The first start on a machine runs a small job and
+writes that file into the virtual environment, or, without a virtual environment, into the user's cache. Every later start uses the
+file. A process with another class path ignores it.
 
 Python workers import the modules that they need once for each driver or executor, not once for each task (`workers/sitecustomize`).
 """
@@ -77,7 +77,9 @@ def _folder() -> Path:
 
 
 def _configuration(archive: Path) -> Path:
-    """Return an empty folder for Spark's settings. It is the first entry of the class path, so its path must never change."""
+    """Return an empty folder for Spark's settings. The folder is the first entry of the class path. Java uses the archive only with
+    the same class path, so the folder's path must never change.
+    """
     return archive.parent / "conf"
 
 

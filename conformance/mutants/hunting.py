@@ -75,8 +75,9 @@ def hunt(
     """Run checks against each mutant until one catches it: the checks that it names, all golden scripts, the store suite, up to
     `limit` schedules of the simulator from `seed` on, and the exhaustive search.
 
-    `beside`: the number of schedules that are also run for a mutant that an earlier check caught. They show whether the simulator
-    or the search would have caught it, too. `told`: called with the result of each mutant, in the order of `faults`.
+    `beside`: if above 0, also run this number of schedules, and then the search, for a mutant that an earlier check caught. The
+    result then shows whether the simulator or the search catches this mutant, too. `told`: called with the result of each mutant,
+    in the order of `faults`.
 
     Raises StaleMutant if a mutant cannot be planted. Raises AlreadyBroken if a named test does not exist. Both are checked before
     the first mutant is planted. Raises AlreadyBroken also if the check that catches a mutant fails without the mutant.
@@ -119,8 +120,8 @@ def _first(*looks: Callable[[], Catch | None]) -> Catch | None:
 
 
 def caught(found: Hunt) -> str:
-    """Return the name of the check that caught the mutant, with the number of scripts, cases or schedules tried. If the simulator
-    did not catch it, also return the number of its schedules.
+    """Return the names of the checks that caught the mutant, with the number of scripts, cases or schedules tried. If the simulator
+    ran and did not catch the mutant, also return the number of schedules.
     """
     ways = []
     for catch in found.catches:

@@ -59,7 +59,7 @@ def log_before_open_transactions(real: Real, log: LogReader, ms: int, timeout_ms
 
 
 class _LogFirst:
-    """A log that takes its next reading before it returns the open transactions. The right order is the opposite."""
+    """A log that is read before the open transactions are read. In the correct order the open transactions are read first."""
 
     def __init__(self, log: LogReader) -> None:
         self._log, self.cluster = log, log.cluster

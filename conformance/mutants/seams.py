@@ -129,7 +129,8 @@ def _calling(function: FunctionType, called: Callable[..., Any]) -> CodeType:
     passed += [f"**{options}"] if options else []
     source = f"def seam({', '.join(declared)}):\n    _seam = {_CALLED!r}\n    return _seam({', '.join(passed)})\n"
     made: dict[str, Any] = {}
-    # Compiled first: a SIGINT within an exec of text ends the whole program by SIGINT, even if KeyboardInterrupt is handled.
+    # The source is compiled first. If a SIGINT arrived during an `exec` of text, Python would end the whole program by SIGINT, even
+    # if KeyboardInterrupt is handled.
     exec(compile(source, "<seam>", "exec"), made)
     template: CodeType = made["seam"].__code__
     return template.replace(

@@ -42,7 +42,8 @@ T = TypeVar("T")
 
 PATIENCE = 60.0
 """Time limit for one script, case or schedule, so that a mutant that loops for ever is caught. The limit is many times the usual
-duration. It counts seconds of this process's processor time, because a busy machine must not count as a catch."""
+duration. It is processor time of this process, in seconds, so that a check does not time out because the machine is busy.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +276,7 @@ def check_tests(faults: Sequence[Mutant]) -> None:
     code, output = apart(_pytest, ("--collect-only", *named))
     there = {line.partition("::")[0] for line in output.splitlines()}
     said = ", ".join(test for test in named if test.partition("::")[0] not in there)
-    if code not in (0, 5):  # 5: pytest found no test at all. A file without tests beside files with tests is no error for pytest.
+    if code not in (0, 5):  # 5: pytest found no test at all. If only some of the files have no tests, pytest reports no error.
         said = output[-1000:].strip()
     if said:
         raise AlreadyBroken(

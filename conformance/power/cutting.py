@@ -16,12 +16,14 @@ from conformance.power.scenarios import Scenario
 from conformance.power.world import Moment, World, one_of
 
 EXHAUSTIVE = 16
-"""All outcomes of a power cut are judged if they are at most this number and at most `cuts` + 2 (argument of `cut`)."""
+"""If a power cut has at most this number of possible outcomes, all of them are judged. If `cuts` + 2 is lower, that is the limit
+(`cuts`: an argument of `cut`).
+"""
 
 
 @dataclass(frozen=True)
 class Wrong:
-    """A power cut that left a wrong state. `point`: its crash point. `after`: the call before it. `said`: the violation."""
+    """A power cut that left a wrong state. `point`: the crash point. `after`: what happened right before. `said`: the violation."""
 
     scenario: str
     point: int

@@ -4,7 +4,7 @@
   part of the content, zeros in place of it, or all of it.
 - An entry of a folder (a name that was added, changed or removed) is durable after `sync_folder` of that folder. Without it a power
   cut leaves any subset of the later changes, in any order.
-- A folder exists after a power cut if the entries of all folders on the path to it are durable or left by the cut.
+- A folder exists after a power cut if each entry on the path to the folder was durable or was left by the cut.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class SimulatedDisk:
             listed = [(n, (len(f.content), f.mtime_ms) if isinstance(f, _File) else None) for n, f in found.items()]
         yield from listed
 
-    # --- what lies there -------------------------------------------------------------------------------------------
+    # --- files and folders -----------------------------------------------------------------------------------------
 
     def _find(self, path: Path) -> _File | _Folder | None:
         found: _File | _Folder | None = self._root
@@ -321,8 +321,8 @@ def _printed(what: _File | _Folder) -> tuple[Any, ...]:
 
 
 def all_picks(limit: int) -> Iterator[Callable[[], Pick]]:
-    """Yield every sequence of choices, at most `limit` of them, each as a function that makes a `Pick`. The caller must use each
-    sequence before it asks for the next one.
+    """Yield the possible sequences of choices, but at most `limit` sequences. Each sequence is a function that makes a `Pick`. The
+    caller must use each function before it asks for the next one.
     """
     chosen: list[tuple[int, int]] = []  # pairs (choice, number of choices)
 

@@ -43,7 +43,7 @@ class Scenario:
 
     play      does the work
     judge     yields the violations after a power cut at any moment of the work
-    again     finishes the work in another process after a kill. Commits of this process must survive a power cut, too
+    again     finishes the work in a second process after a kill. Commits of the second process must survive a power cut, too
     small     (module, name) of limits in the real code -> lower values, so that little work reaches these limits
     embedded  whether the store is SQLite, in a folder that the cluster creates; else it is in memory
     """

@@ -124,7 +124,7 @@ CURSORS = "a"
 """The first character of the paths of cursors in a picture."""
 
 Picture = dict[str, tuple[str, str]]
-"""The records and files, each as (kind, text), by path. The first character of a path groups them."""
+"""Path -> (kind, text), for each record and file. Records or files of one kind have paths with the same first character."""
 
 
 def picture(world: World) -> Picture:

@@ -22,7 +22,7 @@ DASHES = "----"
 
 
 class ScriptError(Exception):
-    """Raised if a script cannot be run: a command or word is unknown, or a fault met no call. A wrong answer is a `Failure`."""
+    """Raised if a script cannot be run: a command or word is unknown, or a fault struck no call. A wrong answer is a `Failure`."""
 
 
 @dataclass(frozen=True)

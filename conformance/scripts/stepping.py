@@ -28,7 +28,7 @@ def _ack(world: World, name: str, cumulative: str | None, short: str, where: str
 
 
 def step(world: World, cmd: Command, stop: Callable[[str], bool] | None, reached: Callable[[Work], list[str]]) -> list[str]:
-    """Run an open transaction until `stop` returns true for a call (None: to its end). `reached` makes the lines at the stop."""
+    """Run an open transaction until `stop` returns true for a call (None: to the end). `reached`: makes the answer at that call."""
     name = cmd.who("d1")
     work = world.opened.get(name)
     if work is None or work.done:

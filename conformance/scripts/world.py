@@ -166,8 +166,8 @@ class World:
         self.together: dict[str, Any] = {}
         """Name of a process -> its transaction over several writes (`conformance.scripts.together`)."""
         self.runs: dict[str, dict[str, tuple[int, int, dict[str, Any] | None]]] = {}
-        """The writes that have begun: token -> name of the write -> value. A value has the order of the write, the time of its
-        beginning, and the parts of its next manifest (None: the write stages new parts first).
+        """The writes that have begun: token -> name of the write -> (order, time, parts). `order`: the order of the write. `time`:
+        when it began. `parts`: the parts of its next manifest; None: the write stages new parts first.
         """
 
     def unique(self) -> str:
@@ -175,12 +175,12 @@ class World:
         return f"u{self._names}"
 
     def process(self, name: str) -> Process:
-        """Return the process of this name. If the process of this name has crashed, start a new one. Raises ScriptError if the
-        crashed process did not meet one of its faults.
+        """Return the process of this name. If the process of this name has crashed, start a new one. Raises ScriptError if a
+        fault of the crashed process struck no call.
         """
         found = self.processes.get(name)
         if found is None or not found.alive:
-            if found is not None and found.faults:  # the crashed process can no longer meet this fault
+            if found is not None and found.faults:  # this fault can no longer strike
                 raise ScriptError(f"{name} crashed before it met {found.faults[0].line!r}")
             found = self.processes[name] = Process(self, name)
             self.clock.pausing = self._pausing
@@ -243,8 +243,8 @@ class World:
         self.state, self.restored = state, restored
 
     def end(self) -> None:
-        """Check the end of a script. Raises ScriptError for a fault that no call met and for a delayed request that never arrived,
-        since the script then tests less than it claims.
+        """Check the end of a script. Raises ScriptError for a fault that struck no call, and for a delayed request that never
+        arrived. Such a script would test less than it claims.
         """
         for process in self.processes.values():
             if process.alive and process.faults:

@@ -76,7 +76,7 @@ class Verdict:
 
 
 def check(history: Sequence[Operation], *, initial: State = NOTHING, budget: int = BUDGET) -> Verdict:
-    """Decide whether one order of the operations explains all answers. Each must lie between its beginning and its end."""
+    """Decide whether one order explains all answers, if each operation takes effect between its beginning and its end."""
     operations = sorted(history, key=lambda operation: operation.began)
     must = sum(1 << n for n, operation in enumerate(operations) if operation.answer != "unknown")
     stack = [_settled(operations, 0, initial, None)]
@@ -134,7 +134,9 @@ def after(state: State, operation: Operation) -> State | None:
 
 
 def _settled(operations: Sequence[Operation], done: int, state: State, taken: Taken) -> _Configuration:
-    """Take all next operations that fit and change nothing. If any order explains all answers, so does one that takes them now."""
+    """Take all next operations that fit and change nothing. If some order explains all answers, an order that takes these
+    operations now does so, too.
+    """
     found = True
     while found:
         found = False

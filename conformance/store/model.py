@@ -48,7 +48,9 @@ def random_key(random: Random) -> Key:
 
 
 def unrelated_keys(random: Random, count: int) -> list[Key]:
-    """Return keys of which none lies below another, because a backend with folders may begin the versions of a folder above 0."""
+    """Return keys of which none lies below another. In a backend with folders, a record in the place of an empty folder may have a
+    first version above 0.
+    """
     keys: list[Key] = []
     while len(keys) < count:
         key = random_key(random)

@@ -36,7 +36,7 @@ def run(
     choices.
 
     The suite writes below a unique name (see `site`) and removes its records, so that it can test a store that is in use. `traits`:
-    the optional abilities of the store. By default it has all, except that memory:// lives in one process. `opener`: a function
+    the optional abilities of the store. The default is all of them, but for memory:// without `processes`. `opener`: a function
     that opens sessions. It must be a function of a module, because other processes import it.
 
     Raises ConfigurationError or Unavailable if the store cannot be opened, and OptionError if no case fits `only`.

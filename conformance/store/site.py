@@ -30,7 +30,7 @@ Opener = Callable[[str], MetadataStore]
 @dataclass(frozen=True, slots=True)
 class Traits:
     """The optional abilities of a backend. `processes`: several processes can open the store. `groups`: a group of writes is
-    atomic. Memory, SQLite and ZooKeeper have both of them, except that memory lives in one process.
+    atomic. SQLite and ZooKeeper have both abilities. Memory has only `groups`, because it lives in one process.
     """
 
     processes: bool = True

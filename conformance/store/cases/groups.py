@@ -38,7 +38,7 @@ def a_group_does_all_of_it(area: Area) -> None:
 
 @cases.add
 def or_nothing_of_it(area: Area) -> None:
-    """If one write of a group loses its race, no write of the group takes effect, wherever in the group that write stands."""
+    """If one write of a group, at any place in the group, loses its race, no write of the group takes effect."""
     _needs_groups(area)
     area.store.put(TAKEN, b"t")
     kept = area.store.put(A, b"1", indexes=(IndexEntry("i", "1"),))

@@ -76,8 +76,8 @@ def lost_replies(area: Area) -> None:
 
 
 def _until_lost(area: Area, far: MetadataStore, wanted: threading.Event, enough: int = 3) -> list[Operation]:
-    """Run operations until the replies to `enough` writes were lost. A cut may hit the reply to a read instead. Then the
-    store repeats the read, and no reply to a write is lost. So each new write may request another cut.
+    """Run operations until the replies to `enough` writes were lost. Each write may request a cut of the connection, at random.
+    More than `enough` cuts can be needed: after a cut that hits the reply to a read, the store only repeats the read.
     """
     began, steps = area.clock.monotonic(), list[tuple[Step, Operation]]()
     lost = 0
@@ -117,7 +117,8 @@ def _with_processes(area: Area, *, killed: int) -> None:
 
     for child in children:
         child.go()
-    # The kill comes after an odd number of lines. The last operation has then begun, and its outcome is unknown.
+    # A process prints one line before each operation and one line after it. The kill comes after an odd number of lines, so most
+    # likely during an operation.
     killers = [threading.Thread(target=kill, args=(n, 1 + 2 * area.random.randrange(5, count))) for n in range(killed)]
     for killer in killers:
         killer.start()
@@ -135,7 +136,8 @@ def _with_processes(area: Area, *, killed: int) -> None:
 def _judge(area: Area, histories: Sequence[Sequence[Operation]]) -> None:
     """Read the final content of each key and check its history. Raises ContractBroken with the operations around the failure."""
     everything = [operation for history in histories for operation in history]
-    # The history of each key ends with a read in a new session. So it is not linearizable if the last acknowledged write is lost.
+    # The history of each key ends with a read in a new session. If the last acknowledged write were lost, this read would make the
+    # history not linearizable.
     last = area.open()
     for key in KEYS:
         began = area.clock.monotonic()

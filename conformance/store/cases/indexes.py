@@ -98,7 +98,7 @@ def an_index_spans_all_partitions(area: Area) -> None:
 
 @cases.add
 def an_append_may_have_entries(area: Area) -> None:
-    """Appends with index entries and appends without them share one order."""
+    """Appends with index entries and appends without them get rising numbers of the same sequence."""
     made = []
     for n in range(4):
         made.append(area.store.append(LOG, b"p"))

@@ -85,7 +85,9 @@ def no_increment_is_lost(area: Area) -> None:
 
 @cases.add
 def unconditional_puts_all_win(area: Area) -> None:
-    """Many sessions put one record unconditionally. Every put succeeds. The version counts them; one index entry remains."""
+    """Many sessions put one record unconditionally. Every put succeeds and raises the version by one. Only the index entry of
+    the last put remains.
+    """
     area.at_once(lambda store, n: [store.put(A, b"x", indexes=(IndexEntry("i", f"{n}"),)) for _ in range(10)])
     found = area.store.view().scan_index("i", "", "9")
     equal([record.version for record in found], [area.sizes.actors * 10 - 1], "versions by the index")

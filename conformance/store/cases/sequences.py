@@ -30,7 +30,7 @@ def numbers_begin_at_one_rise_and_are_never_used_again(area: Area) -> None:
 
 @cases.add
 def the_newest_number_is_not_used_again_after_its_delete(area: Area) -> None:
-    """The only record of a sequence is deleted before a new session appends. Each append gets a higher number than all before."""
+    """The only record of a sequence is deleted before a new session appends. Each append gets a higher number than those before."""
     numbers = []
     for _ in range(12):
         record = area.open().append(LOG, b"x")
@@ -65,7 +65,7 @@ def a_skip_moves_numbers_on_and_never_back(area: Area) -> None:
     change this. Records that were put under lower numbers stay, and lists begin with them.
     """
     other = area.open()
-    first = other.append(LOG, b"before")  # `other` now knows the end that the sequence has before the skip
+    first = other.append(LOG, b"before")  # `other` may now remember where the sequence ended before the skip
     kept = area.store.put(LOG.key(first.number + 7), b"kept", expect=ABSENT)
     area.store.skip(LOG, first.number + 20)
     near = other.append(LOG, b"a little further")

@@ -20,7 +20,7 @@ TRIES = 5
 
 
 def _wakes(area: Area, woken: threading.Event, change: Callable[[], object], what: str) -> None:
-    """Repeat the change until the watch wakes. Raises ContractBroken if it never does, since callers would wait for timeouts."""
+    """Repeat the change until the watch wakes. Raises ContractBroken if no change wakes it: all waits would then end by timeout."""
     each = min(area.sizes.wake_patience, area.sizes.patience) / TRIES
     for _ in range(TRIES):
         woken.clear()

@@ -51,14 +51,14 @@ class _StaleView(SoundView):
 
 @planted("records/a-session-sees-at-once-what-another-one-was-told-is-done")
 class StaleReads(_Lagging):
-    """A session reads from a lagging replica: every third get returns the value that the session read before (A30)."""
+    """A session reads from a lagging replica: every third get returns an old value, which the session read earlier (A30)."""
 
     every = 3
 
 
 @planted("histories/threads")
 class StaleReadsNowAndThen(_Lagging):
-    """One get in twenty returns an older value, which the session has read. This is so rare that only a history shows it."""
+    """One get in twenty returns an old value, which the session read earlier. This is so rare that only a history shows it."""
 
     every, looks, since = 20, 10, 1  # a remembered value is at least nine gets old when it is returned
 
