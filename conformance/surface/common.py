@@ -68,7 +68,7 @@ class Open:
     topics: set[str] = field(default_factory=set)
     consumers: list[Any] = field(default_factory=list)
     covered: list[tuple[str, str, frozenset[int]]] = field(default_factory=list)
-    """The rows that its cumulative acks cover, also rows that were acknowledged before: (topic, subscription, rows) of each ack."""
+    """(topic, subscription, rows) of each cumulative ack in the transaction, also with the rows that were acknowledged before."""
     identity: tuple[str, int] | None = None
     began_ms: int | None = None
     """The time at which its paused commit began. The publish time of its rows is this time or later."""
@@ -99,7 +99,7 @@ def claimed(world: World) -> set[tuple[str, str, int]]:
 
 
 def unfinished(world: World) -> bool:
-    """Return whether a commit is paused, or a process died during it. Rows above its registration may not be readable then."""
+    """Return whether a commit is paused, or a process died during a commit. Then rows of later commits may not be readable yet."""
     return bool(world.holding)
 
 

@@ -42,7 +42,7 @@ class Following:
     skipped: bool = False
     """Whether a transaction with acks of this consumer was skipped. Until its next delivery, its cumulative acks fail."""
     floors: list[tuple[Open | None, set[int]]] = field(default_factory=list)
-    """The cumulative acks since the last reset: the transaction of each (None: the ack counts at once), and its rows."""
+    """The cumulative acks since the last reset, each as (transaction, rows). Transaction None: the ack counts at once."""
 
     owed: set[int] = field(default_factory=set)
     """Undelivered rows of a deleted topic. The consumer must report their loss before it delivers rows of later commits."""
@@ -59,7 +59,7 @@ class Following:
         self.stale = True
 
     def counted(self) -> set[int]:
-        """Return the rows of its committed cumulative acks. The consumer does not repeat them in a later transaction."""
+        """Return the rows of the cumulative acks that count already. The consumer does not acknowledge these rows once more."""
         return {n for one, rows in self.floors if one is None or one.written.state == "committed" for n in rows}
 
     def begun(self, *, by_itself: bool = False) -> None:
@@ -313,7 +313,7 @@ def rows_of(given: Message | Batch) -> frozenset[int]:
 
 @operation(10, c=PICK, what=4, i=PICK, x=PICK, txn=3)
 def ack(bench: Bench, a: Args) -> object:
-    """Acknowledge one message or batch, several, all of a segment, or all. Do it at once or in a transaction."""
+    """Acknowledge delivered messages or batches: one, several, those of one segment, or all. Do so at once or in a transaction."""
     world = bench.world(a["w"])
     following = consumer_of(world, a["c"])
     if following is None or not following.handed:

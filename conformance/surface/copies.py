@@ -17,12 +17,12 @@ from metadata.backup.restore import restore as restore_backup
 from metadata.common.errors import BackupUnsettled, ConfigurationError, RestoreRefused, TxnSegmentError
 
 APART = 1_000_000
-"""Row numbers of a copied or restored cluster are higher by a multiple of this, so that no other cluster has them."""
+"""A copied or restored cluster numbers its new rows higher by a multiple of this value, so that no other cluster has them."""
 
 
 @operation(0.7, p=PICK)
 def copy_folder(bench: Bench, a: Args) -> object:
-    """Copy the folder of an embedded cluster, as `cp -r` does. Both copies are used from then on."""
+    """Copy the folder of an embedded cluster, as `cp -r` does. Then use the original and the copy, unless the copy is refused."""
     world = bench.world(a["w"])
     home = Path(world.url.removeprefix("file://"))
     if bench.hosts is not None or len(bench.worlds) >= 3 or world.holding or world.root != home / "ledgers":

@@ -18,14 +18,14 @@ class Time(Protocol):
 
 
 class DiskByHand(LocalDisk):
-    """A disk that gives a file the time of the run's clock: in memory when the file is created, and in the file system when it gets
-    its final name. So the copies of a folder keep the times of its files.
+    """A disk whose files have times of the run's clock. Until a file gets its final name, its creation time is kept in memory. When
+    it gets its final name, the time of this moment is written to the file system, so that a copy of the folder has it, too.
     """
 
     def __init__(self, clock: Time) -> None:
         self._clock = clock
         self._open: dict[str, int] = {}
-        """The creation times of files without their final name. The file system has the time of the machine for them."""
+        """The creation time of each file without its final name, by path. In the file system such a file has the machine's time."""
 
     def create(self, path: Path, mode: int = 0o644) -> pa.NativeFile:
         self._open[str(path)] = self._clock.now_ms()

@@ -19,7 +19,7 @@ MODULES = (writing, consuming, streaming, batches, upkeep, copies, sinks, migrat
 STEPS = (20, 90)
 """A run has a random number of operations between these numbers. The second number is not included."""
 PREPARED = 0.7
-"""The probability with which each theme of a run adds a prelude to it."""
+"""The probability that a theme of a run adds a prelude to the run (`preludes`)."""
 APART = "migrations"
 """A theme whose operations occur only in runs that have the theme. Operations of other themes may occur in all runs."""
 OF_IT = 0.15
@@ -56,7 +56,7 @@ def draw(seed: str, given: Sequence[str] = ()) -> list[Op]:
         chosen.add("upkeep")
     if given:
         chosen = {"writing", *given}
-    # This theme has its own generator, so that the random choices of the others do not depend on whether the run has this theme.
+    # The theme APART has its own generator. So the random choices of the other themes are the same with and without APART.
     apart = Random(f"{APART}/{seed}")
     if not given and apart.random() < OF_IT:
         chosen.add(APART)

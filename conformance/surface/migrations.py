@@ -157,8 +157,8 @@ def in_the_way(world: World, name: str) -> list[Open]:
 
 
 def registered(world: World, one: Open, name: str) -> bool:
-    """Return whether the transaction is certainly open in the log of the topic. That is so under three conditions. Its rows are
-    there. Its deadline has passed on no clock. None of its topics was migrated: a migration ends all open transactions of a topic.
+    """Return whether the transaction is certainly open in the log of the topic. Three conditions must hold. The log has its rows.
+    Its deadline has passed on no clock. None of its topics was migrated, since a migration ends all open transactions of a topic.
     """
     return name in one.written.ledgers and not one.moved and world.clock.furthest_ms < one.opened_ms + 29_000
 
@@ -211,7 +211,7 @@ def held_move(world: World, name: str) -> bool:
 
 @operation(3, t=PICK, writes=14, how=2, segments=3)
 def migrate_hold(bench: Bench, a: Args) -> object:
-    """Pause a process between two writes of a migration. Later `resume` continues it, or `die` ends it."""
+    """Pause a process between two writes of a migration. Later `resume` continues the process, or `die` ends it."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None or name in world.model.persistent.onto or held_move(world, name) or len(world.holding) >= 2:
@@ -288,7 +288,7 @@ def both(bench: Bench, world: World, a: Args) -> object:
 
 @operation(3, t=PICK, p=PICK, app=3, version=4)
 def persistent_begin(bench: Bench, a: Args) -> object:
-    """Begin a transaction, with or without an application. An application writes to one topic, so its versions migrate with it."""
+    """Begin a transaction, maybe of an application. Each application writes to one topic. Its versions migrate with the topic."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None or len(world.transactions) >= 3:
@@ -332,7 +332,7 @@ def fill(bench: Bench, world: World, one: Open, name: str, count: int, seed: int
 
 @operation(4, t=PICK, t2=PICK, rows=4, seed=PICK, point=2, x=PICK, fresh=2)
 def persistent_hold(bench: Bench, a: Args) -> object:
-    """Pause a process within its commit: before its rows are in the logs of persistent topics, or later, before the decision."""
+    """Pause a process within a commit to persistent topics: before it appends the rows, or after that and before the decision."""
     world = bench.world(a["w"])
     if len(world.holding) >= 2:
         return False
@@ -584,7 +584,7 @@ def persistent_stream_available_now(bench: Bench, a: Args) -> object:
 
 @operation(8, t=PICK, t2=PICK, p=PICK, s=PICK, size=3, what=len(TENDING) + 4, despite=6, bytes=6, start=PICK, end=PICK)
 def persistent_tend(bench: Bench, a: Args) -> object:
-    """Run a maintenance operation or a reader of a `topic://` on a migrated topic."""
+    """Run on a migrated topic an operation for `topic://` topics: maintenance, a deletion, a read, a consumer or a stream."""
     world = bench.world(a["w"])
     there = [topic for topic in world.model.topics.values() if not topic.persistent]
     pick = one_of([i for i, topic in enumerate(there) if topic.came_from], a["t"])

@@ -64,9 +64,9 @@ class Topic:
 class Persistent:
     """The persistent topics, by their full names.
 
-    `data`: the number of the newest rows in the log of the topic. `seals`: the number of the newest migration seal there. `shifts`:
-    the amount that a completed migration adds to the numbers of the log. `onto`: the successor of a migrated topic. `moving`: the
-    target of a migration in progress.
+    `data`: the number of the newest rows in the log of the topic. `seals`: the number of the newest migration seal in this log.
+    `shifts`: the amount that a completed migration adds to the numbers of the log. `onto`: the successor of a migrated topic.
+    `moving`: the target of a migration in progress.
     """
 
     data: dict[str, int] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class Model:
             del self.acked[key]
 
     def migrated(self, name: str, onto: str) -> Topic:
-        """Turn a persistent topic into a new `topic://`. Its rows keep their order, and the shift is added to their numbers."""
+        """Turn a persistent topic into a new `topic://`. Its rows keep their order. Their numbers grow by `Persistent.shifts`."""
         before = self.topics.pop(name)
         after = self.make(onto, None)
         after.came_from = before.incarnation
@@ -132,7 +132,7 @@ class Model:
         for written in self.transactions():
             mine = [row for row in written.rows if row.topic == before.incarnation]
             if not mine or written.number is not None:
-                continue  # a transaction that has a number met the seal, so its rows are in the new topic
+                continue  # a number of the cluster's log: the commit came after the seal, so its rows are in the successor
             # A transaction over several persistent topics becomes visible in each topic separately. So its rows in this topic count
             # as a transaction of their own from now on.
             if len(mine) < len(written.rows):

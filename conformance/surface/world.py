@@ -136,7 +136,7 @@ class World:
 
     @contextmanager
     def inside(self, process: Process) -> Iterator[None]:
-        """A context in which the readers and writers of Spark use the client of this process."""
+        """Let the readers and writers of Spark use the client of this process during the block."""
         key = (os.getpid(), resolve(self.url).text)
         place = clients._Place(client=process.cluster.client)
         clients._shared[key] = place
@@ -146,8 +146,8 @@ class World:
             clients._shared.pop(key, None)
 
     def forgotten(self, name: str) -> bool:
-        """Return whether a topic of this name was deleted so long ago that the record of its rows may have expired. One minute is
-        added, because the clock of ZooKeeper shows real time.
+        """Return whether a topic of this name was deleted so long ago that the store may have forgotten whether the topic had rows.
+        The answer is yes one minute early, because the time of a ZooKeeper store also advances with real time. `ByHand` does not.
         """
         deleted = self.model.deleted_ms.get(name)
         return deleted is not None and deleted + SETTINGS.grace_period_ms <= self.clock.furthest_ms + 60_000

@@ -177,7 +177,7 @@ def world_commit(world: World, one: Open, call: object) -> object:
 
 
 def decided(world: World, one: Open, done: object) -> None:
-    """Record the result of a commit: its rows and acks count, or it was skipped. Rows and acks of a skipped commit do not count."""
+    """Record the result of a commit in the model. Rows and acks count, unless the commit was skipped."""
     if getattr(done, "skipped", False):
         one.written.state = "skipped"
         for consumer in one.consumers:
@@ -232,7 +232,7 @@ def refused(world: World, one: Open, error: object) -> None:
 
 
 def changed(world: World, one: Open) -> bool:
-    """Return whether a commit may fail: a topic of the transaction was deleted, or its first parts may be too old."""
+    """Return whether a commit may fail: a topic was deleted, or the first parts may be refused (older than half the orphan age)."""
     there = {inc for topic in world.model.topics.values() for inc in topic.incarnations}
     gone = any(row.topic not in there for row in one.written.rows)
     gone = gone or any(name not in world.model.topics for name, _, _ in one.written.acks)
