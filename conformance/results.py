@@ -30,7 +30,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One value over time, for a chart. `points`: pairs (time, value), ascending, with the times of the result's `history`.
+    """One value over time, for a chart. `points`: pairs (time, value), ascending. Times are as in `Result.history`.
 
     `unit`: the unit of the values. `dots`: True draws separate points (a latency), False joins them by a line (a rate).
     """
@@ -45,7 +45,7 @@ class Series:
 class Result:
     """The result of one check.
 
-    `section`: the place in protocol.md of the checked rule. `says`: the rule in one sentence. `detail`: the violation, or the
+    `section`: the section of protocol.md with the checked rule. `says`: the rule in one sentence. `detail`: the violation, or the
     reason why the check is not applicable; empty after a success. `seed`: repeats the run. `figures`: measured numbers by name; the
     name contains the unit. `history`: the operations, if a timeline of them helps. `series`: measured values over time. `clock`:
     the unit of the times in `history` and `series`. `note`: a further remark of one line. `again`: the arguments of `python -m

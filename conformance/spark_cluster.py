@@ -33,7 +33,7 @@ EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 @dataclass(frozen=True)
 class Executor:
-    """One executor. `pid`: the id of the process. `application`: the application's id. `number`: the number in the application."""
+    """One executor. `pid`: the id of the process. `application`: the application's id. `number`: the executor's number in it."""
 
     pid: int
     application: str

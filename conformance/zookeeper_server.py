@@ -181,7 +181,7 @@ class ZooKeeperServer:
         return self._process is not None and self._process.poll() is None
 
     def suspend(self) -> None:
-        """Suspend the process: the server no longer answers and closes no connection, as on a machine that is paused."""
+        """Suspend the process. The server then does not answer and keeps all connections open, as on a paused machine."""
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGSTOP)
 

@@ -47,7 +47,7 @@ class Hunt:
 
     @property
     def wrong(self) -> str:
-        """A text that says what must be mended. It is empty if the mutant was caught, and by a named check if it names any."""
+        """What must be mended, as text; empty if a check caught the mutant. If the mutant names checks, it must be one of these."""
         if not self.caught:
             return "No suite noticed this fault: a check is missing."
         if self.fault.by and not self.by_hint:

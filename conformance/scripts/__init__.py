@@ -1,4 +1,4 @@
-"""Golden scripts: transactions as text. The script has the exact answer to each command (etcd/raft tests in the same way).
+"""Golden scripts: transactions as text. The script has the exact answer to each command, as in the tests of etcd/raft.
 
 `python -m conformance.scripts` runs the scripts of this project. With `--rewrite` it writes the current answers into the scripts,
 for review.

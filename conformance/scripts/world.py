@@ -35,7 +35,7 @@ _DEADLY = (Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.SPLIT_CRASH)
 
 
 class HandClock:
-    """A clock that the script moves. Work can stop at a wait, as at any other call. At its end the wait moves the clock."""
+    """A clock that the script moves. Work can stop at a wait, as at any other call. Each wait moves the clock when it ends."""
 
     def __init__(self) -> None:
         self.now = BEGIN_MS
@@ -243,8 +243,8 @@ class World:
         self.state, self.restored = state, restored
 
     def end(self) -> None:
-        """Check the end of a script. Raises ScriptError for a fault that struck no call, and for a delayed request that never
-        arrived. Such a script would test less than it claims.
+        """Check the end of a script. Raises ScriptError if a fault of a live process struck no call, or if a delayed request
+        never arrived. Such a script would test less than it claims.
         """
         for process in self.processes.values():
             if process.alive and process.faults:

@@ -84,7 +84,7 @@ class Area:
 
     @contextmanager
     def meanwhile(self, look: Callable[[MetadataStore], None], readers: int = 1) -> Iterator[None]:
-        """Call `look` repeatedly in threads with own sessions, from before the block until after it. Then raise the errors."""
+        """Call `look` repeatedly in threads with own sessions, from before the block until after it. Then raise their errors."""
         stop = threading.Event()
         looked = [threading.Event() for _ in range(readers)]
 

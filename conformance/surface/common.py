@@ -79,7 +79,7 @@ class Open:
     before: frozenset[int] | None = None
     """The rows that were committed before its commit was paused."""
     moves: str | None = None
-    """The persistent topic that its process migrates. If set, the object stands for the paused migration, not a transaction."""
+    """The persistent topic that its process migrates. If it is set, this object is a paused migration, not a transaction."""
     staged_ms: int | None = None
     """The time on the clock at which its first rows were staged."""
     opened_ms: int = 0

@@ -1,8 +1,7 @@
-"""The policy that stands before the metadata store of a process. It records appends, and can pause a commit between two of its
-steps.
+"""The policy for the metadata store of a process. It records appends, and can pause a commit between two steps of the commit.
 
-A paused commit stands for a paused process, such as one in a long garbage collection or on a suspended machine. The commit runs in
-its own thread and continues on command. A commit that never continues stands for a dead process.
+A paused commit simulates a paused process, such as one in a long garbage collection or on a suspended machine. The commit runs in
+its own thread and continues on command. A commit that never continues simulates a dead process.
 """
 
 from __future__ import annotations

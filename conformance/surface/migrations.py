@@ -141,7 +141,7 @@ def persistent_delete(bench: Bench, a: Args) -> object:
 
 @operation(2, i=PICK, p=PICK, segments=3)
 def remake(bench: Bench, a: Args) -> object:
-    """Recreate the deleted successor of a persistent topic. The old name then resolves to it, without the earlier rows."""
+    """Recreate the deleted successor of a persistent topic. The old name then resolves to the new topic, without the old rows."""
     world = bench.world(a["w"])
     found: str | None = one_of([onto for onto in world.model.persistent.onto.values() if onto not in world.model.topics], a["i"])
     if found is None:

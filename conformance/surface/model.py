@@ -28,7 +28,7 @@ class Row:
 
 @dataclass
 class Written:
-    """One transaction. `number`: the log number of its registration; None before that, and for rows of persistent topics."""
+    """One transaction. `number`: the log number of its registration; None before the registration, and for persistent topics."""
 
     rows: list[Row] = field(default_factory=list)
     acks: list[tuple[str, str, frozenset[int]]] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Model:
     gone: dict[int, int] = field(default_factory=dict)
     """The rows that retention or a deletion may have removed. The value is the first step at which the row may be missing."""
     deleted_ms: dict[str, int] = field(default_factory=dict)
-    """The earliest time on the clock at which a topic of each name was deleted."""
+    """Name -> the earliest time that the clock showed when a topic of this name was deleted."""
     versions: dict[str, int] = field(default_factory=dict)
     persistent: Persistent = field(default_factory=Persistent)
     step: int = 0

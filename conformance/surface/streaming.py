@@ -272,7 +272,7 @@ def stream_available_now(bench: Bench, a: Args) -> object:
 
 
 def check_caught_up(query: Query, rows: set[int]) -> None:
-    """Check, after a query has read to the end, that its offsets lie beyond all rows that existed at its start."""
+    """Check, after a query has read to the end, that its last offset includes all `rows`, which existed when it began."""
     if query.persistent:
         query.check_ended(rows)
         return

@@ -18,7 +18,9 @@ EVERYTHING = KeyRange("/", "/\U0010ffff", "")
 
 @cases.add
 def ephemeral_records_go_with_their_session(area: Area) -> None:
-    """While its session lives, an ephemeral record excludes others. When the session ends, it is deleted with its index entries."""
+    """While its session lives, no other session can create an ephemeral record anew. When the session ends, the record is deleted
+    with its index entries.
+    """
     leader = area.open()
     made = leader.put(LEADER, b"me", expect=ABSENT, indexes=(IndexEntry("i", "k"),), ephemeral=True)
     leader.put(A, b"stays")
@@ -60,7 +62,7 @@ def only_the_sessions_own_records_go(area: Area) -> None:
 
 @cases.add
 def one_leader_at_a_time(area: Area) -> None:
-    """Many sessions create one ephemeral record. Exactly one succeeds. After it has closed, exactly one of the others succeeds."""
+    """Many sessions create one ephemeral record. Exactly one session succeeds. After it has closed, exactly one other succeeds."""
     sessions = [area.open() for _ in range(area.sizes.actors)]
     while sessions:
         won = []
