@@ -1,4 +1,4 @@
-"""A metadata store that passes each call to a policy. The policy may fail, delay or count the call, or end the process.
+"""A metadata store that passes each call to a policy. The policy may delay or count the call, let it fail, or end the process.
 
     def lose_replies(call: Call, go: Callable[[], Any]) -> Any:
         answer = go()

@@ -44,7 +44,7 @@ class Found:
 
 
 def find(where: str) -> Found:
-    """Return the function that a seam names, without its property, classmethod, cache or other wrapper. Raises StaleMutant."""
+    """Return the function that a seam names, taken out of its property, classmethod, cache or other wrapper. Raises StaleMutant."""
     module, _, path = where.partition(":")
     try:
         found: Any = importlib.import_module(module)

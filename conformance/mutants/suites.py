@@ -79,7 +79,7 @@ def patience(seconds: float = PATIENCE) -> Iterator[None]:
 
 
 def _said(look: Callable[[], str | None]) -> str | None:
-    """Run a check. Return its violations, its error or its timeout as text; None if it succeeds."""
+    """Run a check. Return what went wrong, as text: a violation, an error or a timeout. Return None if the check succeeds."""
     try:
         with patience():
             return look()

@@ -130,7 +130,7 @@ def _said(scenario: Scenario, world: World) -> Iterator[str]:
 
 
 def _picks(moment: Moment, rng: random.Random, cuts: int) -> Iterator[Pick]:
-    """Yield the choices of power cuts at this moment: all of them if they are few, else the extreme ones and random ones."""
+    """Yield choices for power cuts at this moment: all possible ones if there are few, else the extreme and some random ones."""
     outcomes = sum(1 for _ in (_outcome(moment, picker()) for picker in all_picks(EXHAUSTIVE + 1)))
     if outcomes <= min(EXHAUSTIVE, cuts + 2):
         yield from (picker() for picker in all_picks(EXHAUSTIVE))

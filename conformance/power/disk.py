@@ -1,9 +1,9 @@
 """A disk in memory that distinguishes durable from visible content, by the rules of POSIX.
 
-- The content of a file is durable after `sync` of the file. Without it a power cut leaves the content of the last `sync` or none, a
-  part of the content, zeros in place of it, or all of it.
-- An entry of a folder (a name that was added, changed or removed) is durable after `sync_folder` of that folder. Without it a power
-  cut leaves any subset of the later changes, in any order.
+- The content of a file is durable after `sync` of the file. A power cut before this `sync` leaves one of these: the content of the
+  previous `sync` (nothing if there was none), a part of the new content, zeros in place of it, or all of it.
+- An entry of a folder (a name that was added, changed or removed) is durable after `sync_folder` of that folder. A power cut before
+  this `sync_folder` leaves any subset of the changes since the previous one, in any order.
 - A folder exists after a power cut if each entry on the path to the folder was durable or was left by the cut.
 """
 

@@ -53,9 +53,10 @@ class Txn:
 class Moment:
     """A crash point.
 
-    `after`: the last call. `disk`: the disk, with all states that a power cut can leave. `stores`: for each store, by URL or
-    path, the states that a power cut can leave, oldest first. A power cut can undo writes that are not durable (`Put.durable`),
-    back to the last durable write. `txns`, `facts`, `leaving`: these fields of the world at this moment. `now`: the time in ms.
+    `after`: the call that has just returned. `disk`: the disk at this moment, with the changes that a power cut can undo. `stores`:
+    for each store, by URL or path, the states that a power cut can leave, oldest first. A power cut can undo writes that are not
+    durable (`Put.durable`), back to the last durable write. `txns`, `facts`, `leaving`: these fields of the world at this moment.
+    `now`: the time in ms.
     """
 
     after: str

@@ -4,7 +4,7 @@ service URL.
     python -m conformance --store zk://host:2181/anywhere --seed 7
 
 Each case (`case.Case`) is a function whose docstring states one promise of the contract. A case gets an `area.Area`, which is an
-empty part of the store. It may open the area as often as it likes, also from other processes (`processes`). `linearizability`
-judges the histories of concurrent operations. `suite.CASES` lists all cases. `run.run` runs them and returns
+empty part of the store. A case may open its area repeatedly, also from other processes (`processes`). `linearizability` judges the
+histories of concurrent operations. `suite.CASES` lists all cases. `run.run` runs the cases and returns
 `conformance.results.Result`s.
 """

@@ -130,7 +130,7 @@ class Area:
         return self._ends.enter_context(Child(self.place, opener, job, arguments, patience=self.sizes.patience))
 
     def far(self) -> tuple[MetadataStore, TcpProxy]:
-        """Return a session, and the proxy of its connection, which fails on command. Raises NotApplicable except for ZooKeeper."""
+        """Return a session and the proxy of its connection, which fails on command. Raises NotApplicable except for ZooKeeper."""
         if self.site.scheme != "zk":
             raise NotApplicable(
                 "No connection stands between store and caller whose reply could be lost; cases that kill a process show what can."

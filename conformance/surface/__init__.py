@@ -3,7 +3,7 @@
     python -m conformance.surface --steps 100000 --seed 0 --store sqlite
 
 A run is a short list of operations on a new cluster in a real store. An operation is data: its name and random numbers. The numbers
-select among the objects that exist when the operation runs. So an operation still has a meaning after others were dropped, and a
-failing list can be shrunk. A run needs no JVM: `conformance.harness.spark_driver` calls readers and writers in the order in which
+select among the objects that exist when the operation runs. So an operation still has a meaning if earlier operations are dropped,
+to shrink a failing list. A run needs no JVM: `conformance.harness.spark_driver` calls readers and writers in the order in which
 Spark calls them.
 """

@@ -24,7 +24,7 @@ Hear = Callable[[Append, int], None]
 
 
 class Held:
-    """A call in its own thread, which pauses once at a point of its commit. `passed`: whether the call has reached that point."""
+    """A call that runs in its own thread and pauses once, at a point of its commit. `passed`: whether it has reached that point."""
 
     def __init__(self, call: Callable[[], object], point: str, *, writes: int = 0) -> None:
         """`writes`: the number of writes that pass before the call pauses. It matters only if the point is WRITE."""

@@ -169,8 +169,8 @@ class Model:
             self.committed[row.n] = written
             self.published[row.n] = now_ms
             if row.topic not in {inc for topic in self.topics.values() for inc in topic.incarnations}:
-                # The topic was deleted before the commit. If the topic was recreated, the row is in the new topic, unless the
-                # transaction's registration is older than the deletion. So the row may be missing.
+                # The topic was deleted before the commit, so the row may be missing. If the topic was recreated, the row is in the
+                # new topic, unless the transaction was registered before the deletion.
                 self.gone.setdefault(row.n, 0)
                 again = self.topics.get(self.persistent.named(row.topic.partition("#")[0]))
                 row.topic = row.topic if again is None else again.incarnation
@@ -179,7 +179,7 @@ class Model:
                 self.acked[topic, subscription] |= rows
 
     def between(self, topics: Iterable[Topic], start: int, end: int) -> set[int]:
-        """Return the rows with start < number <= end of these topics, also those of their deleted incarnations."""
+        """Return the rows of these topics with start < number <= end. Rows of deleted incarnations of the topics are included."""
         names = self.persistent.all_names(topic.name for topic in topics)
         found = set()
         for written in self.transactions():
