@@ -25,7 +25,7 @@ from metadata.common.errors import Unavailable
 LOCAL = "127.0.0.1"
 _FIRST = 10_000
 _LOWEST = 32_768
-"""The assumed start of the kernel's range if the system does not show it. Linux shows it. On other systems it starts higher."""
+"""Assumed start of the kernel's range if the system does not show it. Only Linux does. Other systems' ranges start higher."""
 _ENOUGH = 8_192
 """Least number of ports to choose from. Many are needed, because a process keeps its ports until it ends."""
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")

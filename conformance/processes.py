@@ -80,7 +80,7 @@ def marked(environment: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def left_behind(folder: Path) -> None:
-    """Let the watcher delete this folder if it still exists after this process has ended, or unmount it if it is a mount point.
+    """Let the watcher delete this folder after the end of this process, if it still exists. A mount point is unmounted instead.
 
     The folders are handled in the reverse order of the calls. So call this for a mount point after the folder that contains it.
     """

@@ -23,7 +23,7 @@ VALUES = "/crash"
 
 
 def say(what: Any) -> None:
-    """Print one line by one write, so that a kill cannot leave a part of a line."""
+    """Print a line with a single write, so that a kill cannot leave a part of a line."""
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 

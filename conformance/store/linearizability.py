@@ -5,9 +5,9 @@ The search is that of Wing and Gong, with Lowe's cache of visited states. It ext
 operation may be any that began before the end of every other remaining operation, if its answer fits the state of the register. A
 state that was reached before with the same set of operations is not tried again.
 
-Two facts shorten the search. An operation that fits and changes nothing can always be taken at once. An operation without an answer
-may be taken at any time or never. See Wing and Gong, "Testing and verifying concurrent objects" (1993), and Lowe, "Testing for
-linearizability" (2017).
+The search is shorter because an operation that fits and changes nothing can always be taken at once. An operation without an answer
+may be taken at any time after it began, or never. See Wing and Gong, "Testing and verifying concurrent objects" (1993), and Lowe,
+"Testing for linearizability" (2017).
 """
 
 from __future__ import annotations

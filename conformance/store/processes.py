@@ -21,7 +21,7 @@ END = None
 class Child:
     """A process that does one job (`child.JOBS`). A context manager: its exit kills the process.
 
-    The process prints lines of JSON. It prints each line by one write, so that a kill leaves only whole lines.
+    The process prints lines of JSON. Each line is printed with a single write, so that a kill leaves only whole lines.
     """
 
     def __init__(self, place: Place, opener: Opener, job: str, arguments: dict[str, Any], *, patience: float) -> None:
