@@ -1,4 +1,4 @@
-"""Backups that are taken beside writers, and restores: which restores are refused, what a repetition does, and what a restore
+"""Backups that are taken beside writers, and restores: which restores are refused, what a repeated restore does, and what a restore
 guarantees (docs/operations.md, Backup).
 """
 
@@ -104,8 +104,9 @@ def test_a_backup_is_consistent_with_commits_and_sweeps_at_any_step() -> None:
 
 
 def test_a_version_folded_at_any_step_of_a_backup_is_known_to_its_application() -> None:
-    """At each step of the backup another process registers, commits and folds version 3, so that the log may no longer contain it.
-    The restored application record has the last version up to the backup's log number (simulator, seed 1312).
+    """At each step of the backup another process registers, commits and folds version 3. The fold may remove the registration from
+    the log. The restored application record has the last version that was committed up to the backup's log number (simulator, seed
+    1312).
     """
 
     def run(gate: At) -> None:
@@ -574,13 +575,14 @@ def test_a_cursor_at_a_number() -> None:
     assert (found.acked, found.claims) == (parse_all(["1:0", "5:0", "7:0"]), {})
     with pytest.raises(Moving, match="unknown consumer"):
         consistent_cut.cursor_at(10, before, Cursor(acked=parse_all(["1:0", "5:0", "8:0"]), claims={}), told)
-    # Transaction a is aborted, so an unknown consumer must have acknowledged 5:0.
+    # Now transaction a is aborted, so its ack of 5:0 does not count. An unknown consumer must have acknowledged 5:0.
     dropped = _told(a=Told(_header(State.ABORTED)), b=told("b"), c=told("c"))
     with pytest.raises(Moving, match="unknown consumer"):
         consistent_cut.cursor_at(10, before, after, dropped)
     with pytest.raises(Moving, match="moved back"):
         consistent_cut.cursor_at(10, before, Cursor(), told)
-    # c has acknowledgements only, so it has no log number. It may have been decided between the two reads of the cursor.
+    # Transaction c has only acknowledgements, so it has no log number. Now c may have been decided between the two reads of
+    # the cursor, so nobody knows whether its acks belong to the backup.
     unsure = _told(a=told("a"), b=told("b"), c=Told(_header(State.COMMITTED)))
     with pytest.raises(Moving, match="the transaction c"):
         consistent_cut.cursor_at(10, before, after, unsure)

@@ -100,7 +100,7 @@ class Site:
         clock = SystemClock()
 
         def mortal(call: Call, go: Callable[[], Any]) -> Any:
-            """Pass on a call. Only the start of a read, a write and a skip count as calls at which the process may die."""
+            """Pass on a call. The process may die only at the calls `view` (which starts reads), `write` and `skip`."""
             return death.call(go) if call.kind in ("view", "write", "skip") else go()
 
         opened = FaultyStore(SqliteStore(str(self.place / store), clock=clock), mortal)
@@ -140,7 +140,7 @@ def test_a_restore_killed_at_any_call_is_finished_by_running_it_again(
         site.restore(immortal())
         assert site.restore(immortal()).again, f"after a death at call {k} the repeated restore is complete"
         assert site.rows() == ROWS
-        site.restore(immortal(), "third")  # the mark also names the previous owner, so one more restore over the root is accepted
+        site.restore(immortal(), "third")  # the mark names the previous owners, too, so the root accepts a restore to a third store
         assert site.rows("third") == ROWS
         left = [path for path in leftovers(site) if not path.startswith((f".{MARK}.", "manifests/."))]
         assert not left, "no sweep would delete these files"
@@ -207,7 +207,7 @@ def test_one_of_two_concurrent_restores_over_a_root_is_refused(
     with pytest.raises(RestoreRefused, match="taken over the ledger root"):
         site.restore(immortal())
     assert site.rows("other") == ROWS
-    site.restore(immortal())  # the last restore owns the root
+    site.restore(immortal())  # this restore is the last one, so its store owns the root
     assert site.rows() == ROWS
 
 

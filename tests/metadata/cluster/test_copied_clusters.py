@@ -256,7 +256,9 @@ def test_a_new_embedded_cluster_records_its_root_relative_to_its_folder(tmp_path
 
 
 def test_a_root_in_its_folder_that_another_store_takes_over_is_refused(tmp_path: Path) -> None:
-    """The mark names the same place for both stores. Only the nonce in the mark and in a store tells which store is the owner."""
+    """The store is at the place that the mark names. Still it is refused, because its cluster record has another nonce than the
+    mark.
+    """
     url = make(tmp_path / "prod")
     shutil.copytree(tmp_path / "prod", tmp_path / "before")
     mark = tmp_path / "prod" / "ledgers" / MARK

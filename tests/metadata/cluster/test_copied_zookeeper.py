@@ -44,7 +44,7 @@ def test_a_snapshot_on_another_port_is_refused_until_it_takes_the_root_over(tmp_
             write(cluster, 1)
         server.stop()
         shutil.copytree(tmp_path / "zk" / "data", tmp_path / "copy" / "data")
-        server.start()  # the server has the same host and port as before, so the mark names this place
+        server.start()  # the server has its old host and port, so the store is at the place that the mark names
         with connect(url) as cluster:
             write(cluster, 2)
             assert rows(cluster) == 2
@@ -70,8 +70,8 @@ def test_a_snapshot_on_another_port_is_refused_until_it_takes_the_root_over(tmp_
 
 
 def test_the_same_servers_by_other_addresses_are_the_same_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second address is a proxy, which stands for a forwarded port or for an address outside a container network. The store
-    uses a password, and the URL of the second address is accepted as the same store.
+    """A proxy gives the servers a second address, as a forwarded port or a container network does. The store uses a password. The
+    URL with the second address is accepted as the same store.
     """
     monkeypatch.setenv("TXNSEGMENT_ZK_AUTH", "digest:writer:secret")
     with ZooKeeperServer(tmp_path / "zk") as server:

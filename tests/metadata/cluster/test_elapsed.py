@@ -129,7 +129,9 @@ def test_machines_an_hour_apart_that_sweep_in_turn_lose_no_time() -> None:
 
 
 def test_without_an_earlier_observation_the_slower_clock_counts() -> None:
-    """A cluster of an earlier version has no observation of the clocks. The first trim makes one, which the next trim uses."""
+    """A cluster of an earlier version has recorded no observation of the clocks. At its first trim the machine's clock is four
+    hours ahead. The store's clock counts, so the row stays. The next trim uses the observation of the first trim.
+    """
     world = World()
     row = world.publish()
     world.passes(2 * HOUR)
@@ -140,8 +142,8 @@ def test_without_an_earlier_observation_the_slower_clock_counts() -> None:
 
 
 def test_an_observation_that_is_not_kept_passes_its_lead_to_the_next() -> None:
-    """In the second observation the clocks lead the elapsed time by -50 ms. This observation is dropped. The next kept observation
-    takes over its lead.
+    """The second of four observations has a lead of -50 ms and is dropped. The third observation gets the smaller of the two
+    leads.
     """
     looks = [
         ClockLook(number=n, elapsed_ms=at, lead_ms=lead) for n, (at, lead) in enumerate([(0, 0), (10, -50), (20, 0), (10_000, 0)])

@@ -447,7 +447,9 @@ def test_a_subscription_made_or_deleted_while_a_segment_splits_is_whole() -> Non
 
 @dataclass
 class DeletedMeanwhile:
-    """A gate that deletes the subscription before the first write of a child's cursor. The second such write meets `fate`."""
+    """A gate that deletes the subscription before the first write of a child's cursor. `fate`: the fate of the second such
+    write.
+    """
 
     fate: Fate
     delete: Callable[[], object]
@@ -465,7 +467,7 @@ class DeletedMeanwhile:
 @pytest.mark.parametrize("fate", FAULTS)
 def test_a_deleted_subscription_leaves_no_cursor_on_a_child(fate: Fate) -> None:
     """The deletion may list the cursors before the split creates the child's cursor. The split then deletes the child's cursor,
-    also after a lost reply or a crash.
+    even after a lost reply or a crash.
     """
     bench, _, _, _ = subscribed("old")
     here = subscriptions(bench.party())
@@ -481,7 +483,7 @@ def test_a_deleted_subscription_leaves_no_cursor_on_a_child(fate: Fate) -> None:
     bench.finish()
 
 
-def test_children_without_a_reply_end_in_an_error() -> None:
+def test_a_split_whose_cursor_writes_are_all_lost_raises_an_error() -> None:
     """The store loses every write of a cursor, so the split raises an error. A later process finishes the split."""
     bench, _, _, _ = subscribed()
 

@@ -1,5 +1,5 @@
-"""Records of deleted persistent topics. A sweep does not read all of them each time, and still finds data that was appended late
-(protocol.md section 8, invariant 14).
+"""Bare records: of a deleted persistent topic only the topic's record and the SEAL of its log are left. A sweep does not read all
+bare records each time, and still finds data that was appended late (protocol.md section 8, invariant 14).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def test_an_idle_sweep_asks_no_more_after_many_names_have_died() -> None:
 
 
 def deleting(bench: Bench, name: PersistentName) -> None:
-    """Delete the topic, and sweep until only its bare record is left."""
+    """Delete the topic, and sweep until only its record and its SEAL are left."""
     bench.instream().sealing.delete(name)
     for _ in range(3):
         later(bench)

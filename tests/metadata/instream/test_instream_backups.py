@@ -166,8 +166,8 @@ class Running:
 
 
 def check_whole(bench: Bench, backup: Backup, told: bool, why: object) -> bool:
-    """Return whether version 2 is in the backup. Check that it is there as a whole or not at all, and that a repeated commit of
-    version 2 leaves it there once.
+    """Return whether version 2 is in the backup. Check that the restored cluster has version 2 as a whole or not at all, and that
+    it has version 2 exactly once after the commit is repeated.
     """
     again = restored(bench, backup)
     check_settled(again)
@@ -345,8 +345,8 @@ AFTER: dict[str, tuple[Callable[[Bench], str], set[str]]] = {
 }
 """For each name of MEANWHILE: the check of the restored cluster, and the results that it must return over all steps.
 
-The result `app.1 plain app.2` comes from a backup that lists the transaction log before its compaction and reads the snapshot after
-it. The result `plain` comes from a trim just after the backup has read the transaction log.
+The result `app.1 plain app.2`: the transaction log is compacted after the backup has listed the log and before the backup reads the
+log's snapshot. The result `plain`: the trim comes just after the backup has read the transaction log.
 """
 
 

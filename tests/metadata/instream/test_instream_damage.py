@@ -63,7 +63,7 @@ def trimmed(bench: Bench) -> None:
 
 
 def newer(found: SnapshotPointer) -> SnapshotPointer:
-    """Return a snapshot of a longer log, as a topic has it after its log was replaced by an older copy."""
+    """Return a snapshot that is newer than the log, as if the topic's log had been replaced by an older copy."""
     avro = base64.b64encode(snapshots.encode(T, (found.at + 1_000, 0), {})).decode()
     return found.model_copy(update={"at": found.at + 1_000, "avro": avro, "crc": None})
 

@@ -390,8 +390,8 @@ def test_a_compaction_never_restores_entries_deleted_by_another_one() -> None:
 
 @pytest.mark.parametrize("fate", [Fate.LOSE_REQUEST, Fate.LOSE_REPLY, Fate.CRASH_AFTER], ids=lambda fate: fate.name)
 def test_a_topic_is_never_trimmed_above_its_snapshot(fate: Fate) -> None:
-    """Readers replay the log above the snapshot. Without the trimmed entries they could not recognize rows of aborted transactions
-    in it. So a trim that fails at any step never passes the snapshot.
+    """A trim fails at each step. It never removes entries above the newest snapshot: readers replay these entries, and could not
+    recognize the rows of aborted transactions without them.
     """
 
     def run(k: int) -> At:

@@ -208,7 +208,7 @@ def test_rows_trimmed_before_the_first_transaction_are_not_missed() -> None:
 
 def test_data_of_an_unregistered_transaction_is_aborted_by_a_sweep_or_a_reader() -> None:
     """The transaction did not register the topic, so its end wrote no marker there. A sweep or a reader writes an abort marker,
-    once the transaction is final or unknown. Guards against failure A4 (protocol.md section 9).
+    once the transaction has ended or is unknown. Guards against failure A4 (protocol.md section 9).
     """
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()

@@ -28,7 +28,7 @@ SEEDS = 120
 
 @dataclass
 class Life:
-    """A random run. `shown`: for each topic, the rows and positions that the longest committed read has returned."""
+    """A random run. `shown`: for each topic, the longest result of a read so far, as rows with their positions."""
 
     random: random.Random
     faults: float

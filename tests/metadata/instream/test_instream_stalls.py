@@ -80,7 +80,9 @@ def test_an_application_with_a_stalled_transaction_can_write_other_topics() -> N
 @pytest.mark.parametrize("commit", [True, False], ids=["committing", "aborting"])
 @pytest.mark.parametrize("force", [True, False], ids=["force", "wait"])
 def test_a_migration_names_a_stalled_transaction_and_works_after_the_sealed_topic_is_deleted(force: bool, commit: bool) -> None:
-    """A transaction over T and U stalls in the terminated topic T. A migration of U cannot wait for its end, nor abort it."""
+    """A transaction over T and U stalls in the terminated topic T. A migration of U then raises an error that names the
+    transaction. After T is deleted, U can be migrated.
+    """
     bench = Bench(topics=PERSISTENT)
     owner = instream(bench.instream().cluster)
     txn = owner.coordinator.begin(topics=[T, U])
@@ -99,7 +101,9 @@ def test_a_migration_names_a_stalled_transaction_and_works_after_the_sealed_topi
 
 
 def test_a_forced_migration_that_aborts_a_transaction_into_a_stall_names_it() -> None:
-    """The transaction over T and U is OPEN, and T is terminated. The migration of U aborts it, and the abort stalls in T."""
+    """A transaction over T and U is OPEN, and T is terminated. The migration of U aborts the transaction, and the abort stalls in
+    T. The migration raises an error that names the transaction.
+    """
     bench = Bench(topics=PERSISTENT)
     owner = instream(bench.instream().cluster)
     txn = owner.coordinator.begin(topics=[T, U])

@@ -49,8 +49,8 @@ def candidate(url: str, opener: Callable[[str], MetadataStore] = open_store) -> 
 
 
 def until_it_leads(other: Leadership, seconds: float = 60) -> bool:
-    """Wait until the candidate leads. Return False if it does not lead within `seconds`. The function polls besides its watch,
-    because a lapsing session wakes no watch.
+    """Wait until the candidate leads. Return False if it does not lead within `seconds`. A session that lapses wakes no watch, so
+    the function polls as well.
     """
     woken, deadline = threading.Event(), time.monotonic() + seconds
     with ExitStack() as stack:

@@ -24,7 +24,7 @@ def flipped(bench: Bench, path: str) -> None:
 
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.LOSE_REQUEST, Fate.LOSE_REPLY])
 def test_a_sweeper_that_stops_anywhere_leaves_no_events(fate: Fate) -> None:
-    """The next sweep removes the events that an interrupted sweep left, also of idle segments (protocol.md section 8.14)."""
+    """The next sweep removes the events that an interrupted sweep left, even those of idle segments (protocol.md section 8.14)."""
 
     def run(gate: At) -> None:
         bench = Bench()

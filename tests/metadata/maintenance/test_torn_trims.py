@@ -46,8 +46,8 @@ def numbers(bench: Bench) -> list[int]:
 
 
 def acked_in_one_segment(bench: Bench, held: int = 0) -> list[int]:
-    """Create a subscription that has acknowledged the first number in the segment `held`, and all rows in the other segment. Return
-    the log numbers of the rows.
+    """Create a subscription. In the segment `held` it has acknowledged only the rows of the first log number, in the other segment
+    all rows. Return the log numbers of all rows.
     """
     found = numbers(bench)
     subscriptions(bench).create(topic_name(T), "s", at=0)
@@ -124,7 +124,9 @@ def half_trimmed() -> tuple[Bench, list[int]]:
 
 
 def test_finishing_a_trim_spares_rows_due_to_a_stream_from_earliest() -> None:
-    """The stream started while only one segment was trimmed. Rows that were hidden at its start do not count as lost."""
+    """A stream starts while only one segment is trimmed, and then the trim is finished. Rows that were hidden when the stream
+    started do not count as lost.
+    """
     bench, found = half_trimmed()
     known = known_trims(reading(bench), Earliest())
     trim(bench.party())

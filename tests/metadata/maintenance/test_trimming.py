@@ -1,5 +1,5 @@
 """Retention: rows are trimmed up to a log number, readers of trimmed rows get an error, and only the orphan sweep deletes files
-(protocol.md sections 6 and 7; known failure A19).
+(protocol.md sections 6 and 7). Guards against failure A19 (protocol.md section 9).
 """
 
 from __future__ import annotations
@@ -168,7 +168,9 @@ def test_a_timestamp_among_trimmed_rows_is_not_taken_for_a_later_one() -> None:
 
 
 def test_one_segment_is_read_beside_a_removed_segment() -> None:
-    """A sealed segment is trimmed and removed. A read that selects another segment shows only that segment's trim."""
+    """A sealed segment is trimmed and leaves the layout. A read of another segment does not show the trim of the removed
+    segment.
+    """
     bench = filled()
     other = segments(bench)[1]
     party = bench.party()

@@ -86,7 +86,7 @@ def connection(store: ZooKeeperStore) -> tuple[int | None, object]:
 
 
 def wait_until_sent(store: ZooKeeperStore, reads: dict[str, int], seconds: float = SLOW_SECONDS / 2) -> None:
-    """Wait until the connection has sent this many reads of each kind that are not answered yet."""
+    """Wait until the connection has sent at least this many reads of each kind, and waits for their answers."""
     client, until = store._session.client(), time.monotonic() + seconds
     while not (sent := Counter(type(request).__name__ for request, _, _ in tuple(client._pending))) >= Counter(reads):
         assert time.monotonic() < until, f"only {sent} were sent"

@@ -168,7 +168,9 @@ class TestCommitErrors:
     def test_the_write_after_an_io_error_is_known_not_to_be_done_while_the_disk_fails(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The second write certainly failed. If its outcome were unknown as well, the caller would read and retry without end."""
+        """Each COMMIT fails. The outcome of the first write is unknown. The second write raises Unavailable, because it certainly
+        changed nothing. If its outcome were unknown as well, the caller would read and retry without end.
+        """
         fails = [True]
 
         class Failing(sqlite_database._Connection):
@@ -368,7 +370,7 @@ def test_an_interrupt_right_after_begin_leaves_no_transaction_open(
 
 
 def test_many_first_uses_at_once(tmp_path: Path) -> None:
-    """Six threads open a new store at once. No thread may take the file that another thread creates for a foreign file."""
+    """Six threads open a new store at once. No thread may regard the file that another thread is creating as a foreign file."""
     together = threading.Barrier(6)
 
     def use(folder: Path) -> None:
@@ -386,7 +388,7 @@ class TestWatches:
     LOOK, COMPARE = "PRAGMA data_version", "SELECT version, value, indexes FROM records"
 
     def stepped(self, monkeypatch: pytest.MonkeyPatch, acts: dict[tuple[str, str], Callable[[], object]]) -> None:
-        """Call each act once, before or after the watching thread runs an SQL text. The act's key has the moment and the text."""
+        """Call each act once. The key of an act says when: "before" or "after" the watching thread runs this SQL text."""
 
         class Stepped(sqlite_database._Connection):
             def execute(self, sql: str, *arguments: object) -> sqlite3.Cursor:

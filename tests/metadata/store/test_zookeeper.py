@@ -181,7 +181,9 @@ def test_a_server_that_answers_slowly_is_reached(proxy: TcpProxy, root: str, sto
 
 
 def test_numbers_are_not_used_again_after_the_server_began_again(tmp_path: Path) -> None:
-    """The server is stopped, and later killed, and starts again. Its log on disk has the acknowledged numbers."""
+    """The server is stopped and started, then killed and started. The next number is still unused, because the server's disk has
+    all acknowledged numbers.
+    """
     with ZooKeeperServer(tmp_path) as server, ZooKeeperStore(server.hosts, "/again") as store:
         numbers: list[int] = []
         for end in (server.stop, server.kill):

@@ -42,7 +42,9 @@ from txnsegment import connect
 ROOT = Path(__file__).parents[3]
 A = Key("/a", "")
 QUICK = 8.0
-"""The time limit in seconds for the report of a mistake, on a busy machine. A call waits longer than this for a server."""
+"""A mistake must be reported within this many seconds, even on a busy machine. A call that waits in vain for a server takes
+longer.
+"""
 SECRET, KEY_SECRET = "hunter2-of-sasl", "hunter2-of-key"
 ROWS = [{"k": i, "v": f"row {i}"} for i in range(100)]
 

@@ -17,7 +17,9 @@ FATES = [fate for fate in Fate if fate not in (Fate.GO, Fate.LATE)]
 
 
 def _storage_fate(fate: Fate, gate: At) -> None:
-    """Restrict the gate to calls of the metadata store, unless the fate is a crash. Calls for files can have no other fate."""
+    """Restrict the gate to calls of the metadata store, unless the fate is a crash. At calls for files only crashes are
+    simulated.
+    """
     if fate not in (Fate.CRASH_BEFORE, Fate.CRASH_AFTER):
         gate.kinds = ("write", "get", "keys", "index")
 
@@ -245,7 +247,9 @@ def test_spark_aborts_after_a_commit_that_raised_at_every_step() -> None:
 
 
 def test_a_late_abort_never_ends_the_successor() -> None:
-    """The abort of attempt one arrives at each step of attempt two, which still commits. Guards against failure A36 (protocol.md)."""
+    """Attempt one is aborted late, while attempt two commits: one run for each step of attempt two. Attempt two always commits.
+    Guards against failure A36 (protocol.md section 9).
+    """
     k = 0
     while True:
         bench = Bench()
@@ -425,7 +429,9 @@ class _Then:
 
 
 class _Silent(Clock):
-    """The store's clock. Its k-th answer, counted from 0, is the error Unavailable (ZooKeeper gets the time from its servers)."""
+    """The store's clock. Its k-th answer, counted from 0, is the error Unavailable. A ZooKeeper store asks a server for the time,
+    so it can raise this error.
+    """
 
     def __init__(self, inner: Clock, k: int) -> None:
         self._inner, self._k, self.asked = inner, k, 0

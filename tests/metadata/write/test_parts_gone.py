@@ -66,7 +66,9 @@ def test_many_files_are_counted_and_some_named() -> None:
 
 @pytest.mark.parametrize(("topic", "plain"), [("t", False), (P, False), (P, True)])
 def test_rows_that_were_staged_without_their_volume_are_not_committed(tmp_path: Path, topic: str, plain: bool) -> None:
-    """An unmounted volume leaves an empty folder at its mount point. A producer stages its rows again when the volume is back."""
+    """The volume of the ledgers is not mounted, so its mount point is an empty folder. A producer's flush raises an error. When the
+    volume is back, the next flush stages the rows again and commits them.
+    """
     with connect(f"file://{tmp_path}/c") as cluster:
         cluster.topics.create(topic, schema="n bigint")
         producer = cluster.producer(topic, plain=plain)
