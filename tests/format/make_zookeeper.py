@@ -2,9 +2,9 @@
 
     .venv/bin/python -m tests.format.make_zookeeper tests/format/v<format version>/<commit>
 
-It adds `zookeeper.tar.gz` (`data`: the files of the server, `root`: the ledgers) and `zookeeper.json` (the rows of the topics). The
-cluster has the topics of `make.py` and a persistent topic that was migrated. The program can also be run in a checkout of an
-earlier version.
+The program adds `zookeeper.tar.gz` (`data`: the files of the server, `root`: the ledgers) and `zookeeper.json` (the rows of the
+topics). The cluster has the topics of `make.py` and a persistent topic that was migrated. The program can also be run in a checkout
+of an earlier version.
 """
 
 from __future__ import annotations

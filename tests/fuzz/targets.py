@@ -258,6 +258,6 @@ TARGETS: Final[Mapping[str, Target]] = {
 
 
 def run(name: str, data: bytes) -> None:
-    """Run a target. Raises every error except a TxnSegmentError."""
+    """Run a target. It may raise a TxnSegmentError; this function raises every other error."""
     with suppress(TxnSegmentError):
         TARGETS[name](data)

@@ -14,7 +14,7 @@ from tests.fuzz.targets import TARGETS, run
 
 INPUTS = [file for folder in sorted(CORPUS.iterdir()) for file in sorted(folder.iterdir())]
 SECONDS = 3
-"""Processor seconds that the slowest input may take. Some inputs start a pool of threads or parse a schema."""
+"""Processor seconds that the slowest input may take. Some inputs need time to start a pool of threads or to parse a schema."""
 
 
 @pytest.mark.parametrize("file", INPUTS, ids=lambda file: f"{file.parent.name}/{file.name}")

@@ -104,7 +104,9 @@ class Chain:
         return found
 
     def planned(self, after: int = -1, through: int = 10**9) -> list[tuple[int, int, Part]]:
-        """Return the extents of a read. Check that the ledgers give the same extents if the head has no `runs`."""
+        """Return the extents of a read, which come from the head's `runs`. Check that a head without `runs` gives the same extents,
+        by reading the ledgers.
+        """
         head = self.head()
         found, slow = (
             [(s.ledger, s.last, s.part) for s in extents.of_snapshot(self.storage, one, after, through, marks=False)]
@@ -229,7 +231,7 @@ def test_a_merge_beside_another_moves_the_remaining_ledgers(tmp_path: Path) -> N
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Chain, Chain]:
-    """A chain of several blocks: before a compaction, and compacted into several files."""
+    """Return two chains of the same 300 ledgers, which are several blocks. The second chain is compacted into several files."""
     folded = Chain(tmp_path_factory.mktemp("long"))
     folded.add(300, parts=1, most_rows=2)
     compacted = copy.copy(folded)

@@ -97,8 +97,8 @@ SERVERS = {"ZooKeeperServer", "ZooKeeperEnsemble", "SparkSession"}
 
 
 def names(tree: ast.AST) -> set[str]:
-    """Return all names of this code: of variables, attributes, parameters, imports, and of the fixtures that it asks for by a text.
-    Names that only a type checker imports are left out.
+    """Return all names in this code: of variables, attributes, parameters and imports, and of the fixtures that the code requests
+    by a text. Names that only a type checker imports are left out.
     """
     found: set[str] = set()
     for node in ast.iter_child_nodes(tree):
@@ -131,7 +131,7 @@ def fixtures_with_processes() -> set[str]:
 
 
 def starts_processes(code: str) -> list[str]:
-    """Return the names in this code of modules, functions, classes and fixtures that start a process."""
+    """Return the modules, functions, classes and fixtures that start a process and are named in this code."""
     return sorted(names(ast.parse(code)) & (PROCESSES | SERVERS | fixtures_with_processes()))
 
 

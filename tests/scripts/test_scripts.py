@@ -10,7 +10,9 @@ import pytest
 from conformance.scripts import FOLDER, ScriptError, check, rewrite, scripts
 
 NOT_YET = {15}
-"""The numbers of known failures without a golden script. Failure A15 needs a sharded store, which does not exist yet."""
+"""The numbers of the failures of protocol.md section 9 that have no golden script. Failure A15 needs a sharded store, which does
+not exist yet.
+"""
 
 
 @pytest.mark.parametrize("path", scripts(), ids=lambda path: path.stem)

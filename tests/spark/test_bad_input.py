@@ -578,7 +578,9 @@ def test_two_first_writes_with_different_keys(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("planned", ["before", "after"])
 def test_a_key_set_between_staging_and_commit_refuses_the_write(tmp_path: Path, planned: str) -> None:
-    """The process that commits a stream makes its own plan. This plan may know the key although the plan of the tasks does not."""
+    """The topic gets its key after the rows were staged without one. The commit is refused, even if the committing process planned
+    after the change and knows the key.
+    """
     site = Site(tmp_path)
     table = rows_of({"a": [1, 2]})
     site.write(table.slice(0, 0), topic="new", segments="4")

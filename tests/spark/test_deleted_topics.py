@@ -109,7 +109,9 @@ def test_a_pattern_sees_deleted_topics(here: Deployment) -> None:
 
 
 def test_the_first_batch_replays_with_the_deletions_known_at_its_planning(here: Deployment) -> None:
-    """Spark plans the first batch again after a deletion, and first requests the initial offset again. The plan raises DataLoss."""
+    """A topic is deleted after the first batch was planned. Spark then requests the initial offset again and plans the batch again.
+    The second plan raises DataLoss.
+    """
     two(here)
     one = reader(here, startingOffsets="earliest", topicsPattern=PATTERN)
     end = one.latestOffset(one.initialOffset(), ReadAllAvailable())

@@ -47,7 +47,9 @@ pickle.dump(answer, sys.stdout.buffer)
 
 
 def in_a_task(*work: object) -> object:
-    """Run the work in a worker process, which gets the reader or writer pickled, as from Spark. Return its answer."""
+    """Run the work in a worker process. The process gets the reader or writer pickled, as from Spark. Return the answer of the
+    process.
+    """
     found = subprocess.run(
         [sys.executable, "-c", WORKER], input=pickle.dumps(work), capture_output=True, check=False, cwd=Path(__file__).parents[2]
     )

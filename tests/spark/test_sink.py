@@ -117,7 +117,7 @@ def test_foreach_batch_with_two_topics(here: Deployment) -> None:
     assert ids(here.read("odd")) == list(range(1, 30, 2))
 
 
-def test_a_new_checkpoint_under_old_tokens_is_an_error_in_foreach_batch(here: Deployment) -> None:
+def test_a_new_checkpoint_under_an_old_application_is_an_error_in_foreach_batch(here: Deployment) -> None:
     """Batch 0 of a new checkpoint does not repeat the committed batch 0 of the old checkpoint, so it raises an error. The test does
     this for a write, for a transaction of writes, and for a transaction that reads.
     """

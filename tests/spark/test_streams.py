@@ -235,8 +235,8 @@ def test_topics_that_differ_from_the_checkpoint_are_refused_or_continued(here: D
 
 
 def test_a_replay_reads_the_topics_that_it_was_planned_for(here: Deployment) -> None:
-    """A replay reads only the topics of the original plan, and no topic that was added since. The sink may have committed the batch
-    before. It then skips the replay, so rows of an added topic in the replay would be lost.
+    """A replay reads only the topics of the original plan, and no topic that was added since. If the sink has already committed the
+    batch, it skips the replay: rows of an added topic would be lost.
     """
     ten(here, "a")
     here.drain(here.stream("a", startingOffsets="earliest"))

@@ -116,7 +116,7 @@ def test_a_stream_follows_splits_merges_new_and_deleted_topics_as_it_runs(here: 
 
     def more(rows: DataFrame, batch: int) -> None:
         keep(rows, batch)
-        if len(batches) == at + 1:  # Spark has planned the end of the run before this split
+        if len(batches) == at + 1:  # the end of the run was fixed when the run started, so this append belongs to the next run
             writing.split("log-c")
             writing.append("log-c")
 

@@ -63,8 +63,8 @@ def test_another_query_repeats_nothing(cluster: Cluster, write: Write) -> None:
     assert numbers(cluster) == [1, 2]
 
 
-def test_without_a_query_the_token_decides(cluster: Cluster, write: Write) -> None:
-    for query in (None, None, "q"):  # before the write of query q the record names no query, like a record of an older version
+def test_without_a_query_the_application_and_the_version_decide(cluster: Cluster, write: Write) -> None:
+    for query in (None, None, "q"):  # the application record names no query, as if an older version of the product had written it
         write(1, version=4, query=query)
     write(2, version=5, query="q")
     write(3, version=5)

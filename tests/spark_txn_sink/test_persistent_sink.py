@@ -51,7 +51,9 @@ def test_a_name_that_resolves_to_a_segmented_topic_takes_a_key(bench: SparkBench
 
 
 def test_names_are_those_of_the_cluster(bench: SparkBench) -> None:
-    """The cluster's `unique` names the random application of a write. The names of a task's parts come from `name_source`."""
+    """The cluster's `unique` makes the random application id of a write. `name_source` makes the file names of a task's parts and
+    the id of its staging.
+    """
     names = map("name-{}".format, count())
     bench.client.cluster.unique = names.__next__
     write(bench, "t")

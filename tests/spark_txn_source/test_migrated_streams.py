@@ -118,7 +118,7 @@ def test_a_sink_continues_when_a_migration_falls_between_its_tasks_and_its_commi
 
 
 def test_a_plain_producer_of_a_migrated_topic_gets_an_error(bench: SparkBench) -> None:
-    """One of two producers has written a row before the migration. Both producers get the error."""
+    """One of two producers has written a row before the migration. The next flush of each producer raises TopicSealed."""
     bench.commit(X, [1])
     with connect(bench.url) as cluster:
         producer, begun = (cluster.producer(X, plain=True) for _ in range(2))

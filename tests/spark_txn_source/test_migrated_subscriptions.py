@@ -301,7 +301,9 @@ def test_a_transaction_reads_the_same_rows_under_either_name(bench: SparkBench, 
 
 
 def test_a_reading_transaction_continues_over_a_migration(bench: SparkBench) -> None:
-    """The transaction reads rows before the migration. After it, the transaction commits its acks and rows for the old name."""
+    """A transaction reads rows before the migration. It commits the acks of these rows, and new rows under the old name, after the
+    migration.
+    """
     bench.commit(X, [1, 2])
     with connect(bench.url) as cluster:
         cluster.subscriptions.create(X, "s")

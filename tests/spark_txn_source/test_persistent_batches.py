@@ -36,8 +36,8 @@ def one_reading_each(mine: Client) -> list[int]:
 
 
 def test_a_plan_costs_one_reading_of_each_topic() -> None:
-    """The plan of a batch takes the round trips of one reading of each topic, also for a migrated topic. The reading of a migrated
-    topic also shows whether its successor still has its rows.
+    """The plan of a batch takes the round trips of one reading of each topic. A migrated topic costs no more, because the same
+    reading shows whether the successor still has the migrated rows.
     """
     bench, gate = Bench(topics=PERSISTENT), At(-1)
     mine, other = client(bench.instream(gate).cluster), bench.instream()

@@ -79,7 +79,7 @@ def test_metadata_columns(bench: SparkBench) -> None:
 
 
 def test_a_read_covers_both_transaction_models(bench: SparkBench) -> None:
-    """The read has the union of the columns. A pattern must match the whole name."""
+    """A read of topics of both models has the union of their columns. A pattern must match the whole name of a topic."""
     scalable(bench, 1)
     bench.plain(X, pa.table({"n": pa.array([2], pa.int64()), "more": ["a"]}))
     bench.plain(Y, [3])

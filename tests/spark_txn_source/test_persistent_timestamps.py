@@ -183,8 +183,8 @@ def test_a_stream_from_a_timestamp_starts_where_a_batch_up_to_it_ends() -> None:
 
 
 def test_a_publish_time_is_never_before_the_begin_of_its_transaction() -> None:
-    """A read by publish time knows of an open transaction only when it began. So no publish time is before the begin, even if the
-    clock is set back after the begin.
+    """A read by publish time knows the time at which an open transaction began, and nothing else of it. So no publish time is
+    before the begin, even if the clock is set back after the begin.
     """
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()

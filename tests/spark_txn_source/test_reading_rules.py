@@ -42,7 +42,9 @@ def test_limits_count_the_last_ledger_of_a_log(max_rows: int | None, max_bytes: 
 
 
 def test_whole_entries_of_two_parts_are_two_splits() -> None:
-    """Entries 0 and 1 are in one part, entries 2 and 3 in another. Consecutive numbers of two parts are not one split."""
+    """Entries 0 and 1 are in one part, entries 2 and 3 in another. Although the numbers are consecutive, no split has entries of
+    both parts.
+    """
     left = [Left(0, 0, 0, 5, 5), Left(0, 1, 0, 5, 5), Left(1, 2, 0, 5, 5), Left(1, 3, 2, 5, 5)]
     assert list(runs(left)) == [(0, 0, 1, 0, None), (1, 2, 2, 0, None), (1, 3, 3, 2, 5)]
 
@@ -77,7 +79,9 @@ def test_each_block_of_a_compacted_file_lists_all_of_its_entries() -> None:
 
 
 def test_a_batch_may_start_at_its_end() -> None:
-    """The batch has no rows of X. A read that continues an earlier read of an idle topic has such equal start and end."""
+    """The start and the end are equal for X, so the batch has no rows of X. This happens when a read continues an earlier read and
+    no row was added.
+    """
     given = {"serviceUrl": "memory://x", "topics": f"{X},{Y}"}
     start, end = json.dumps({X: "3:0", Y: "1:0"}), json.dumps({X: "3:0", Y: "2:0"})
     read = ReadOptions.parse({**given, "startingOffsets": start, "endingOffsets": end}, streaming=False)

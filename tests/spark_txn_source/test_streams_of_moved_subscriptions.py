@@ -145,7 +145,9 @@ def test_skipping_the_rows_as_the_error_advises_lets_the_stream_continue(cluster
 
 
 def test_a_stream_stopped_before_its_commits_acknowledges_its_delivered_rows(cluster: Cluster, topic: str) -> None:
-    """After a restart Spark runs the last planned batch again, and never commits the batch before it."""
+    """The stream is stopped after the second batch was planned and before the first batch was committed. Spark never commits the
+    first batch later. The commit of the second batch acknowledges the rows of both batches.
+    """
     stream = Stream(cluster, topic, rows=1)
     assert stream.batch() == [1]
     stream.at = logged(stream.reader.latestOffset(stream.at, stream.reader.getDefaultReadLimit()))

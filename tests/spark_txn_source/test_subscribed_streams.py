@@ -309,7 +309,7 @@ def test_acks_of_a_removed_topic_leave_the_offset(cluster: Cluster) -> None:
 
 
 @BOTH
-def test_acks_beyond_the_start_leave_the_offset_of_short_runs(cluster: Cluster, domain: str) -> None:
+def test_the_offsets_of_short_runs_drop_acks_beyond_the_start(cluster: Cluster, domain: str) -> None:
     """An `AvailableNow` run of one batch plans this batch before it has committed any batch. The offsets of such runs still drop
     the field `acked`, and a later seek is still reported.
     """

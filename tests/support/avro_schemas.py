@@ -121,8 +121,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
 
 
 def witnesses(kind: Any) -> list[Any]:
-    """Return values that together use every branch, symbol and field. If another schema cannot read all values of this one, it
-    cannot read one of these.
+    """Return values that together use every branch, symbol and field. A schema that can read all of them can read every value of
+    this schema.
     """
     if isinstance(kind, list):
         return [found for one in kind for found in ([None] if one == "null" else witnesses(one))]

@@ -88,8 +88,9 @@ class Bench:
         timeout_ms: int = 1_000,
         random: bool = False,
     ) -> WriteSet:
-        """Return a write set with one part, which lies on the disk, for each segment of the topics. `topics`: None means all topics
-        of the bench; without topics the write set is an empty batch. In persistent topics the label of each part is `app.version`.
+        """Return a write set with one part for each segment of the topics. The file of each part is on the disk. `topics`: None
+        means all topics of the bench; without topics the write set is an empty batch. In persistent topics the label of each part
+        is `app.version`.
         """
         attempt = attempt or self.unique()
         parts: dict[str, list[Part]] = {}

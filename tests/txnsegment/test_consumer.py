@@ -336,7 +336,9 @@ def trim(topic: Cluster) -> None:
 
 
 def test_trimmed_rows_acknowledged_by_another_consumer_are_no_loss(topic: Cluster, consumer: Consumer) -> None:
-    """Another consumer acknowledges rows, which are then trimmed. Formerly the first consumer got DataLoss (`make surface`)."""
+    """Another consumer acknowledges rows, and retention trims them. The first consumer continues after these rows. Formerly it got
+    DataLoss (`make surface`).
+    """
     write(topic, 0)
     assert sorted(numbers(consumer)) == [0, 1, 2, 3]
     write(topic, 4)

@@ -130,7 +130,7 @@ def test_a_batch_begun_before_the_migration_is_delivered_once(cluster: Cluster) 
         cluster.topics.migrate(X, Y)
         write(cluster, 4, Z)
         write(cluster, 5, Y)
-        assert consumer.lag().rows == 4  # the lag counts rows of the successor only after the batch from before the migration
+        assert consumer.lag().rows == 4  # row 5 of the successor counts only after the batch from before the migration
         assert [first.value["n"], *(m.value["n"] for m in rows), *numbers(consumer)] == [1, 2, 3, 4, 5]
         assert consumer.lag().rows == 5
 
@@ -183,7 +183,9 @@ def test_cumulative_acknowledgements_after_a_migration(cluster: Cluster) -> None
 
 
 def test_rows_that_were_delivered_before_the_migration_are_not_missed(cluster: Cluster) -> None:
-    """Retention trims rows after the migration. Rows that the consumer has delivered are no loss. Other rows are a DataLoss."""
+    """Retention trims rows after the migration. A consumer that has delivered these rows before continues. A consumer that has not
+    delivered them gets DataLoss.
+    """
     for n in (1, 2):
         write(cluster, n, X)
     with (

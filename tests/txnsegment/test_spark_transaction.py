@@ -123,7 +123,9 @@ def test_a_transaction_does_not_begin_inside_another(cluster: Cluster, tmp_path:
 
 
 def test_writes_of_several_threads_are_one_transaction(cluster: Cluster) -> None:
-    """The first request makes the transaction's `options`. Several threads request them at once. They share one transaction."""
+    """The first request makes the transaction's `options`. Several threads request the options at once, and write in one
+    transaction.
+    """
     topics = [f"t{number}" for number in range(4)]
     together = threading.Barrier(len(topics))
 

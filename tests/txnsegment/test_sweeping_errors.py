@@ -99,7 +99,9 @@ def test_a_damaged_orphan_note_is_a_warning_that_names_it(
 
 
 def test_a_file_is_not_deleted_by_the_other_note_while_one_is_damaged(cluster: Cluster) -> None:
-    """The damaged note may have recorded a later time of protection, so the file must stay."""
+    """Two notes record since when a file is unprotected. One of them is damaged, and might give a later time than the intact one.
+    So the sweep keeps the file.
+    """
     cluster.topics.create("t", schema="n bigint")
     path = "manifests/0_1-ab.json"
     file = root(cluster) / path

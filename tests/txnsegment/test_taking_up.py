@@ -266,8 +266,8 @@ def test_a_temporarily_missing_file_loses_no_row(cluster: Cluster, consumer: Con
 
 
 def test_a_retried_transaction_acknowledges_the_rows_of_its_first_try(cluster: Cluster) -> None:
-    """After an abort the rows are delivered again. If the program first repeats the transaction, the second try acknowledges the
-    rows of the first.
+    """After an abort the rows are delivered again, unless the program repeats the transaction before it reads. Then the second try
+    acknowledges the rows of the first try.
     """
     cluster.topics.create("t", segments=2, key="k", schema="k string, n bigint")
     with cluster.consumer("t", "s", start="earliest") as consumer:

@@ -1,4 +1,6 @@
-"""Tests of `cluster.begin()`: it commits rows of all topics or none, once for each version, and refuses clearly."""
+"""Tests of `cluster.begin()`: a transaction commits the rows of all topics or none, once for each version. Each refusal has a clear
+error.
+"""
 
 from __future__ import annotations
 

@@ -296,7 +296,7 @@ def test_a_missing_package_is_named() -> None:
 def test_a_run_can_be_ended(number: signal.Signals, code: int, says: str, words: list[str]) -> None:
     """A signal ends a run with all of its processes. A process that remained would keep the standard error open."""
     arguments = [sys.executable, "-m", "conformance", *words]
-    # The run must obey SIGINT, as in a terminal. The process that runs the tests may ignore it, and its children inherit that.
+    # The run must obey SIGINT, as in a terminal. If the process that runs the tests ignored SIGINT, the run would ignore it, too.
     heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(
         arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: heed() and None

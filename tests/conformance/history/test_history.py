@@ -834,7 +834,7 @@ CASES: list[tuple[str, int, H, H]] = [
         later_first(ordered=False),
     ),
     (
-        "internal reorder",  # a move between the two polls permits it
+        "internal reorder",  # in the correct history a seek between the two polls permits the earlier row
         13,
         later_first(),
         later_first(Ack, **acks("moved", None, 0, 0)),
@@ -887,8 +887,8 @@ CASES: list[tuple[str, int, H, H]] = [
 ]
 
 
-# The histories below have acks, because `subscribed` records an ack of another subscription. So the checker knows that each
-# consumer decides how many rows it acknowledges.
+# If a history has acks, the checker judges the polls of a subscription as deliveries to consumers, otherwise as those of a stream.
+# `subscribed` adds an ack of another subscription, so the histories below are judged as deliveries.
 FOREIGN = {"segment": V, "subscription": "y", "state": "acked", "ranges": (((1, 0), (1, 0)),)}
 
 

@@ -100,8 +100,8 @@ def test_a_correct_history_passes() -> None:
 
 
 def moved_alone(history: History) -> None:
-    """Remove the rows of the mover's second batch from the topic to which it copies. The mover has acknowledged this batch, and was
-    killed before its commit was answered.
+    """Remove the rows of the mover's second batch from the topic to which the mover copies. The mover has acknowledged this batch,
+    and was killed before its commit was answered.
     """
     history.moved = history.moved[:3]
     history.calls = [event for event in history.calls if not (isinstance(event, Told) and event.call == "m1")]

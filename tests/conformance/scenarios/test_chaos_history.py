@@ -1,4 +1,6 @@
-"""The history checker finds each kind of damage in a chaos run: in a single read, and in a merge of several recorders."""
+"""The history checker finds each kind of damage in a chaos run: in a single read, and in the merged histories of several
+recorders.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker of the migration workload gives damaged records to the history checker, and reports work that is missing.
+"""The check of the migration workload finds damaged records, by the history checker, and reports work that is missing.
 
 tests/conformance/history/test_history_successors.py tests each kind of damage that the history checker finds.
 """
@@ -98,8 +98,8 @@ def test_missing_work_is_named(name: str) -> None:
 
 
 def seen(*micro_batches: list[int]) -> str:
-    """Return the notes of a query. Each argument stands for a micro-batch. It lists the job's batches whose rows are in the
-    micro-batch. The job wrote the batches below 20 before the migration.
+    """Return the notes of a query. Each argument is a micro-batch: a list of the job's batches whose rows the micro-batch returns.
+    The job wrote the batches below 20 before the migration.
     """
     lines = []
     for batches in micro_batches:

@@ -1,4 +1,6 @@
-"""Chaos on marker-based topics. Recorded reads are judged by the log of the topic, and the command selects the kind of topics."""
+"""Chaos on marker-based topics. Recorded reads are judged by the topic's own log, and an option of the command selects the kind of
+topics.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def _observed(place: Place) -> Noted:
 
 @pytest.mark.slow
 def test_a_persistent_topic_is_judged_by_its_own_log(cluster_at: Callable[[str], Place], forks: Forks) -> None:
-    """The records of a good run pass the checker. It finds a row that is missing from a micro-batch, or is in it twice."""
+    """The checker accepts the records of a good run. The checker finds a row that is missing from a micro-batch, or is there
+    twice.
+    """
     found: Noted = forks.call(_observed, dataclasses.replace(cluster_at("sqlite"), topic=TOPIC))
     assert judged([found.writer, found.readers]) == []
     assert found.numbers == sorted(set(found.numbers))

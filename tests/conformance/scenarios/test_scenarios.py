@@ -27,11 +27,13 @@ PLANNED = {
     "fill": "disk-full",
     "shift": "clock",
 }
-"""The faults of the cluster suite, for each kind of fault. The names of kills and stops are the parties that they strike."""
+"""The faults of the cluster suite by their kind. Kills and stops are named after the process that they strike."""
 
 
 def test_make_chaos_strikes_with_every_fault(tmp_path: Path) -> None:
-    """The scenarios that the command makes, together with the cluster suite, strike with every kind of fault. None is run."""
+    """The scenarios of `make chaos`, together with the cluster suite, use every kind of fault. The test makes the scenarios, but
+    runs none.
+    """
     given = argparse.Namespace(domain=None, kills=1, seed=1)
     stage = Stage(Forks(), "sqlite", tmp_path, "", given)
     at_calls = {one.fault for one in (*points(stage), *topics(stage)) if isinstance(one, CommitPoints | TopicsPoints)}

@@ -166,7 +166,9 @@ def test_a_read_that_goes_back_in_time_fails(history: list[Operation]) -> None:
 
 
 def test_recorded_operations_are_linearizable_and_survive_json() -> None:
-    """Operations recorded on a real store are linearizable, and JSON keeps them. A void operation is not in the history."""
+    """Operations recorded on a real store are linearizable, and JSON keeps them. An operation that certainly had no effect ("void")
+    is not in the history.
+    """
     steps = list(random_operations(MemoryStore(), "a", Random(1), SystemClock(), 200))
     history = recorded(steps)
     assert len(history) == 200

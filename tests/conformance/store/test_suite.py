@@ -28,8 +28,8 @@ WAITING = {
     "sessions/ephemeral-records-of-a-killed-process-go": ("elsewhere", open_mortal),
     "connections/a-store-that-cannot-be-reached": ("opener", open_impatiently),
 }
-"""Cases that wait until a lease ends or a server answers. For each case: an attribute of the site, and an opener with shorter
-waits, to which the test sets this attribute.
+"""Cases that wait until a lease ends or a server answers. For each case: an attribute of the `Site`, and an opener with shorter
+waits. The test sets the attribute to the opener.
 """
 
 ONE_PROCESS = {
@@ -42,7 +42,7 @@ ONE_PROCESS = {
 }
 NO_CONNECTION = {"histories/lost-replies", *(case.name for case in CASES if case.name.startswith("connections/"))}
 NOT_APPLICABLE = {"memory": ONE_PROCESS | NO_CONNECTION, "sqlite": NO_CONNECTION, "zookeeper": set()}
-"""Backend -> the cases that it cannot run. It runs all other cases."""
+"""Backend -> the cases that this backend cannot run. All other cases run."""
 
 
 @pytest.fixture(scope="module")

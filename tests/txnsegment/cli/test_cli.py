@@ -205,7 +205,7 @@ def test_rows_of_every_type_are_printed_as_json(run: Run, cluster: Cluster) -> N
 
 
 def undecided(cluster: Cluster, txn: str, *, deadline_in_ms: int) -> int:
-    """Register a row of `t` in a transaction, and leave the transaction undecided, as a driver does that crashes in a commit.
+    """Register a row of `t` in a transaction, and leave the transaction undecided, like a driver that crashes during a commit.
     Return the log number.
     """
     store = cluster.client.cluster.store
