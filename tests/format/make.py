@@ -2,7 +2,7 @@
 
 .venv/bin/python tests/format/make.py tests/format/v<format version>/<commit>
 
-The program uses only functions that all versions have, so it can be run in a checkout of an earlier version. It makes
+The program uses only functions that all versions have, so it can be run in a checkout of an earlier version. The outputs are
 `cluster.tar.gz` (the folder of an embedded cluster, with metadata.db and the ledgers), `backup.gz`, `records.json.gz` (the records
 with their index entries) and `expected.json` (the rows of the topics). `make_zookeeper.py` adds the data of a ZooKeeper server. A
 fixture is made once, when the format changes, and is never made again.

@@ -253,7 +253,9 @@ def test_replay_of_the_first_batch_of_a_topic_that_was_migrated_meanwhile(site: 
 
 
 def test_replay_of_the_first_batch_after_retention_took_rows_is_data_loss(site: Site) -> None:
-    """A replay raises DataLoss, also with an older version's end offset, which does not record the start of the batch."""
+    """Retention trims rows of the first batch. A replay of the batch raises DataLoss, even if its end offset is of an older version
+    of the product, which does not record the start of the batch.
+    """
     options = {"topics": "u", "startingOffsets": "earliest"}
     first = site.reader(**options)
     begin = first.initialOffset()

@@ -235,7 +235,7 @@ CASES: list[tuple[str, int, H, H]] = [
         H().open("0_1").register(1, "0_1", *rows(1)).drop("0_1").reads(start=0, end=1),
     ),
     (
-        # the header names only the second registration of the transaction, so rows of the first are not visible (A26)
+        # the header names only the second registration of the transaction, so rows of the first are not visible (failure A26)
         "aborted read",
         4,
         H()
@@ -897,7 +897,7 @@ def subscribed() -> H:
 
 
 def single(state: str, txn: str | None, number: int, first: int, last: int) -> dict[str, Any]:
-    """Return the fields of an Ack of the rows `first` to `last` in entry 0 of the ledger `number`."""
+    """Return the fields of an `Ack` of the rows `first` to `last` in entry 0 of the ledger `number`."""
     ranges = (((number, 0, first), (number, 0, last)),)
     return {"segment": S, "subscription": "x", "state": state, "ranges": ranges, "txn": txn}
 
@@ -1020,7 +1020,7 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         .polls(0, 0, 1, row("p", 1), subscription="x", began=5),
     ),
     (
-        "poll skip",  # after a seek back the row must come again, also to the consumer that received it before the seek
+        "poll skip",  # after a seek back the row must be delivered again, even to the consumer that received it before the seek
         11,
         entry(1, "p", "q")
         .polls(0, 0, 1, row("p", 1), subscription="x")

@@ -1,5 +1,5 @@
-"""Histories of the simulator pass through a file. The checker accepts the history of a correct schedule. It finds the damage after
-a row is removed from a read.
+"""Histories of simulated schedules are written to a file and read back. The checker accepts the history of a correct schedule.
+After a row is removed from a read, the checker finds the damage.
 """
 
 from __future__ import annotations

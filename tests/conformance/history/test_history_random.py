@@ -1,4 +1,6 @@
-"""The checker accepts random correct histories. It finds a single change to a read, such as a bug could make."""
+"""The checker accepts random correct histories. After a single change to a read, such as a bug could make, the checker finds the
+change.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Persistent topics migrate under load. The migrating process is killed at some of its store calls, or processes are killed at
-random. `make chaos` covers every call, also with suspended, duplicate and failing processes, with thirty random kills, Spark jobs,
-and ZooKeeper.
+random. `make chaos` covers every call, and also suspends, duplicates and fails processes. It makes thirty random kills, and uses
+Spark jobs and ZooKeeper.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def test_migration_failing_before_kill_reports_its_error(cluster_at: Callable[[s
 
 @pytest.mark.slow
 def test_a_migration_survives_kills_of_every_process(cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path) -> None:
-    """Processes are killed, also the migrating process between its first and its last topic. Nothing is wrong afterwards."""
+    """The migrating process is killed while its second topic migrates, and processes are killed at random. Nothing is wrong
+    afterwards.
+    """
     storm = migration_storm.MigrationStorm(forks, cluster_at("sqlite"), tmp_path / "notes", kills=2, rng=random.Random(2))
     assert run(storm).wrong == []
     assert all(storm.count[what] > 0 for what in ("transactions", "rows", "micro-batches", "looks", "migrators"))

@@ -77,7 +77,7 @@ class LookedAt(Scene):
 
 
 def test_a_wait_counts_work_noted_after_the_call(tmp_path: Path) -> None:
-    """A wait counts only commits that are recorded after the call began. It returns when the last commit that it waits for is
+    """A wait counts only commits that are recorded after the call began. The wait returns when the last commit that it waits for is
     recorded. Other events do not count.
     """
     scene = LookedAt("memory://nobody", tmp_path / "scene")

@@ -1,4 +1,6 @@
-"""The threads of a simulated process are greenlets of one thread. A lock of `Cluster.lock` lets only one of them run at a time."""
+"""The threads of a simulated process are greenlets of one thread. Of those that request the same lock of `Cluster.lock`, only one
+runs at a time.
+"""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_streams_read_every_row_despite_late_and_lost_watches() -> None:
 
 
 def test_consumers_that_acknowledge_break_no_rule() -> None:
-    """Invariant 11 holds with and without transactions, also after crashes and lost replies."""
+    """Invariant 11 holds with and without transactions, even after crashes and lost replies."""
     alone, plain, states = 0, 0, Counter[str]()
     with quiet():
         for seed in range(40):

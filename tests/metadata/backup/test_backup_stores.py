@@ -99,8 +99,8 @@ def test_from_sqlite_to_zookeeper_and_back_while_writers_run(tmp_path: Path, zk_
 
 
 def test_persistent_topics_from_sqlite_to_zookeeper_and_back(tmp_path: Path, zk_url: str) -> None:
-    """A version that is committed after the backup is lost by the restore, and is then committed again. Its new position is above
-    all positions that the first cluster has used.
+    """A version is committed after the backup, so the restore loses it. When the version is committed again, its row gets a
+    position above all positions that the first cluster has used.
     """
     urls, x = [f"file://{tmp_path}/one", zk_url, f"file://{tmp_path}/two"], "persistent://public/default/x"
 

@@ -225,7 +225,7 @@ def test_subscriptions_with_a_common_name_prefix_are_independent() -> None:
 @pytest.mark.parametrize("fate", FAULTS)
 @pytest.mark.parametrize("topics", [(), (U,)], ids=["acks", "rows and acks"])
 def test_a_commit_with_acks_is_atomic_at_every_step(fate: Fate, topics: tuple[str, ...]) -> None:
-    """The acks of a committed transaction are stored in the cursor. Those of any other transaction are released. Guards against
+    """The acks of a committed transaction are stored in the cursor. The acks of any other transaction are released. Guards against
     failures A22 and A23 (protocol.md section 9).
     """
     worlds: list[Bench] = []

@@ -567,7 +567,7 @@ def test_a_transaction_that_stalls_has_ended_in_a_backup() -> None:
 
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.LOSE_REPLY], ids=lambda fate: fate.name)
 def test_a_restore_interrupted_at_every_step_is_finished_by_a_repetition(fate: Fate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The transaction log is so large that it lies in a file. The restore fails at each step, and a repetition finishes it."""
+    """The transaction log is so large that it is stored in a file. The restore fails at each step, and a repetition finishes it."""
     monkeypatch.setattr("metadata.backup.in_stream.INLINE_BYTES", 10)
     bench = subscribed()
     backup, files = taken(bench), dict(bench.disk.files)

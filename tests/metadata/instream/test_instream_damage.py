@@ -1,5 +1,5 @@
 """Snapshots that were damaged, moved or removed by hand. A reader replays the whole log where this is possible, and otherwise
-raises an error with advice. It shows no row of an aborted transaction, and all committed rows.
+raises an error with advice. No reader shows a row of an aborted transaction or leaves out a committed row.
 """
 
 from __future__ import annotations

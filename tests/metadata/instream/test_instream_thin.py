@@ -50,7 +50,7 @@ def test_max_read_position_is_before_the_first_ongoing_transaction_and_aborted_r
     party.coordinator.end(second, commit=True)
     assert bench.labels(T) == ["p0"]
     party.coordinator.end(first, commit=False)
-    # plain messages, such as p1, also move maxReadPosition (A9)
+    # plain messages, such as p1, also move maxReadPosition (failure A9)
     assert bench.labels(T) == bench.labels(T, party) == ["p0", "b", "p1"]
     reading = party.buffer.read(T)
     assert reading.max_read_position() == (reading.cut - 2, 0)  # the last two entries are markers, which have no rows
@@ -90,7 +90,7 @@ def test_a_write_set_commits_at_most_once() -> None:
     assert not done.skipped
     assert party.coordinator.commit(bench.work(1)).skipped
     assert bench.instream().coordinator.commit(bench.work(1)).skipped
-    party.coordinator.commit(bench.work(2, topics=()))  # an empty batch also advances the version (A34)
+    party.coordinator.commit(bench.work(2, topics=()))  # an empty batch also advances the version (failure A34)
     with pytest.raises(VersionConflict):
         party.coordinator.commit(bench.work(1))
     party.coordinator.commit(bench.work(3, topics=[T]))

@@ -248,8 +248,8 @@ def test_a_drained_sealed_segment_leaves_the_layout_and_the_topic_keeps_the_guar
 
 @pytest.mark.parametrize("when", ["Append /log/", "Put /txn/id/ again"])
 def test_a_writer_suspended_until_its_segment_left_the_layout_gets_a_too_old_error(when: str) -> None:
-    """The topic still exists. The writer is suspended before it registers, or after it met the seal and before it reroutes its
-    rows. Then it gets an error that its write is too old.
+    """The writer is suspended before it registers, or after it has found the seal and before it reroutes its rows. Meanwhile its
+    segment leaves the layout of the topic, which still exists. The writer gets an error that its write is too old.
     """
     bench, seen = filled(), list[str]()
 
@@ -258,7 +258,7 @@ def test_a_writer_suspended_until_its_segment_left_the_layout_gets_a_too_old_err
             seen.append(what)
             if when == "Append /log/" and len(seen) == 1:
                 split_and_drained(bench)
-            elif when != "Append /log/" and len(seen) == 2:  # this write aborts the attempt that met the seal
+            elif when != "Append /log/" and len(seen) == 2:  # this write aborts the attempt that found the seal
                 drained(bench)
         elif kind == "write" and what.startswith("Append /log/") and when != "Append /log/":
             bench.party().topics.split(topic_name(T), 0)

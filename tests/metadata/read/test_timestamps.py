@@ -131,7 +131,9 @@ def _before(what: str, meanwhile: Callable[[], object], count: int = 1) -> Calla
 
 
 HEADER = "write Put /txn/id/"
-"""The start of a store call that writes a header. A commit's first such call opens the header, its second decides it."""
+"""The start of a store call that writes a header. A commit's first such call creates the header, the second such call decides the
+transaction.
+"""
 
 
 @pytest.mark.parametrize("dies", [False, True])

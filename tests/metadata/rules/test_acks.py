@@ -32,7 +32,7 @@ from metadata.rules.acks import Ack, acknowledged, done, first_unacknowledged_ro
 
 S = "segment://public/default/t/0000-ffff-0"
 
-# Each of 4 ledgers has 3 entries of 3 rows. Ranges may end at any place, also one beyond the last row or entry.
+# Each of 4 ledgers has 3 entries of 3 rows. Ranges may end at any place, even one place beyond the last row or entry.
 WORLD = [Row(ledger, entry, index) for ledger in range(4) for entry in range(3) for index in range(3)]
 EDGES = st.builds(Row, st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
 SPANS = st.tuples(EDGES, EDGES).map(lambda pair: (min(pair), max(pair))).filter(lambda pair: pair[0] < pair[1])

@@ -239,7 +239,7 @@ def test_a_seal_counts_by_the_layout_or_by_its_epoch() -> None:
     first, second = seal(SEGMENT), seal(SEGMENT)
     log = {4: first, 6: second}
     assert transitions.seal_counts(4, first, layout(0), log)
-    assert not transitions.seal_counts(6, second, layout(0), log)  # of two seals of one layout only the lower counts (A35)
+    assert not transitions.seal_counts(6, second, layout(0), log)  # of two seals of one layout only the lower counts (failure A35)
     assert transitions.seal_counts(4, first, layout(1, sealed=4), log)
     assert not transitions.seal_counts(6, second, layout(1, sealed=4), log)
     # the topic was created again, so its layout has other segments

@@ -63,8 +63,8 @@ def raw(hosts: str) -> Iterator[KazooClient]:
 
 
 def expire(store: ZooKeeperStore) -> None:
-    """End the session of the store on the server, and wait until the store knows it. Another connection takes the session over and
-    closes it.
+    """End the session of the store on the server, and wait until the store has noticed the end. Another connection takes the
+    session over and closes it.
 
     The take-over ends the store's own connection. The store connects again, and takes the session back if the close is late.
     """
@@ -374,9 +374,10 @@ class TestWatches:
     def test_more_watches_than_a_socket_pair_takes_wake_ups(
         self, far: ZooKeeperStore, proxy: TcpProxy, store: ZooKeeperStore
     ) -> None:
-        """After a reconnect the client's thread sets all watches again. For each it writes a byte into a socket pair, which only
-        this thread reads and which holds 278 bytes. Formerly the thread hung with more watches. Here 401 watches are set again, and
-        a change still wakes its watch (docs/correctness.md, cluster suite, --faults 100 --seed 13, fault 51).
+        """After a reconnect the client's thread sets all watches again. For each watch the thread writes a byte into a socket pair,
+        which holds 278 bytes. Only this thread reads the socket pair. Formerly the thread hung with more than 278 watches. Here 401
+        watches are set again, and a change still wakes its watch (docs/correctness.md, cluster suite, --faults 100 --seed 13, fault
+        51).
         """
         woken = threading.Event()
         watches = [far.watch(paths.segment_events(f"segment://public/default/t/{i}"), lambda: None) for i in range(400)]

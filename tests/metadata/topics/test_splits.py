@@ -1,4 +1,6 @@
-"""Splits and merges: the seal in the log, the layout that shows it, writers that meet it (protocol.md section 5, Sealing)."""
+"""Splits and merges: the seal in the log, the layout that shows the seal, and writers to a sealed segment (protocol.md section 5,
+Sealing).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The error of a commit states the true outcome, also after a lost reply, a store outage or a late retry."""
+"""The error of a commit states the true outcome, even after a lost reply, a store outage or a late retry."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from txnsegment import connect
 
 
 class Breaking:
-    """A fault policy of a store. It passes the CAS that decides a transaction to `deciding`. While `away`, no call is answered."""
+    """A fault policy of a store. `deciding`: carries out the write that decides a transaction. `away`: no call is answered."""
 
     def __init__(self) -> None:
         self.away = False

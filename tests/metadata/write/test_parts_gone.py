@@ -1,4 +1,6 @@
-"""A commit checks the files that it will name. It aborts if a file is missing or truncated, so no reader meets the loss."""
+"""A commit checks the part files of its registration. If a file is missing or truncated, the commit aborts, so that no reader finds
+the loss.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A driver may die before any injected fault. Its log must then show a timeout of an overloaded machine, and no other error."""
+"""A driver of the cluster suite has died before any injected fault. `for_want_of_speed` recognizes from the driver's log whether
+the cause was a timeout of an overloaded machine.
+"""
 
 from __future__ import annotations
 
