@@ -1,4 +1,6 @@
-"""No process outlives a run. A session ends with all of its processes, and a watcher ends the children of a killed process."""
+"""No process outlives a run. A session of processes (`setsid`) ends with all of its processes, and a watcher ends the children of a
+killed process.
+"""
 
 from __future__ import annotations
 

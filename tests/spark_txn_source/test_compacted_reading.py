@@ -65,7 +65,7 @@ def messages(cluster: Cluster, subscription: str) -> list[tuple[str, str, Any, i
 
 
 def everything(url: str, cluster: Cluster, end: int, times: list[int]) -> dict[str, Any]:
-    """Return the rows that every kind of reader returns up to a log number."""
+    """Return the rows up to a log number, by kind of reader."""
     upto = {"endingOffsets": f'{{"log": {end}}}'}
     found: dict[str, Any] = {"all": rows(url, **upto), "small": rows(url, maxPartitionBytes="1", **upto)}
     for start in (end // 3, end // 2):

@@ -18,7 +18,7 @@ TOPICS = ["topic://public/default/t", "persistent://public/default/t"]
 
 
 class Stream:
-    """A query of the subscription `s`, driven as Spark does. Its offsets pass through the checkpoint's JSON."""
+    """A query of the subscription `s`, driven as Spark drives a query. Its offsets pass through the checkpoint's JSON."""
 
     def __init__(self, cluster: Cluster, topic: str, rows: int = 1000) -> None:
         more = {"maxRowsPerTrigger": str(rows)}

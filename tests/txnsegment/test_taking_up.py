@@ -266,8 +266,8 @@ def test_a_temporarily_missing_file_loses_no_row(cluster: Cluster, consumer: Con
 
 
 def test_a_retried_transaction_acknowledges_the_rows_of_its_first_try(cluster: Cluster) -> None:
-    """After an abort the rows are delivered again, unless the program repeats the transaction before it reads. Then the second try
-    acknowledges the rows of the first try.
+    """A transaction acknowledges rows and is aborted. The program repeats the transaction without reading again. The second try
+    acknowledges the rows of the first try, so none is delivered again.
     """
     cluster.topics.create("t", segments=2, key="k", schema="k string, n bigint")
     with cluster.consumer("t", "s", start="earliest") as consumer:

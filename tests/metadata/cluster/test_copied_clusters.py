@@ -564,8 +564,8 @@ def test_a_sweep_is_refused_once_a_restore_into_its_own_store_began(tmp_path: Pa
 def test_a_restore_beside_a_sweep_has_all_files_or_names_the_missing_ones(
     tmp_path: Path, superseded: tuple[str, Path, SimulatedClock], monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """The old cluster is opened and swept just before the step `when` of the restore. If the sweep deletes a file of the backup,
-    the restore is refused. Before the last step, the old cluster can no longer be opened, and the restore has all rows.
+    """The old cluster is opened and swept just before the step `when` of the restore. The sweep deletes a file of the backup, so
+    the restore is refused. If `when` is the last step, the old cluster can no longer be opened, and the restore has all rows.
     """
     url, backup, clock = superseded
     step = {
@@ -615,7 +615,7 @@ def test_a_take_over_waits_for_a_sweep_that_died_for_a_bounded_time(tmp_path: Pa
 
 
 def test_a_slow_batch_of_deletes_ends_after_its_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch of deletes ends after some seconds, so slow deletes do not lengthen the time between two checks of the owner."""
+    """A batch of deletes has a time limit, so that slow deletes do not lengthen the time between two checks of the owner."""
     root = tmp_path / "root"
     url = make(tmp_path / "prod", root)
     orphans(root, 20)

@@ -80,7 +80,7 @@ def test_the_first_of_two_conflicting_acks_in_the_order_of_the_log_wins() -> Non
         other.coordinator.acknowledge(two, [ack("3")])
     with pytest.raises(AckConflict, match="claims them"):
         other.coordinator.acks.acknowledge([up_to(*S, end_of(5))])
-    other.coordinator.acknowledge(two, [ack("3:0")])  # another entry of the ledger
+    other.coordinator.acknowledge(two, [ack("3:0")])  # transaction `one` claims another entry of the ledger
     other.coordinator.end(two, commit=True)
     party.coordinator.end(one, commit=False)
     assert acked(bench) == ["3:0"]

@@ -85,8 +85,8 @@ class Disk:
 
 @pytest.fixture
 def full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
-    """Return a simulated disk. When it is full, SQLite fails as on a real full disk: an opening fails at the shared index, a write
-    fails at the log.
+    """Return a simulated disk. When it is full, SQLite fails as on a real full disk: it cannot create the file of its shared index
+    when a store is opened, and cannot extend its log at a COMMIT.
     """
     disk = Disk(tmp_path / "c")
 

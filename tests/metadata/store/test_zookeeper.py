@@ -235,7 +235,9 @@ class TestEras:
                 assert store.view().scan(paths.Prefix(f"/ev/{name}", name).range()) == records
 
     def test_a_skip_that_is_near_opens_no_era(self, zookeeper: ZooKeeperServer, root: str, store: ZooKeeperStore) -> None:
-        """Each migration of a persistent topic skips numbers. If each skip opened an era, later lists would read more eras."""
+        """Each migration of a persistent topic skips numbers. A skip to a near number stays in the era of the log. If each skip
+        opened an era, later lists would read more eras.
+        """
         before = store.append(LOG, b"it knows where the sequence stands")
         with ZooKeeperStore(zookeeper.hosts, root) as other:
             for to in (1_000, 6_000, 5_000):

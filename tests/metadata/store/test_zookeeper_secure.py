@@ -462,8 +462,8 @@ class TestSasl:
     def test_a_late_caller_does_not_wait_for_an_abandoned_connection(
         self, secure: Secure, monkeypatch: pytest.MonkeyPatch, environment: Environment, chroot: str
     ) -> None:
-        """kazoo shows the state AUTH_FAILED only for a moment, and then CLOSED, which is also its state before connecting. The call
-        still fails at once.
+        """The first connection breaks. kazoo shows the state AUTH_FAILED only for a moment, and then CLOSED, which is also the
+        state before connecting. A caller that looks only then does not wait for this connection: it connects again, and can write.
         """
         environment.sasl()
         failed = threading.Event()
