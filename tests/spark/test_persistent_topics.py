@@ -102,8 +102,8 @@ def test_a_persistent_topic_has_one_log(here: Deployment) -> None:
 
 
 def test_rows_are_repartitioned_for_the_topic_behind_a_name(here: Deployment) -> None:
-    """Rows are repartitioned by the segments of a migrated topic's successor, or of the topic that the write will create. For a
-    persistent topic they get one partition.
+    """Rows are repartitioned by the segments of a migrated topic's successor, or of the topic that the write will create. The rows
+    of a persistent topic get one partition.
     """
     cluster, new = here.cluster, "persistent://public/new/a"
 

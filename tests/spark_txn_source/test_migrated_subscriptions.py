@@ -372,8 +372,8 @@ def pause(bench: SparkBench) -> None:
 
 
 def test_the_successor_of_a_dropped_topic_is_added_only_if_no_row_is_unacknowledged(bench: SparkBench) -> None:
-    """The query drops the persistent topic, and then the topic is migrated. The query's offset keeps the position in the persistent
-    topic. The successor can be added only if all of these rows are acknowledged.
+    """The query drops the persistent topic, and then the topic is migrated. The successor can be added to the query only if all
+    migrated rows are acknowledged.
     """
     z = "topic://public/default/z"
     options = {"subscription": "s", "topicsChanged": "continue", "maxRowsPerTrigger": "1"}

@@ -56,7 +56,7 @@ def test_whole_entries_of_two_parts_are_two_splits() -> None:
 def test_an_entry_in_several_batches_gives_the_wanted_rows_of_each(
     first_row: int, count: int, expected: tuple[int, int] | None
 ) -> None:
-    """The read wants rows 4 to 9 of the entry."""
+    """The read wants rows 4 to 9 of the entry. `expected`: the first wanted row of a batch, and the number of its wanted rows."""
     piece = Piece("segment://a", 7, 0, 1, None, Part("p", 20, 1, 0, (20,), 0), 0, 0, row=4, stop=10)
     batch = pa.record_batch({"n": pa.array(range(first_row, first_row + count), pa.int64())})
     found = _wanted(EntryBatch(0, first_row, batch), piece)

@@ -328,7 +328,7 @@ def test_a_producer_whose_block_raises_drops_its_rows(topic: Cluster, consumer: 
 
 
 def trim(topic: Cluster) -> None:
-    """Fold all registrations, and trim by retention. A sweep trims, too."""
+    """Fold all registrations by a sweep, which also trims, and trim once more."""
     inner = topic.client.cluster
     inner.settings = inner.settings.model_copy(update={"fold_after_registrations": 1})
     topic.sweep()

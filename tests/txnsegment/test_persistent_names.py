@@ -39,8 +39,8 @@ def write(cluster: Cluster, topic: str, *numbers: int) -> None:
 
 @pytest.mark.parametrize("name", [str(TRANSACTION_LOG), "persistent://pulsar/system/mine"])
 def test_a_transaction_log_takes_no_writes(cluster: Cluster, name: str) -> None:
-    """A producer's entry in this log would block every transaction over persistent topics permanently. So every call refuses to
-    write to the log.
+    """A producer's entry in a transaction log would block every transaction over persistent topics permanently. So every call
+    refuses to write to the log.
     """
     calls: list[Callable[[], object]] = [
         lambda: cluster.topics.create(name, schema="n bigint"),

@@ -23,8 +23,8 @@ PERSISTENT = 14
 sweeping. They depend on the time, so this number excludes them.
 """
 SECTION_5 = 11
-"""The number of store calls of a commit, up to the last call of the closing group (protocol.md section 5). The calls of the
-commit's share of the sweeping follow.
+"""The number of store calls of a commit, with the events and the settling after its decision (protocol.md section 5). The calls of
+the commit's share of the sweeping follow.
 """
 
 

@@ -184,7 +184,7 @@ def test_a_commit_above_an_undecided_registration_is_not_in_the_backup() -> None
 
 
 def test_every_kind_of_record_is_in_a_backup(tmp_path: Path) -> None:
-    """The test writes every kind of record. The backup code must know each kind, as one to save or as one to leave out."""
+    """The test writes every kind of record. The backup code knows each kind: it saves the kind or leaves it out on purpose."""
     seen: set[str] = set()
     run = AtRest(f"memory://{uuid.uuid4().hex}", tmp_path, 60)
 
@@ -320,8 +320,8 @@ def test_an_empty_cluster_and_a_backup_of_a_restored_one() -> None:
 
 
 def test_a_restored_cluster_does_not_reuse_numbers_absent_from_its_backup() -> None:
-    """The first restored cluster is backed up and commits afterwards, so its backup lacks the commit. A cluster that is restored
-    from this backup does not use the number of the commit.
+    """The first restored cluster is backed up, and then commits. Its backup lacks this commit. A cluster that is restored from this
+    backup does not use the number of the commit.
     """
     bench = Bench()
     written(bench, 0)

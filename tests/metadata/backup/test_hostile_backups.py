@@ -281,7 +281,9 @@ def forgeries(lines: Sequence[bytes], seeds: range) -> Iterator[tuple[int, list[
 
 
 def restored(tmp_path: Path, origin: Path, data: bytes, look: Callable[[str], None]) -> bool:
-    """Return whether a restore of the data succeeds over a copy of the ledger root. It may raise only errors of the package."""
+    """Return whether a restore of the data over a copy of the ledger root succeeds. The restore may raise only errors of the
+    package.
+    """
     place = tmp_path / "site"
     shutil.copytree(origin / "first" / "ledgers", place / "ledgers")
     (place / "forged.gz").write_bytes(data)

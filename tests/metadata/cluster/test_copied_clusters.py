@@ -246,7 +246,9 @@ def test_a_copy_that_takes_the_root_over_owns_it_and_the_previous_owner_is_refus
 
 
 def test_a_new_embedded_cluster_records_its_root_relative_to_its_folder(tmp_path: Path) -> None:
-    """A copy of the store without the ledgers looks for them in its own folder, and does not open the original's ledgers."""
+    """A store is copied without its ledgers. The copy looks for ledgers in its own folder, and does not open those of the
+    original.
+    """
     url = make(tmp_path / "prod")
     (tmp_path / "copy").mkdir()
     shutil.copy2(tmp_path / "prod" / "metadata.db", tmp_path / "copy" / "metadata.db")

@@ -167,7 +167,9 @@ STEPS = st.lists(
 
 @given(steps=STEPS, keep=st.integers(1, 6).map(lambda hours: hours * HOUR))
 def test_no_row_expires_early_at_any_leap_of_the_store_clock(steps: list[tuple[str, int]], keep: int) -> None:
-    """The clocks are observed every hour. Between, the store's clock may leap. No row younger than `keep` is trimmed."""
+    """The clocks are observed every hour. Between two observations the store's clock may leap. No row younger than `keep` is
+    trimmed.
+    """
     world = World()
     world.look()
     rows: list[tuple[int, int, int]] = []

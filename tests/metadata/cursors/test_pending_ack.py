@@ -176,7 +176,9 @@ def test_a_pending_ack_made_between_read_and_write_is_seen() -> None:
 
 
 def test_one_of_two_plain_acks_of_a_row_wins() -> None:
-    """Both consumers write the same cursor value. The second consumer recognizes that another process stored this value."""
+    """Both consumers write the same cursor value. The second consumer recognizes that another process stored this value, and gets
+    AckConflict.
+    """
     bench, first, second, number = subscribed()
 
     def meanwhile() -> None:

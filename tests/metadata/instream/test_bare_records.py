@@ -1,5 +1,5 @@
-"""Bare records: of a deleted persistent topic only the topic's record and the SEAL of its log are left. A sweep does not read all
-bare records each time, and still finds data that was appended late (protocol.md section 8, invariant 14).
+"""Bare records: deleted persistent topics of which only the topic's record and the SEAL of the log are left. A sweep does not read
+all bare records each time, and still finds data that was appended late (protocol.md section 8, invariant 14).
 """
 
 from __future__ import annotations

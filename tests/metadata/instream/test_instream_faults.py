@@ -417,8 +417,8 @@ def test_a_topic_is_never_trimmed_above_its_snapshot(fate: Fate) -> None:
 
 @pytest.mark.parametrize("fate", [Fate.GO, Fate.CRASH_AFTER], ids=["whole", "cut-short"])
 def test_a_topic_is_deleted_at_every_step_of_a_commit(fate: Fate) -> None:
-    """At every step of a commit another process deletes the topic, and may crash meanwhile. A sweep finishes the deletion, and no
-    transaction stays undecided.
+    """At every step of a commit another process deletes the topic, and in one case crashes during the deletion. A sweep finishes
+    the deletion, and no transaction stays undecided.
     """
 
     def run(k: int) -> At:

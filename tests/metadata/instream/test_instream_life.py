@@ -307,8 +307,8 @@ def test_upgrade_3_a_boolean_of_a_user_counts_as_the_systems() -> None:
 
 
 def test_the_property_is_set_before_the_first_transactional_entry() -> None:
-    """A reader may list the log before the first transactional entry, and then read the property. If it finds the property false,
-    its list must have no transactional message.
+    """The topic's property says whether its log may have transactional messages. A reader may list the log before the first of
+    them, and then read the property. So the property must be true before the first transactional message is appended.
     """
     bench = Bench(topics=PERSISTENT)
     seen: list[str] = []

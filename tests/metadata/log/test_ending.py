@@ -72,7 +72,7 @@ def test_an_abort_by_another_process_is_counted_by_its_reason(who: str) -> None:
         bench.party().coordinator.commit(bench.work(1))
     else:
         bench.party().coordinator.abort(record.key.partition)
-    # the later attempt also commits its own transaction, which counts as well
+    # the later attempt also commits its own transaction, so two transactions have ended
     assert since(before) == {"ok": 2 if who == "successor" else 1}
     assert bench.headers()[record.key.partition] is State.ABORTED
 

@@ -1,4 +1,6 @@
-"""Records from outside the project. Any bytes are a record or a corrupt record, in bounded time. Commands name a damaged record."""
+"""Records from outside the project. Any bytes are decoded or raise CorruptRecord, in bounded time. Commands name a damaged
+record.
+"""
 
 from __future__ import annotations
 

@@ -343,7 +343,9 @@ def test_a_group_is_as_durable_as_its_most_durable_write(tmp_path: Path, durable
 def test_an_interrupt_right_after_begin_leaves_no_transaction_open(
     after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C arrives after BEGIN, before the transaction's block. The thread's next write must not run inside this transaction."""
+    """Ctrl-C arrives right after BEGIN, before the code that would end the transaction at an error. The transaction is ended all
+    the same, so that no later write runs inside it.
+    """
     store = SqliteStore(str(tmp_path))
     other = SqliteStore(str(tmp_path), busy_seconds=0.1)
 

@@ -1,4 +1,4 @@
-"""The usage example in the docstring of `Coordinator`."""
+"""The usage example in the docstring of `Coordinator` works."""
 
 from __future__ import annotations
 

@@ -165,8 +165,8 @@ def test_zookeeper_is_lost_at_the_deciding_cas(zookeeper: ZooKeeperServer, tmp_p
 
 
 def test_a_random_application_never_opens_twice(breaking: tuple[Face, Breaking, str]) -> None:
-    """The first commit lost its reply. Then a sweep deletes its application record and its header, so its outcome is unknown. A
-    second commit must not open a transaction.
+    """The first commit loses its reply. Then a sweep deletes the application record and the header of this commit, so its outcome
+    is unknown. A second commit must not open a transaction.
     """
     face, store, url = breaking
     store.deciding = store.lose_reply_and_go_away
