@@ -229,8 +229,8 @@ class BackupReader:
         read. The log must then have all registrations that were folded between the two reads.
 
         Raises Moving if the log lacks one of these registrations. Raises Moving also if a registration above `begun` (the end of
-        the log before this attempt) has left the log: its application may have been read before the registration committed, and
-        then no record of the backup would show the committed version.
+        the log before this attempt) has left the log. Its application record may have been read before the registration committed.
+        Then no record of the backup would show the committed version.
         """
         found: dict[Key, Watermark] = {}
         for key, record in _records(view, paths.WATERMARKS).items():

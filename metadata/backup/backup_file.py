@@ -103,8 +103,8 @@ class Heading(JsonRecord):
     @property
     def following(self) -> int:
         """Return the first number of the restored cluster's logs. It is above every number that the lost cluster can have
-        allocated. If the lost cluster was itself restored, its numbers began at `lost.before`. Therefore the result is also above
-        `lost.before`. The backup may have no number as high as that.
+        allocated. If the lost cluster was itself restored, its numbers began at the highest `lost.before`, although the backup may
+        have no number as high as that. So the result is also above every `lost.before`.
         """
         last = max(self.number, self.in_stream or 0, *(lost.before for lost in self.restored or ()), 0)
         return (last // ERA + 1) * ERA

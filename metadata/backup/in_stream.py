@@ -10,9 +10,10 @@ The order of reading makes the backup consistent. The reader locks no log and wr
 3. Read the topics' logs, and the pending-ack logs again. A transaction writes its data and pending acks before it logs COMMITTING,
    so this step finds all of them. Data of a transaction that had not committed at step 2 is left out, whatever its later outcome.
 
-The backup has no pending ack and no open transaction. It has a marker in one case only: if readers may have read beyond the last
-data of a log, that log ends with a marker of a transaction that never existed. The snapshots of topics and pending-ack logs state
-that all earlier transactions have ended, so late entries of these transactions do not count.
+The backup has no pending ack, no open transaction, and no marker of a real transaction. Readers may have read beyond the last data
+of a topic's log. Then the backup adds a marker of a transaction that never existed, so that the restored log reaches the number up
+to which readers may have read. The snapshots of topics and pending-ack logs state that all earlier transactions have ended, so late
+entries of these transactions do not count.
 """
 
 from __future__ import annotations

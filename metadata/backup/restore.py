@@ -345,9 +345,10 @@ class Restoration:
     def _take_over(self, restoring: Restoring) -> None:
         """Write the restored cluster's mark into the root.
 
-        The mark keeps the previous owners: a backup can be restored again only if the mark still names the backup's cluster. The
-        claim keeps them, too, because the restore may crash while the root has no mark. (A storage that cannot replace a file
-        atomically has no mark for a moment.) A repeated restore writes its mark again: the first one may not be durable.
+        The mark keeps the previous owners, because a backup can be restored again only if the mark still names the backup's
+        cluster. The record `/restoring` keeps the previous owners, too. A storage that cannot replace a file atomically has no mark
+        for a moment, and the restore may crash in this moment. A repeated restore writes its mark again, because the first one may
+        not be durable.
         """
         was = tuple(one for one in dict.fromkeys([*heirs(self.storage), *(restoring.was or ())]) if one != restoring.id)
         place = place_of(resolve(self.url), self.storage).in_mark()

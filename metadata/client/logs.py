@@ -1,4 +1,5 @@
-"""The logs that a selection is read from: the cluster's log, and the log of each persistent topic (docs/in_stream.md, Spark).
+"""The logs that a selection is read from: the cluster's log, and the log of each persistent topic (docs/in_stream.md, section
+Spark).
 
 The cluster's log is read first, then the topics' logs. A topic that was not migrated when the cluster's log was read may get a
 successor later. All rows of this successor lie above the cut of that read. So the cut of a stream never passes unread rows of a
@@ -163,8 +164,8 @@ def logs_of_segments(client: Client, names: Sequence[str]) -> list[LogReader]:
 
 
 def where_now(client: Client, topic: Topic, number: int) -> tuple[TopicName, int]:
-    """Return the current name of a topic, and a number of its log converted to the log that has its rows now. A topic that was not
-    migrated keeps its name and the number.
+    """Return the current name of a topic, and the converted `number`. `number` is a number of the topic's own log. If the topic was
+    migrated, the result is a number of the cluster's log. Otherwise name and number are unchanged.
     """
     to = topic.layout.migrated_to if isinstance(topic.layout, PersistentLayout) else None
     if to is None:

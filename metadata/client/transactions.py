@@ -32,8 +32,8 @@ class TransactionDescription:
     - `topic`: empty if the application writes several topics.
     - `deadline_ms`: after this time any process may abort the transaction while it is OPEN.
     - `commit`: the log number of the registration, if the transaction has committed; None for a marker-based transaction.
-    - `segments`: the segments that the transaction's op records name. Settling deletes the op records. For a marker-based
-      transaction: the topics that it has registered, also through their subscriptions.
+    - `segments`: the segments that the transaction's op records name; none after settling, which deletes the op records. For a
+      marker-based transaction: the topics that are participants, and the topics of the subscriptions that are participants.
     """
 
     id: str

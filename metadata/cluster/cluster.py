@@ -79,8 +79,8 @@ class Cluster:
 
     def check_is_mine(self, cluster: str | None) -> None:
         """Raise OffsetOutOfRange for an offset of another cluster, whose numbers name other rows. `cluster`: the cluster id in the
-        offset (None: written by an older version). If this cluster was restored from a backup of another cluster, offsets of
-        that cluster are accepted.
+        offset (None: an older version of txnsegment wrote the offset). If this cluster was restored from a backup of another
+        cluster, offsets of that cluster are accepted.
         """
         before = [lost.was for lost in self.restored]
         if cluster is None or self.id is None or None in before or cluster in (self.id, *before):
@@ -127,7 +127,7 @@ def open_cluster(
 
     An embedded cluster (`file:///path`) is created on first use. A cluster on ZooKeeper must be created with `ledgers` (a URI), by
     `txnsegment init` or by this call. Raises ConfigurationError (no such cluster, or its root is not `ledgers`) and
-    ClusterFormatError (made by a newer version).
+    ClusterFormatError (made by a newer version of txnsegment).
     """
     service = resolve(service_url)
     clock = clock or SystemClock()

@@ -50,8 +50,8 @@ class Mark(JsonRecord):
     """The mark of a ledger root.
 
     `cluster`: the cluster id. `was`: the ids of the clusters from whose backups this cluster was restored. `owner`: the nonce of
-    the owning store's cluster record (None: no take-over yet). `place`: the owning store's place (None: written by an older
-    version).
+    the owning store's cluster record (None: no take-over yet). `place`: the owning store's place (None: an older version
+    of txnsegment wrote the mark).
     """
 
     cluster: str
@@ -100,9 +100,9 @@ def recorded(storage: LedgerStorage, service: ServiceUrl) -> str:
 def located(known: ClusterRecord, service: ServiceUrl) -> LedgerStorage:
     """Return the ledger root of a cluster. Raises ConfigurationError.
 
-    Older versions always recorded a URI. If the URI is outside the store's folder, but this folder has ledgers with the cluster's
-    mark, then the folder was copied or moved. In this case the ledgers in the folder are the root. There is one exception: if the
-    mark of the recorded root names this store as the owner, the recorded root is the root.
+    Older versions of txnsegment always recorded a URI. If the URI is outside the store's folder, but this folder has ledgers with
+    the cluster's mark, then the folder was copied or moved. In this case the ledgers in the folder are the root. There is one
+    exception: if the mark of the recorded root names this store as the owner, the recorded root is the root.
     """
     if "://" not in known.ledgers and not known.ledgers.startswith("/"):
         if service.scheme != "file":
@@ -136,8 +136,8 @@ def own(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, store
 
     The check is needed, because two clusters on one root, or two copies of one cluster, would delete each other's parts. A root
     without a mark may be the empty mount point of a volume: rows written there are hidden once the volume is mounted. A mark
-    without a place (of an older version), or with the place of the store before a move, gets the current place. Raises
-    ConfigurationError (the root has no mark, or another owner), StorageError (there is no root).
+    that has no place (an older version of txnsegment wrote it), or the place of the store before a move, gets the current place.
+    Raises ConfigurationError (the root has no mark, or another owner), StorageError (there is no root).
     """
     mark, ours = _checked(storage, known, service, store)
     if mark.place is None or (same_place(mark.place, ours) and not mark.place.equals(ours.in_mark())):
@@ -193,8 +193,8 @@ def _checked(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, 
 
 
 def _is_here(marked: Place, ours: Place, store: MetadataStore) -> bool:
-    """Return whether the mark names this store. The servers of the store may have other addresses on this machine than on the
-    machine that wrote the mark.
+    """Return whether the mark names this store. If the addresses of the servers differ, the store is asked whether the servers in
+    the mark serve it, because the same servers can have other addresses on the machine that wrote the mark.
     """
     if same_place(marked, ours):
         return True
@@ -234,8 +234,9 @@ def command(service: ServiceUrl) -> str:
 
 
 def _check_not_next_to_its_store(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, ours: Place) -> None:
-    """Raise ConfigurationError if the root lies in the folder of another store of the cluster. The mark has no place, so it does
-    not say which store owns the root. The store whose folder has the root then counts as the owner.
+    """Raise ConfigurationError if the root lies in the folder of another store of the cluster. The caller has found
+    that the mark has no place, so the mark does not say which store owns the root. Then the store whose folder has the root counts
+    as the owner.
     """
     root = real_root(storage)
     if root is None or ours.within is not None:

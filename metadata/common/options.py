@@ -321,7 +321,7 @@ def byte_size(least: int = 1, most: int = LONG_MAX) -> Parse[int]:
 
 
 def milliseconds(least: int, most: int) -> Parse[int]:
-    """Return a parser for a duration in whole milliseconds. Units are refused, because seconds could be misread (A12)."""
+    """Return a parser for a duration in whole milliseconds. Units are refused, because seconds could be misread (failure A12)."""
     return integer(least, most, unit="milliseconds")
 
 
@@ -361,7 +361,7 @@ def timestamp_ms(*, up: bool) -> Parse[int]:
     are rounded up if `up` is set, and down otherwise.
 
     A timestamp without a zone is refused: Delta would use Spark's session time zone, which a Python data source does not know. Ten
-    digits are refused too, because they look like epoch SECONDS (A12).
+    digits are refused too, because they look like epoch SECONDS (failure A12).
     """
 
     def parse(name: str, text: str) -> int:

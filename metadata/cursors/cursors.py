@@ -47,8 +47,8 @@ def _bury(store: MetadataStore, child: str, parents: Sequence[str], made: Sequen
     """Replace new cursors by tombstones if their subscription was deleted meanwhile. The deletion may have missed these cursors,
     because it listed the cursors before they existed. Return None if such a cursor was found, so that the caller checks again.
     """
-    # The child's cursors are read before the parents' cursors. A new subscription of the same name writes them in the other order.
-    # So if the cursor that it has in the child is read here, its cursors in the parents are found, too, and none is deleted.
+    # A new subscription of the same name writes the parents' cursors before the child's. Here the child's cursors are read first.
+    # So if the new subscription's cursor in the child is found, its cursors in the parents are found, too, and none is replaced.
     records = dict(zip(made, view.get_many([paths.cursor(child, s) for s in made]), strict=True))
     still = {subscription for parent in parents for subscription in live(view, parent)}
     left = [r for s, r in records.items() if r is not None and s not in still and Cursor.of(r).deleted_ms is None]

@@ -16,9 +16,9 @@ def end(store: MetadataStore, record: Record, decision: State, *, now_ms: int, c
     """Try once to end the transaction whose header is `record`. Return the final header, also if the transaction had ended with the
     same outcome before. Return None after a lost race or a lost reply: the caller then reads the header again.
 
-    `now_ms`: the store's time. `commit`: the number of the registration that COMMITTED names. The metric counts each try once: as
-    `ok` if this call ended the transaction, as `conflict` if the header must be read again, or as `reject` if the transaction has
-    ended with the other outcome. Raises TxnConflict (`reject`), Unavailable (known to be not done).
+    `now_ms`: the store's time. `commit`: the number of the registration that COMMITTED names. The metric counts the call as `ok` if
+    it ended the transaction, as `conflict` if the header must be read again, or as `reject` if the transaction had ended with the
+    other outcome. Raises TxnConflict (`reject`), Unavailable (known to be not done).
     """
     before = Header.of(record)
     try:

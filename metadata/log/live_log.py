@@ -55,9 +55,10 @@ class LiveLog:
         """List the log in ascending order. Only the bodies that are not cached are read.
 
         `again` selects cached entries whose body is read again, such as unsettled ones. `then`: other records. The request for the
-        bodies reads these records, too, after the bodies. So a listing takes two round trips in all. An entry may be folded after
-        its key was listed, and its body is then gone. Such an entry is left out. The caller reads the snapshots later and finds the
-        entry there. A listing holds only results of THIS call, because an older listing of another thread must not change it.
+        bodies reads these records, too, after the bodies. So a listing takes two round trips in all.
+
+        If an entry is folded after its key was listed, its body is gone. Such an entry is left out. The caller reads the snapshots
+        later and finds the entry there. A listing is made from a copy of the cache, so listings of other threads do not change it.
         """
         numbers = [int(path[-20:]) for path in view.keys(paths.LOG.range())]
         known = self._known(numbers)

@@ -118,9 +118,9 @@ class Folding:
             written(self.cluster.store, *(Delete(record.key) for record in some))
 
     def _forget_events(self, view: View, segment: str) -> bool:
-        """Delete a segment's events. Return False after a lost race. Events only wake readers, and the snapshot shows what they
-        announced. They are deleted before the watermark moves. In the other order a crash in between could leave events for ever,
-        because an idle segment is not folded again.
+        """Delete a segment's events. Return False after a lost race. Events only wake readers, and the snapshot shows what the
+        events announced. The caller deletes the events before it moves the watermark. In the other order a crash in between could
+        leave events for ever, because an idle segment is not folded again.
         """
         events = paths.segment_events(segment)
         keys = [Key(path, events.partition) for path in view.keys(events.range())]

@@ -29,8 +29,10 @@ class Leadership:
         self.token = self.cluster.unique()
 
     def leads(self) -> bool:
-        """Return whether this process leads; take the leadership if it is free. The call costs the leader one read. A call of
-        another process costs one refused write, because some stores end lapsed sessions only on a write. Raises StoreError.
+        """Return whether this process leads. If no process leads, take the leadership. The call costs the leader one read.
+
+        Any other process also tries to write the record, even if the read shows a leader. Some stores end lapsed sessions only on a
+        write. Raises StoreError.
         """
         key = paths.leader(self.number)
 

@@ -73,8 +73,9 @@ def sweep_orphans(cluster: Cluster, markers: MarkerModel) -> Orphans:
     """Delete files that no record, snapshot or note protects.
 
     The sweep reads the clock, aborts expired transactions, and then lists the protected files. A transaction opens only while its
-    parts are younger than half the orphan age. So if a part is older than the orphan age and its transaction is still OPEN, the
-    deadline has passed, and this sweep aborts the transaction. Therefore no OPEN transaction needs a part that the sweep deletes.
+    parts are younger than half the orphan age, and its timeout is shorter than the other half. So if a part is older than the
+    orphan age and its transaction is still OPEN, the deadline has passed, and this sweep aborts the transaction. Therefore no OPEN
+    transaction needs a part that the sweep deletes.
     """
     storage, settings = cluster.storage, cluster.settings
     cluster.check_root()  # otherwise the sweep could delete another cluster's files
@@ -124,8 +125,8 @@ def sweep_orphans(cluster: Cluster, markers: MarkerModel) -> Orphans:
         for file in orphans:
             deleter.delete(file.path)
         if still != seen or len(notes) != 1:
-            # Each sweep publishes a note under a new name before it deletes the old ones, so that concurrent sweeps lose nothing.
-            # The first sweep publishes one in any case, so that the folder exists when the disk is full.
+            # Each sweep publishes a `SEEN` file under a new name before it deletes the old ones, so that concurrent sweeps lose
+            # nothing. The first sweep publishes one in any case, so that the folder exists when the disk is full.
             storage.publish(f"{SEEN}-{cluster.unique()}.json", json.dumps(still).encode())
             for path in notes:
                 deleter.delete(path)
@@ -134,9 +135,9 @@ def sweep_orphans(cluster: Cluster, markers: MarkerModel) -> Orphans:
 
 def _fence(cluster: Cluster, folders: Collection[str]) -> None:
     """Make a running compaction fail if its new files are so old that a sweep may delete them. To do so, rewrite the watermark
-    records of the segments with these folders. A compaction that read an earlier version of such a record then fails in its CAS,
-    reads the record again, and checks the age of its files again. After this call the caller reads the named files again, to find
-    files that were named just before this call.
+    records of the segments whose folders are in `folders`. A compaction that read such a record before this call then fails in its
+    CAS, reads the record again, and checks the age of its files again. After this call the caller reads again which files are
+    named, because a compaction may have named its files just before this call.
     """
 
     def body(view: View) -> bool | None:
@@ -168,8 +169,8 @@ def sweep_staging(cluster: Cluster, token: str) -> None:
 
 
 def _seen(cluster: Cluster, notes: list[str], now_ms: int) -> dict[str, int] | None:
-    """Return the time (ms) at which each file was first seen unprotected. If concurrent sweeps have left several notes, only files
-    in all notes are returned, each with its latest time.
+    """Return the time (ms) at which each file was first seen unprotected. `notes`: the `SEEN` files.
+    If concurrent sweeps have left several notes, only files in all notes are returned, each with its latest time.
 
     Return None if a note is damaged. Then every file counts as first seen now, which only delays its deletion.
     """

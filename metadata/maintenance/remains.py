@@ -82,9 +82,9 @@ def _left(layouts: dict[TopicName, Layout], segment: str) -> bool:
 
 
 def _let_go(view: View, migrated: set[PersistentName]) -> set[PersistentName]:
-    """Return the persistent topics whose successor does not need their cursors any more (`let_go`). A missing layout of the
-    successor does not release the cursors, because a migration writes the cursors before that layout. If the name of the successor
-    is taken, the migration may continue under another name with the same cursors.
+    """Return the persistent topics whose successor does not need their cursors any more (`let_go`). The cursors are
+    still needed in two cases. If the successor has no layout, a migration may have just written the cursors: it writes them before
+    the layout. If another topic has the successor's name, the migration may continue under another name with the same cursors.
     """
     names = sorted(migrated)
     records = view.get_many([paths.topic(name) for name in names]) if names else []

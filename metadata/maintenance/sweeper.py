@@ -230,8 +230,9 @@ class Sweeper:
 
     def _delete_ops(self, view: View, txn: str) -> None:
         """Delete the op records of a decided transaction whose registrations are all settled. The transaction's acks are
-        settled first, because the op record of a committed ack must stay until the ack is settled (failure A23). A transaction
-        without a header never committed, because the header of a committed transaction stays until its op records are deleted.
+        settled first, because the op record of a committed ack must stay until the ack is settled (failure A23). If the
+        transaction has no header, its acks are dropped. Such a transaction never committed, because the header of a committed
+        transaction stays until its op records are deleted.
         """
         records = view.scan(paths.ops(txn).range())
         ops = [Op.of(record) for record in records]

@@ -112,8 +112,8 @@ class Reading:
         self.cluster.check_not_lost(number)
 
     def check_reached(self, number: int) -> None:
-        """Raise OffsetOutOfRange for a number beyond the end of the log, and for a number that a restore lost. Such a number comes
-        from another cluster. A read that started there would miss rows that get lower numbers later.
+        """Raise OffsetOutOfRange for a number that a restore lost, and for a number beyond the end of the log. A number beyond the
+        end comes from another cluster. A read that started there would miss the rows that get lower numbers later.
         """
         self.check_not_lost(number)
         if number > self.end_of_log:

@@ -29,8 +29,8 @@ from metadata.topics.topic import Topic
 @dataclass(frozen=True, kw_only=True)
 class SegmentView(ABC):
     """One segment at one cut. `after` and `through` are numbers of the log that orders the rows. They give the range after < number
-    <= through. Generator methods read lazily. Only `weights` and `kept` of a migrated topic list the whole range, to find whole
-    transactions.
+    <= through. Generator methods read lazily, except `weights` and `kept` of a migrated topic. These two list the whole range
+    first, to find whole transactions.
 
     `live`: the visible registrations above the `watermark`, ascending. `head`: the head of the index snapshot, which lists the
     ledgers at or below the watermark. A persistent topic has neither.

@@ -94,7 +94,7 @@ class LostNumbers(JsonRecord):
 
 class Lost(LostNumbers):
     """A lost range of the cluster's log, with the time of the restore. `backup`: the SHA-256 of the backup's lines. `was`: the id
-    of the backed-up cluster. Both are None if an older version restored the cluster.
+    of the backed-up cluster. Both are None if an older version of txnsegment restored the cluster.
     """
 
     restored_at_ms: Whole

@@ -90,8 +90,8 @@ class Started(JsonRecord):
 
 
 class SnapshotRest(JsonRecord):
-    """The part of a topic's state that Pulsar's snapshot has no fields for, at the same maxReadPosition. `TopicState` in
-    `metadata.instream.rules` explains the fields.
+    """The part of a topic's state for which Pulsar's snapshot has no fields. Both parts are of the same maxReadPosition.
+    `TopicState` in `metadata.instream.rules` explains the fields.
     """
 
     ongoing: dict[str, Started] = Field(default_factory=dict)
@@ -105,7 +105,7 @@ class SnapshotPointer(JsonRecord):
     """The newest snapshot of a topic's transaction buffer, at maxReadPosition `at`. `avro`: Pulsar's Avro record
     TransactionBufferSnapshot in base64. It has the topic, the maxReadPosition and the aborted transactions with their positions.
     `rest`: the remaining state. A large Avro record is in the file `path`, and a large rest in the file `rest_path`. `crc`,
-    `rest_crc`: the CRC-32 of the Avro record and of the file of the rest (None: an older version wrote the snapshot).
+    `rest_crc`: the CRC-32 of the Avro record and of the file of the rest (None: an older version of txnsegment wrote the snapshot).
     """
 
     at: Whole
@@ -157,8 +157,8 @@ class PersistentLayout(Layout):
 
     @property
     def contains_txn(self) -> bool | None:
-        """Return the value of the property CONTAINS_TXN. It is None if an older version created the topic without the property. A
-        text that is not a boolean counts as True.
+        """Return the value of the property CONTAINS_TXN. It is None if an older version of txnsegment created the topic without the
+        property. A text that is not a boolean counts as True.
         """
         text = self.properties.get(CONTAINS_TXN)
         return None if text is None else text.lower() != "false"

@@ -248,7 +248,7 @@ class Policies(JsonRecord):
     """The policies for retention, compaction and scaling of a topic (in its layout) or of all topics of a namespace. None: not set
     here. -1: no limit.
 
-    `retention_ms`: older rows are trimmed. `retention_bytes`: the oldest rows are trimmed while the rows take more bytes.
+    `retention_ms`: older rows are trimmed. `retention_bytes`: the oldest rows are trimmed while all rows take more bytes than this.
     `despite_subscriptions`: rows that a subscription still needs are trimmed, too. `compact_files`: sweepers compact runs of at
     least this many small files. `split_rows_per_second`, `split_bytes_per_second`: a segment is split if its load over the last
     `scaling_cool_down_ms` is higher. `min_segments`, `max_segments`: limits for the number of active segments after a split or a
@@ -281,7 +281,7 @@ class Layout(JsonRecord):
     Pulsar's record. `deleted`: the record is a tombstone. `key`: the key column. `schema_id`: the current schema version.
     `compatibility`: the compatibility mode of the schemas (None: not set).
 
-    Three fields remain of segments that have left the layout. They show to a read that starts at a lower number that rows are
+    Three fields are kept for segments that have left the layout, so that a read that starts at a lower number notices that rows are
     gone. `deleted_to_log`: the highest seal of a deletion whose segments have left. `trimmed_to`, `trimmed_ms`: the highest values
     of the watermarks of segments that left because retention had trimmed all their rows.
 

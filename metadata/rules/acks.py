@@ -132,8 +132,8 @@ def sought(cursor: Cursor, acked: Rows) -> Cursor:
 
 
 def op(ack: Ack) -> Op:
-    """Return the op record of an ack. Its position is the last position of the ack. `rows` is left out if the position determines
-    the rows. Then the rows are one whole entry, or all rows up to the end of an entry.
+    """Return the op record of an ack. Its position is the last position of the ack. `rows` is left out if the ack is of one whole
+    entry, or of all rows up to the end of an entry, because the position then determines the rows.
     """
     last = last_of(ack.rows[-1][1])
     ledger_id, entry_id = last[0], last[1] if len(last) > 1 else 0

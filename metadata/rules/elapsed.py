@@ -3,8 +3,8 @@
 A sweep or trim observes three clocks and records the observation: the store's clock, the machine's clock, and the machine's
 monotonic clock, which counts from boot and is never set. Time counts as elapsed only if the clocks agree that it has passed. So a
 clock that leaps ahead or back never makes new rows old. The lead of an observation is the earlier of the store's time and the
-machine's time, minus the elapsed time. An age limit `keep` is judged by the elapsed time plus the smallest lead of the
-observations within the last `keep`.
+machine's time, minus the elapsed time. To judge an age limit `keep`, the present time is computed as the elapsed time plus the
+smallest lead of these observations: all within the last `keep`, and the last one before them.
 """
 
 from __future__ import annotations

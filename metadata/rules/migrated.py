@@ -1,6 +1,6 @@
 """The rules of migrated topics: the owner of the old name, the positions of the rows, and retention (docs/in_stream.md, Migration).
 
-PURE: no I/O, no clock. The persistent topic becomes a segment of its successor topic://. The ledgers of that segment keep their
+Pure: no I/O, no clock. The persistent topic becomes a segment of its successor topic://. The ledgers of that segment keep their
 ids, which are numbers of the persistent topic's own log.
 """
 

@@ -38,11 +38,12 @@ def effective(topic: Policies | None, namespace: Policies | None) -> Policies:
 
 
 def trim_to(kept: Iterable[Kept], policies: Policies, *, total_bytes: int, now_ms: int, known_to: int | None = None) -> int:
-    """Return the highest number to trim (0: none). `kept` is ascending, and is read only as far as needed.
+    """Return the highest number to trim (0: none). A registration is trimmed if it is too old or too much, and all earlier ones are
+    trimmed. `kept` is ascending, and is read only as far as needed.
 
-    By time, a registration is trimmed if it and all earlier registrations were published longer ago than the limit, and if its
-    number is not above `known_to`. (All registrations above `known_to` are younger.) By size, the oldest registrations are trimmed
-    until the remaining ones are within the limit.
+    Too old: it and all earlier registrations were published longer ago than the limit. Publish times can be wrong, so a
+    registration above `known_to` (`elapsed.known_to`; None: no such number) is never too old: it is certain to be younger than the
+    limit. Too much: from this registration on, the registrations have more bytes than the limit.
     """
     through = 0
     latest, left = 0, total_bytes

@@ -61,7 +61,8 @@ class OpenTransactions:
     """The OPEN transactions of a cluster. `now_ms`: the store's time, read BEFORE the transactions were listed. So every
     transaction that is not in the list has ended or opens later than `now_ms`.
 
-    The publish time of a transaction is taken after it has opened. `allowance_ms`: the largest difference between two clocks.
+    A transaction takes its publish time after it has opened. So the publish time can lie before the opening only as far as two
+    clocks differ. `allowance_ms`: the largest difference between two clocks.
     """
 
     now_ms: int

@@ -277,8 +277,8 @@ class Topics:
 
         The migrated ledgers get the numbers of the cluster's log just below the seal (`metadata.instream.legacy`). So the cluster's
         log first skips as many numbers as the persistent topic's log has used. A reader whose cut is above the skipped numbers
-        would miss the rows if its layout did not name the persistent topic. So that layout is written first. The end of the log is
-        listed AFTER that, and only numbers above this end are skipped.
+        would miss the rows if its layout did not name the persistent topic. So a layout that names the persistent topic exists
+        before this call. The end of the log is listed AFTER that layout was read, and only numbers above this end are skipped.
         """
 
         def step() -> bool | None:

@@ -360,7 +360,7 @@ class Coordinator:
 
     def abort_attempt(self, app: str, app_topic: str, claim: Claim) -> None:
         """Abort the transaction of one attempt at a write. Spark may ask for this in another process and much later. So only an
-        OPEN header of this version and attempt is aborted (A36).
+        OPEN header of this version and attempt is aborted (failure A36).
         """
         record = decide(self.cluster.store, lambda view: view.get(paths.application(app, app_topic)))
         current = None if record is None else Application.of(record).current
