@@ -29,7 +29,7 @@ def make_children(store: MetadataStore, view: View, topic: TopicName, before: La
     begin at the first row.
 
     The caller stores the new layout after this call, and the children get rows only then. A process that creates a subscription
-    meanwhile reads the layout again at the end, and then finds the children.
+    meanwhile reads the layout again at the end. Then it finds the children, and creates their cursors itself.
     """
     for key in sorted(after.segments.keys() - before.segments.keys()):
         child = after.segments[key]

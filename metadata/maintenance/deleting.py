@@ -16,9 +16,9 @@ BATCH_SECONDS = 5.0
 class Deleter:
     """Deletes files of a cluster's root as long as the cluster owns the root. A context manager.
 
-    Before its first delete the object creates a note file in the root and then reads the mark. It removes the note file at the end.
-    A take-over of the root, or a restore over it, changes the mark and then waits until there is no note file. So either
-    the sweep reads the new mark and is refused, or the take-over waits for the sweep.
+    Before its first delete the deleter creates a note file in the root, and then reads the mark. At the end it removes the note
+    file. A take-over of the root, or a restore over the root, changes the mark and then waits until there is no note file. So
+    either the deleter reads the new mark and is refused, or the take-over or restore waits for the deleter.
     """
 
     def __init__(self, cluster: Cluster) -> None:
