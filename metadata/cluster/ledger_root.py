@@ -301,6 +301,7 @@ def take_over(store: MetadataStore, record: Record, storage: LedgerStorage, serv
 def wait_for_deletes(storage: LedgerStorage, clock: Clock) -> None:
     """Wait until no earlier sweep deletes files. The caller has already changed the mark. A sweep publishes its file
     `sweep/deleting-..` before it reads the mark. So a sweep whose file is not listed here reads the new mark, and is refused.
+    A sweep whose file still exists after HANDOVER_SECONDS counts as crashed.
     """
     deadline = clock.monotonic() + HANDOVER_SECONDS
     while notes := [file.path for file in storage.list("sweep") if file.path.startswith(f"{DELETING}-")]:
