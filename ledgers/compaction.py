@@ -93,7 +93,7 @@ class Moved:
 
 
 class Merge(Protocol):
-    """A function that merges units into files: `merged`, or the simulator's replacement."""
+    """A function that merges `Unit`s into files: `merged`, or the simulator's replacement."""
 
     def __call__(self, storage: LedgerStorage, folder: str, units: Sequence[Unit], *, name: str) -> Moved | None: ...
 
@@ -154,7 +154,7 @@ def _continues(a: Part, b: Part) -> bool:
 
 
 def merged(storage: LedgerStorage, folder: str, units: Sequence[Unit], *, name: str) -> Moved | None:
-    """Write the rows of the units, in order, into one new file under `folder` (a further file for each change of the columns).
+    """Write the rows of the `Unit`s, in order, into one new file under `folder` (a further file for each change of the columns).
     Return None if there was nothing to merge. Memory holds one row group. `name` is unique, of letters and digits.
 
     Raises CorruptPart (a file that does not match its record is never copied), StorageError. After an error no record names a file

@@ -51,11 +51,11 @@ BLOCK: dict[str, Any] = {
         {"name": "schemas", "type": _LONGS},
         {"name": "entryCounts", "type": _LONGS, "doc": "entries of each part"},
         {"name": "entries", "type": _LONGS, "doc": "rows of each entry, over all parts"},
-        # The next three fields have a `default` and therefore no `doc`: fastavro writes the two in set order, which differs between
-        # processes, so files of equal content would differ. `files`: the files into which compaction has moved parts. `fileOf`: for
-        # each part the place of its file in `files`, counted from 1, or 0 if the part has a file of its own. An empty list means
-        # that all parts have 0. `gaps`: for each moved part the number of rows between it and the previous part, or the beginning
-        # of the file if the previous part is in another file.
+        # The next three fields have a `default` and therefore no `doc`: fastavro writes these two attributes in set order, which
+        # differs between processes, so files of equal content would differ. `files`: the files into which compaction has moved
+        # parts. `fileOf`: for each part the place of its file in `files`, counted from 1, or 0 if the part has a file of its own.
+        # An empty list means that all parts have 0. `gaps`: for each moved part the number of rows between it and the previous
+        # part, or the beginning of the file if the previous part is in another file.
         {
             "name": "files",
             "type": {
@@ -220,8 +220,8 @@ def encode_block(ledgers: Sequence[Ledger]) -> tuple[Block, bytes]:
 
 
 def _decode_block(raw: bytes, schema: Any) -> dict[str, Any]:
-    """Decode the LedgerBlock record of a block written with `schema`. Files of older versions lack newer columns. Raises
-    ValueError.
+    """Decode the LedgerBlock record of a block written with `schema`. Files of older versions of txnsegment lack newer columns.
+    Raises ValueError.
     """
     record = decoded(unpacked(raw), schema)
     check_block(record)

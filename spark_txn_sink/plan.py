@@ -32,7 +32,7 @@ class WritePlan:
     `to`: the active segments, with their hash ranges. `key`: the column that routes rows. `types`: the incoming columns, with the
     types that they have in the topic. `schema_id`: the id of the schema version that has all of these columns. It is None if the
     commit must extend the schema. `staged_ms`: the store's time before the first part is written. `avro`: the registered Avro
-    schema of the topic. `values`: whether the incoming rows are values that are encoded by `avro`.
+    schema of the topic. `values`: whether the incoming rows are Avro bytes, which the tasks decode by `avro`.
     """
 
     topic: TopicName

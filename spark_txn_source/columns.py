@@ -32,8 +32,8 @@ class Columns:
     """The columns of a read. `full`: all columns of the topics. `wanted`: the columns to read from the topics. `output`: the
     columns that Spark gets.
 
-    `avro`: the Avro schema by which rows are encoded as values. `version`: the version of this schema. `pinned`: whether the user
-    chose a schema version.
+    With `valueFormat=avro` Spark gets each row as Avro bytes. `avro`: the schema by which the rows are encoded. `version`: the
+    version of this schema. Otherwise both are None. `pinned`: whether the user chose a schema version.
     """
 
     full: StructType

@@ -84,7 +84,7 @@ class StreamCursors:
         numbers = offset.numbers()
         added = [(one, segment, numbers[one.log]) for one in readings if one.log in numbers for segment in one.segments]
         left_out: Mapping[str, Rows] = NOTHING
-        older_version = offset.cluster is None  # offsets of older versions do not name the subscription
+        older_version = offset.cluster is None  # offsets of older versions of txnsegment do not name the subscription
         if offset.subscription == self.subscription or older_version:
             if offset.read == self._selection.key:
                 return True

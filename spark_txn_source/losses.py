@@ -56,10 +56,12 @@ def check_deletions(
 def known_trims(reading: Reading, start: Start, *, cursors: bool = False) -> dict[str, int]:
     """Return the numbers, by segment or topic, up to which trimmed rows are no data loss for a NEW read.
 
-    A read from `earliest` begins at the first transaction of which all rows are kept, in all segments of a topic. `cursors`: the
-    read begins at the cursors of a subscription. Then only trims in segments that have left the layout are no loss, because a
-    segment leaves the layout only after every subscription has acknowledged its trimmed rows. In the other segments the cursor
-    shows which trimmed rows are acknowledged.
+    A read from `earliest` begins at the first transaction of which all rows are kept, in all segments of a topic. So no trim below
+    it is a loss. For any other start the result is empty.
+
+    `cursors`: the read begins at the cursors of a subscription. Then only trims in segments that have left the layout are no loss,
+    because a segment leaves the layout only after every subscription has acknowledged its trimmed rows. In the other segments the
+    cursor shows which trimmed rows are acknowledged.
     """
     if cursors:
         return reading.guards()
@@ -110,7 +112,7 @@ def within_trimmed(found: LogRange, given: Start) -> LogRange:
 
 
 def check_cursors(reading: Reading, done: Mapping[str, Rows], subscription: str) -> None:
-    """Raise DataLoss if retention has removed rows that the subscription has not acknowledged, also below the start of the read."""
+    """Raise DataLoss if retention has removed rows that the subscription has not acknowledged, wherever the read starts."""
     for segment in reading.segments:
         left = minus(segment.trimmed(), done.get(segment.name, NONE))
         if left:

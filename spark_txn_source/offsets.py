@@ -21,7 +21,7 @@ several results. `"began":{..}`, in the end of the first batch only, is the init
 later plan of this batch starts there.
 
 `"cluster":"<id>"` names the cluster. The numbers belong to the log of this cluster. In another cluster, even if it was created at
-the same place, the numbers mean other rows. (Offsets of older versions do not have this field.)
+the same place, the numbers mean other rows. (Offsets of older versions of txnsegment do not have this field.)
 
 `"subscription":"<name>"` names the subscription whose cursors the stream moves.
 
@@ -111,8 +111,8 @@ class StreamOffset:
 
     def start_of_batch(self, start: StreamOffset) -> StreamOffset:
         """Return the start of the batch that ends at this offset. `start`: the start that Spark gives. For the first batch Spark
-        gives a new initial offset, so return the recorded `began` instead. (Checkpoints of older versions have no `began`.)
-        Raises OffsetOutOfRange.
+        gives a new initial offset, so return the recorded `began` instead. (Checkpoints of older versions of txnsegment have no
+        `began`.) Raises OffsetOutOfRange.
         """
         return offset_of(self.began) if start.is_initial and self.began is not None else start
 

@@ -222,8 +222,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         done = offset.done()
         ranges = [LogRange(one, starts.get(one.log, 0), ends[one.log], done) for one in readings]
         if fail:
-            # If an older version planned the first batch, `offset` is a new initial offset. Only the end of the batch shows which
-            # deletions were known when it was planned.
+            # If an older version of txnsegment planned the first batch, `offset` is a new initial offset. Only the end of the batch
+            # shows which deletions were known when it was planned.
             known = min(offset.deleted_to, max(to.log, to.deleted_to))
             for one in ranges:
                 check_deletions(one, known, to.trims)

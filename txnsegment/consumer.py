@@ -360,10 +360,10 @@ class Consumer:
         return self._floor if txn is None else _higher(self._floor, self._floors.get(txn, {}))
 
     def _row_end(self, view: SegmentView, through: int, floor: Mapping[str, Row]) -> Row:
-        """Return the boundary at which a cumulative ack of a segment's rows at or below the number `through` ends. If this consumer
-        has delivered rows above `through`, the boundary is the end of the last row at or below `through`. The acknowledgement of
-        the next row begins at this boundary, and covers the empty positions in between. An ack that ended within these positions
-        would conflict with it.
+        """Return the boundary where a cumulative ack of the rows up to the number `through` ends in a segment. If this consumer has
+        delivered rows above `through`, the boundary is the end of the last row at or below `through`. The acknowledgement of the
+        next row begins at this boundary, and covers the empty positions in between. An ack that ended within these positions would
+        conflict with the acknowledgement of the next row.
         """
         below = view.ledger_id(through)
         if not below or end_of(below) >= self._handed_to(view.name):

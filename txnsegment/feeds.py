@@ -27,10 +27,12 @@ from spark_txn_source.losses import check_cursors, check_trims
 class Feed:
     """A consumer's progress in one log.
 
-    `after`: all rows up to this number in the log are delivered, or were acknowledged before the feed began. `known`: numbers by
-    the name of a segment or topic. If the number of a segment is above `after`, it takes the place of `after` for this segment. The
-    number of a topic is the log number up to which retention had removed rows when the feed began. `deleted_to`: the number of the
-    newest seal of a deleted topic when the feed began. Trims up to `known` and deletions up to `deleted_to` are no data loss.
+    `after`: all rows up to this number in the log are delivered, or were acknowledged before the feed began. `known`: a number by
+    the name of a topic or segment. For a topic it is the guard of the topic when the feed began. A segment has a number if it is a
+    migrated topic whose own feed was merged into this one (`Feeds`). If the number is above `after`, it takes the place of `after`
+    for this segment. `deleted_to`: the number of the newest seal of a deleted topic when the feed began.
+
+    Trims up to `known` and deletions up to `deleted_to` are no data loss.
     """
 
     def __init__(self, client: Client, log: LogReader, subscription: str, wake: threading.Event) -> None:
@@ -47,7 +49,8 @@ class Feed:
 
     def look(self) -> Reading:
         """Read the log, keep the reading in `reading`, and return it. The reading contains everything that was decided before this
-        call. A trim is seen at the latest after `following.MOST_SECONDS`, as it appends nothing to the log. Raises TopicNotFound.
+        call. A trim is seen at the latest after `following.MOST_SECONDS`, because it appends nothing to the log. Raises
+        TopicNotFound.
         """
         self.reading = self._following.read()
         return self.reading

@@ -59,7 +59,7 @@ class ClusterSubscriptions:
     """The subscriptions of a cluster. Each subscription belongs to one topic. Subscriptions of the same name on two topics are
     independent.
 
-    cluster.subscriptions.create("orders", "billing", start="latest")
+        cluster.subscriptions.create("orders", "billing", start="latest")
     """
 
     def __init__(self, client: Client) -> None:

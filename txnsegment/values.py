@@ -18,7 +18,9 @@ from spark_txn_source.entries import EntryRows
 
 @dataclass(frozen=True)
 class Values:
-    """The way in which a consumer encodes the rows of one topic. `version`: the schema version that is used; None: the latest."""
+    """How a consumer delivers the rows of one topic as Avro bytes (`value_format="avro"`). `version`: the schema version by which
+    the rows are encoded; None: the latest version at each reading.
+    """
 
     version: int | None
 
@@ -56,8 +58,8 @@ def as_values(codec: Codec, rows: EntryRows) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class WrittenValues:
-    """The way in which a producer decodes Avro bytes. It uses a given schema version, or the version that was the latest when the
-    producer was made.
+    """How a producer decodes rows that a program sends as Avro bytes. It uses a given schema version, or the version that was the
+    latest when the producer was made.
     """
 
     topic: TopicName

@@ -2,8 +2,9 @@
 
 `--judge FOLDER` judges and draws the results of an earlier run again, also while that run continues.
 
-FOLDER then has `samples.csv` (one line for each process and moment), `heap.csv` (the driver's heap after each GC), `cluster.csv`
-(files, znodes), `summary.txt`, `soak.png`, and the logs of all processes. SIGTERM ends the soak early; its samples are judged.
+After a soak FOLDER has `samples.csv` (one line for each process and moment), `heap.csv` (the driver's heap after each GC),
+`cluster.csv` (files, znodes), `summary.txt`, `soak.png`, and the logs of all processes. SIGTERM ends the soak early; its samples
+are judged.
 """
 
 from __future__ import annotations

@@ -79,7 +79,8 @@ class _Known:
 class InStreamBuffer:
     """The read cache of a cluster's persistent topics. Safe for several threads and any number of processes.
 
-    `resolve` aborts expired transactions of a topic and finishes decided ones. It returns whether there were any.
+    `resolve` aborts expired transactions of a topic and finishes decided ones. It returns whether the topic's maxReadPosition may
+    have advanced.
     """
 
     cluster: Cluster
@@ -195,7 +196,7 @@ class InStreamBuffer:
             known.between, known.shown = deque(), None
         elif known.tip.at < layout.trimmed_log:
             # No snapshot covers the trimmed entries. A trim after the topic's first transaction never goes beyond a snapshot. So
-            # the log was trimmed before, and the trimmed entries had no transactions.
+            # these entries were trimmed before the first transaction, and none of them belongs to a transaction.
             known.base, known.tip = TopicState(at=layout.trimmed_log), TopicState(at=layout.trimmed_log)
             known.between, known.shown = deque(), None
         todo = known.numbers[bisect_right(known.numbers, known.tip.at) :]
@@ -305,8 +306,8 @@ class InStreamBuffer:
             return known.base.copy(), dict(known.tip.aborted)
 
     def confirm(self, name: PersistentName) -> None:
-        """Set the system property of a topic if its record lacks the property, because an older version wrote the record. The log
-        shows whether the topic has transactional messages.
+        """Set the system property of a topic if its record lacks the property, because an older version of txnsegment wrote the
+        record. The log shows whether the topic has transactional messages.
 
         An existing value stays, also one that a user has set. A value that is not a boolean counts as true, so such a topic is
         always replayed.

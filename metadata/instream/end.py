@@ -161,7 +161,8 @@ class Ending:
         strays = [least for least, txn in mine.items() if least <= given and (txn is None or txn.state in FINAL)]
         if not strays:
             return done
-        # Read the topic again after the log: a marker precedes the final state, and may have come since the first read.
+        # Read the topic again. A stray may have ended properly since the first read: its marker was appended to the topic before
+        # its final state was appended to the coordinator's log. Then it is not ongoing any more.
         still = self.buffer.state(name).ongoing
         for least in strays:
             txn_id = f"{self.log.most}_{least}"

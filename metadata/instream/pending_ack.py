@@ -155,7 +155,7 @@ class InStreamAcks:
                 self._append([ack], None)
             except AckConflict:
                 if self._left(ack):
-                    raise  # a real conflict: no concurrent `advance` has acknowledged these rows
+                    raise  # a real conflict: some rows are still unacknowledged, so no concurrent `advance` is the cause
 
     def _left(self, ack: Ack) -> Rows:
         where = ack.segment, ack.subscription

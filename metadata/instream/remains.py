@@ -49,8 +49,9 @@ class Remains:
     trimmer: InStreamTrimmer
 
     def due(self, topics: Sequence[PersistentTopic]) -> list[PersistentTopic]:
-        """Return the topics that a sweep must check: all topics that are not bare, and a few bare ones. The bare topics are taken
-        in turn from a random start, because each sweep may be a new process.
+        """Return the topics that a sweep must check: all topics that are not marked `bare`, and up to `LOOKED_AT` topics that are.
+        These follow each other from a random start, because no sweep knows where the previous sweep stopped. So each bare topic
+        is checked now and then.
         """
         bare = [topic for topic in topics if topic.layout.bare]
         first = zlib.crc32(self.cluster.unique().encode()) % len(bare) if bare else 0

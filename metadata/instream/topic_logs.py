@@ -1,4 +1,4 @@
-"""Readers of the logs of persistent topics (docs/in_stream.md, Spark)."""
+"""Readers of the logs of persistent topics (docs/in_stream.md, section "Spark")."""
 
 from __future__ import annotations
 
@@ -122,7 +122,8 @@ class TopicLogs:
         errors of `how`.
 
         `beside`: the earlier reading of the cluster's log in the same read. If that reading left out the segment of a migrated
-        topic, the topic is read here, even if its successor is deleted by now.
+        topic, because its rows are read from the topic's own log, this method reads the topic, even if the successor is deleted by
+        now.
         """
         left = () if beside is None else _left_out(beside)
         found = [how(self.log(name)) for name in dict.fromkeys([*self.names(), *left])]

@@ -103,7 +103,7 @@ class TxnLogSnapshot(JsonRecord):
 class TxnLogRecord(PersistentLayout):
     """The topic record of a transaction log. `txn_log`: the state of its last compaction. If the state is too large for a record,
     the file `txn_log_path` has it, and `txn_log` has only the number `at`. `txn_log_crc`: the CRC-32 of that file; None in records
-    of older versions.
+    of older versions of txnsegment.
     """
 
     txn_log: TxnLogSnapshot | None = None

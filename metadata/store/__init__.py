@@ -28,8 +28,8 @@ def open_store(url: str, *, clock: Clock | None = None, create: bool = True) -> 
     `url` is `file:///folder` (SQLite in that folder), `zk://host:port[,host:port]/chroot`, `memory://name` (a store in this
     process), or has a scheme of an installed package (entry-point group `txnsegment.metadata_stores`). `create`: whether to create
     a missing folder, database or chroot. With False a missing one raises ConfigurationError. Raises ConfigurationError (the URL,
-    folder or server cannot work), ClusterFormatError (not a txnsegment database, or one of a newer version), Unavailable (no server
-    answers in time).
+    folder or server cannot work), ClusterFormatError (not a txnsegment database, or one of another version of txnsegment),
+    Unavailable (no server answers in time).
     """
     # Backends are imported late, because an import of the contract also runs this module and must not load a backend.
     scheme, found, rest = url.partition("://")

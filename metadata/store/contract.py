@@ -261,7 +261,7 @@ def until(step: Callable[[], T | None], *, attempts: int = 100) -> T:
 
 
 def skip(store: MetadataStore, prefix: Prefix, to: int) -> None:
-    """Call `MetadataStore.skip` until its outcome is known. Repeating it is safe."""
+    """Make later appends to the sequence `prefix` get numbers of at least `to`. Repeat the call while its outcome is unknown."""
 
     def step() -> bool | None:
         try:

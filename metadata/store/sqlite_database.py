@@ -173,7 +173,7 @@ class Database:
 
     def _is_ours(self, connection: sqlite3.Connection) -> bool:
         """Return whether the database is a store (True) or empty (False). Raises ClusterFormatError if it belongs to another
-        program or to another version.
+        program, or to a version of txnsegment with another format.
         """
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()

@@ -29,7 +29,7 @@ Address = tuple[str, int]
 class Connections(SequentialThreadingHandler):
     """kazoo's handler. When a failure is permanent, the handler sets `refusal` and calls `refused`, from kazoo's thread.
 
-    A refusal is permanent if the same server has refused twice. After one refusal another server of the ensemble may still accept.
+    A failure is permanent if the same server has refused twice. After one refusal another server of the ensemble may still accept.
 
     A stopped machine does not answer, and a starting server may accept a connection and not answer. kazoo would wait for the
     session timeout. So the first connection is given up after `answer_seconds` without an answer. After each such failure the next
@@ -129,7 +129,7 @@ class Connections(SequentialThreadingHandler):
 
     def _probe(self, address: Address, server: str) -> None:
         """Find out whether a server drops connections because only one side uses TLS. Such a server gives no reason when it drops a
-        connection. A starting server gives no reason either.
+        connection. A starting server gives no reason either, so only a probe shows the difference.
 
         The first connection to an address is not probed. Later connections are probed, at most `PROBES` times, until the server
         answers a probe.

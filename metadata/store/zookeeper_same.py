@@ -31,7 +31,7 @@ BETWEEN_SECONDS = 0.1
 
 def is_served_by(session: Session, hosts: Sequence[str]) -> bool:
     """Return whether the servers `hosts` (`host:port` each) hold the store of this session. The result is also False if they cannot
-    be reached; the log gives the reason. Raises Unavailable if the session's own servers do not answer.
+    be reached; a logged warning gives the reason. Raises Unavailable if the session's own servers do not answer.
     """
     path = f"{session.root}{CLOCK}/{uuid.uuid4().hex}"
 

@@ -242,8 +242,9 @@ class Writer:
 
             plan.gives(appended)
             return
-        # An index entry names its record, but the number of a sequential znode is unknown before the multi. So the append opens the
-        # next era, whose first number is known. This is slower, because all other processes must read the era record again.
+        # An index entry must name the appended record, but ZooKeeper chooses the number of a sequential znode only while it runs
+        # the multi. So the append opens the next era, whose first number is known. This is slower, because all other processes must
+        # read the era record again.
         path = prefix.key((era + 1) * ERA_SIZE).path
         house, place = root + era_folder(parent, era + 1), root + znode(path)
         record = Record(prefix.key((era + 1) * ERA_SIZE), append.value, 0, indexes)
