@@ -1,9 +1,9 @@
 """Run many commits of every kind on a real store, then count the remaining records and files (protocol.md section 8.14).
 
-The run does every kind of work that leaves records or files: writes of streams, batches with and without a token, empty batches,
-attempts that are aborted after their registration, acknowledgements inside and outside of transactions. It creates and deletes
-topics and subscriptions. It deletes persistent topics, and it migrates others, whose successors are then trimmed or deleted. At the
-end the clock passes the header retention, the orphan age and the grace period, and sweeps run.
+The run does every kind of work that leaves records or files: writes of streams, batches with a chosen or a random application id,
+empty batches, attempts that are aborted after their registration, acknowledgements inside and outside of transactions. It creates
+and deletes topics and subscriptions. It deletes persistent topics, and it migrates others, whose successors are then trimmed or
+deleted. At the end the clock passes the header retention, the orphan age and the grace period, and sweeps run.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ ids, the newest record of the log, the snapshot of the transaction log for persi
 
 class Hurried(SystemClock):
     """The machine's clock plus `ahead_ms`, which the run raises. The ZooKeeper store measures the server's time once and then adds
-    the time that has passed on this clock.
+    the time that has passed on this clock. So `ahead_ms` moves that store's time, too.
     """
 
     ahead_ms = 0

@@ -3,8 +3,8 @@
 Spark's workers start executors, and executors start Python workers in process groups of their own. All of them stay in the
 operating system's session of the first process. A `Session` sends its signals to every process of that session.
 
-Each started process also gets an environment variable with a random value as a mark. If this process ends without cleaning up (by
-SIGKILL, for instance), a small watcher process kills every process with this mark, and deletes the folders given to `left_behind`.
+Each started process also gets an environment variable with a random value. If this process ends without cleaning up (by SIGKILL,
+for instance), a small watcher process kills every process with this value, and deletes the folders given to `left_behind`.
 Needs Linux's /proc.
 """
 
@@ -27,7 +27,7 @@ from typing import Self
 
 PROC = Path("/proc")
 MARK = "TXNSEGMENT_CONFORMANCE_RUN"
-"""The environment variable with the mark of the processes that this process started."""
+"""The environment variable by which the watcher finds the processes that this process started. Its value is random."""
 STOP_SECONDS = 10.0
 
 _WATCHER = """
@@ -74,7 +74,7 @@ _watcher: _Watcher | None = None
 
 
 def marked(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment (default: that of this process) with the mark of this process."""
+    """Return the environment (default: that of this process) with the variable MARK, by which the watcher finds processes."""
     found = dict(os.environ if environment is None else environment)
     return {**found, MARK: _watched().mark} if PROC.is_dir() else found
 

@@ -16,8 +16,8 @@ from conformance.power.scenarios import Scenario
 from conformance.power.world import Moment, World, one_of
 
 EXHAUSTIVE = 16
-"""If a power cut has at most this number of possible outcomes, all of them are judged. If `cuts` + 2 is lower, that is the limit
-(`cuts`: an argument of `cut`).
+"""If a power cut has at most this number of possible outcomes, all of them are judged. `cut` takes the lower of this limit and
+its `cuts` + 2.
 """
 
 
@@ -54,8 +54,8 @@ def cut(
     """Play the scenario and yield its violations. If the scenario has `again`, also kill the process at each crash point.
 
     `cuts`: the number of random states that are judged for each crash point, besides the least and the most durable one. If there
-    are few states, all are judged. `done`: counts the work. `points`: the number of crash points, drawn at random; None: all.
-    `only`: selects crash points by the text of the call before the crash point.
+    are few states, all are judged. `done`: counts the crash points and the judged states. `points`: the number of crash points,
+    drawn at random; None: all. `only`: selects crash points by the text of the call before the crash point.
     """
     rng = random.Random(f"{seed}-{scenario.name}")
     with _without_log(), scenario.limits(), tempfile.TemporaryDirectory(prefix="txnsegment-power-") as folder:

@@ -1,6 +1,6 @@
 """Commands of backups and restores (docs/operations.md, Backup).
 
-k: backup            take a backup; it can sleep like any other work; the answer is its content
+k: backup            take a backup, and answer its content. The work can be put to sleep
 restore              restore the last backup to a new store over the same files; all processes of the old store end
 """
 

@@ -1,19 +1,19 @@
 """Commands that inject faults and let time pass. `CALL` is a word of `conformance.scripts.calls`.
 
     crash d1 before CALL | crash d1 after CALL | crash d1        the process dies at this call, or now
-    sleep d1 before CALL                 the process stops before this call until `wake d1` (a zombie)
+    sleep d1 before CALL | wake d1       the process stops before this call, and continues at `wake` (a zombie)
     lose-reply d1 CALL                   the call takes effect, but its reply is lost
     lose-request d1 CALL                 the call does not take effect, and its reply is lost
-    delay d1 CALL                        the reply is lost, and the call takes effect at `arrive`
+    delay d1 CALL | arrive               the reply is lost, and the call takes effect at `arrive`
     split d1 CALL                        only the first half of the group takes effect, and the reply is lost
     refuse d1 CALL                       the call raises Unavailable: it is known that it took no effect
     lose-session r1 CALL                 the session ends at this call
-    lag r1                               reads are as stale as the contract allows: as of the sync at the start of their view
+    lag r1                               reads show the store as it was when their view began: as stale as the contract allows
     clock +30s                           move the clock
-    lose a/index                         delete the files whose names begin so
-    damage manifests/0_3                 change a digit in each file whose name begins so
+    lose a/index                         delete the files whose short names begin with this text
+    damage manifests/0_3                 change digits in the files whose short names begin with this text
     erase /txn/op/0_10                   delete the records below a path, without the product's code
-    put cluster.json                     write a file, without the product's code
+    put cluster.json                     write a file with content that is not the product's
     inline 100                           registrations of more bytes keep their parts in a manifest file
     settings txn_timeout_ms=1000 ..      settings of the cluster; this command precedes all others
 

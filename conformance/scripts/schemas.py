@@ -3,7 +3,7 @@
 d1: register-schema a id:int name:string/x note:string?     register an Avro schema: `/x` gives the default x, `?` a nullable field
 d1: compatibility a full             set the compatibility mode of the topic
 d1: grow a id:long more:string       let the topic's schema grow for a write of rows with these columns
-schemas a                            the versions of the topic's schema: valid versions, oldest first, then versions not in use
+schemas a                            the versions of the topic's schema, oldest first; then schema records that are none of these
 """
 
 from __future__ import annotations

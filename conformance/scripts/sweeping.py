@@ -1,7 +1,17 @@
 """Commands of sweepers (protocol.md section 7). The answer is the changes in store and disk.
 
-sweep [timeouts|seals|settle|fold|ops|aborted|forget|orphans|remains|all]     `all` (the default): all parts except orphans
+sweep [PART ..]                      do these parts of a sweep. `all` (the default) does all parts except orphans
 d1: share                            the share of a sweep that a committer does
+
+    timeouts    abort expired transactions
+    seals       write the layouts of seals
+    settle      settle the registrations of decided transactions
+    fold        fold all segments
+    ops         delete op records that were written after their transaction was settled
+    aborted     delete records of aborted transactions that a slow sweeper wrote too late
+    forget      delete headers that are older than the header retention
+    remains     delete records of deleted topics and of segments that have left their layout
+    orphans     delete the files that no record and no snapshot has named for the grace period
 """
 
 from __future__ import annotations

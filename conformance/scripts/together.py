@@ -2,8 +2,9 @@
 
 d1: begin [app=q version=7] [timeout=5s]      begin a transaction; nothing is written to the store yet
 d1: write a:3 t.0:1                  run one write of Spark: it is planned and staged, and its manifest is published
-d1: write w2 a:3 [only=begin|leave|withdraw]   run the write w2, or only one of its steps; `begin` also stages the parts; a
-                                     second `leave` stages new parts, as if Spark ran the write again
+d1: write w2 a:3 [only=STEP]         run the write w2, or only one of its steps. `begin`: plan it and stage its parts. `leave`:
+                                     publish its manifest; a second `leave` stages new parts first, as if Spark ran the write
+                                     again. `withdraw`: mark the write as aborted, as Spark's abort does
 d1: take a subscription=s [to=5]     read rows by `txn.read`; the commit acknowledges them
 d1: end                              end the block: read the manifests, then do all steps of a commit
 d1: break                            raise an exception in the block

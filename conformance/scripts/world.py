@@ -166,8 +166,9 @@ class World:
         self.together: dict[str, Any] = {}
         """Name of a process -> its transaction over several writes (`conformance.scripts.together`)."""
         self.runs: dict[str, dict[str, tuple[int, int, dict[str, Any] | None]]] = {}
-        """The writes that have begun: token -> name of the write -> (order, time, parts). `order`: the order of the write. `time`:
-        when it began. `parts`: the parts of its next manifest; None: the write stages new parts first.
+        """The writes that have begun: token -> name of the write -> (order, time, parts). `order`: the place of the write in the
+        transaction. `time`: the staging time in its next manifest. `parts`: the parts in its next manifest; None: new parts are
+        staged first.
         """
 
     def unique(self) -> str:

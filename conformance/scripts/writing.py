@@ -3,18 +3,20 @@
     topic a [segments=2]                 create a topic
     d1: stage a:3 t.0:1                  tasks write parts: three rows for a, one for segment 0 of t; each row is an entry
     d1: stage a:2x4                      tasks write a part of two entries with four rows each
-    d1: open app=q version=7 [a:3]       section 5 step by step: open, register, check, (claim,) record, decide, tell
+    d1: open app=q version=7 [a:3]       do the first step of section 5 only. Each later step is a command of its own:
+                                         d1: register, check, (claim,) record, decide, tell
     d1: commit app=q version=7 a:3       all steps but tell
-    d1: tell                             the post-commit work: events, settling
+    d1: tell                             do the background work: events, settling
     d1: late-abort app=q version=7 attempt=x1        Spark aborts the attempt
     d1: abort 0_3                        an operator aborts the transaction
-    plain a:2                            append a registration without a transaction, as a later version would
+    plain a:2                            append a registration without a transaction, as a later release of txnsegment will
     split-segment t.0 | merge-segments t.2 t.3
     delete-topic a
-    seal t.0 why=rebucket                append a seal of a later version
+    seal t.0 why=rebucket                append a seal for a reason that only a later release knows
 
-Kinds of writes: `app=` and `version=` give a batch write with a token. `query=` and `version=` give a stream (with `app=` as its
-txnAppId). `random` gives a batch write without either. `topic=` names the topic of an empty batch.
+Kinds of writes: `app=` and `version=` give a batch write with txnAppId and txnVersion. `query=` and `version=` give a stream (with
+`app=` as its txnAppId). `random` gives a batch write without txnAppId and txnVersion: its application id is generated. `topic=`
+names the topic of an empty batch.
 """
 
 from __future__ import annotations

@@ -157,8 +157,9 @@ def in_the_way(world: World, name: str) -> list[Open]:
 
 
 def registered(world: World, one: Open, name: str) -> bool:
-    """Return whether the transaction is certainly open in the log of the topic. Three conditions must hold. The log has its rows.
-    Its deadline has passed on no clock. None of its topics was migrated, since a migration ends all open transactions of a topic.
+    """Return whether the transaction is certainly open in the log of the topic. Three conditions must hold. The log has rows of the
+    transaction. The transaction's deadline has passed on no clock. None of the transaction's topics was migrated, since a migration
+    ends all open transactions of a topic.
     """
     return name in one.written.ledgers and not one.moved and world.clock.furthest_ms < one.opened_ms + 29_000
 

@@ -169,8 +169,8 @@ class Model:
             self.committed[row.n] = written
             self.published[row.n] = now_ms
             if row.topic not in {inc for topic in self.topics.values() for inc in topic.incarnations}:
-                # The topic was deleted before the commit, so the row may be missing. If the topic was recreated, the row is in the
-                # new topic, unless the transaction was registered before the deletion.
+                # The topic was deleted before the commit. If the transaction was registered before the deletion, the row is gone.
+                # Otherwise the row is in the recreated topic. The model does not know which, so the row may be missing.
                 self.gone.setdefault(row.n, 0)
                 again = self.topics.get(self.persistent.named(row.topic.partition("#")[0]))
                 row.topic = row.topic if again is None else again.incarnation

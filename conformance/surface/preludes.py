@@ -2,7 +2,8 @@
 need.
 
 Without preludes few random runs would create, say, a trimmed topic with a lagging consumer. The operations that need such a topic
-would then do nothing. Arguments that are missing in a list are drawn at random. `t` has one value for the whole list.
+would then do nothing. Arguments that are missing in a list are drawn at random. A missing `t` (the
+topic) has one value for the whole list.
 """
 
 from __future__ import annotations

@@ -146,8 +146,10 @@ class World:
             clients._shared.pop(key, None)
 
     def forgotten(self, name: str) -> bool:
-        """Return whether a topic of this name was deleted so long ago that the store may have forgotten whether the topic had rows.
-        The answer is yes one minute early, because the time of a ZooKeeper store also advances with real time. `ByHand` does not.
+        """Return whether a topic of this name was deleted so long ago that the store may no longer know whether the topic had rows.
+
+        The answer is yes one minute early. The run's clock is a `ByHand`, but a ZooKeeper store's time also advances with real
+        time, so the store may forget the topic before the run's clock says so.
         """
         deleted = self.model.deleted_ms.get(name)
         return deleted is not None and deleted + SETTINGS.grace_period_ms <= self.clock.furthest_ms + 60_000

@@ -15,9 +15,9 @@ from metadata.store.contract import ABSENT, Append, MetadataStore, Put, Record, 
 
 
 class _Lagging(Sound):
-    """A store whose reads come from a lagging replica. The session numbers its gets. A get whose number is a multiple of `every`
-    returns remembered records, if the session remembers an answer for each requested key. Any other get is correct, and the session
-    remembers its answer if `number % looks == since`.
+    """A store whose reads come from a lagging replica. The session counts its gets. If the session remembers an answer for each
+    requested key, one get in `every` returns these old answers. All other gets are correct. The session remembers the answers of
+    one correct get in `looks`, that with `count % looks == since`.
     """
 
     every: ClassVar[int]
