@@ -88,8 +88,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     All tests of a process share the session. So a test restores each configuration that it sets, and stops the queries that it
     starts. Each test has its own service URL, so that it does not see the rows of other tests. The JVM compiles little, because no
-    test is long enough to gain by that. The daemons that fork the Python workers have already imported the modules that workers
-    need (`conformance/harness/workers`).
+    test is long enough to gain from compiled code. The daemons that fork the Python workers have already imported the modules that
+    workers need (`conformance/harness/workers`).
     """
     from pyspark.sql import SparkSession
 

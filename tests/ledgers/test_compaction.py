@@ -104,8 +104,8 @@ class Chain:
         return found
 
     def planned(self, after: int = -1, through: int = 10**9) -> list[tuple[int, int, Part]]:
-        """Return the extents of a read, which come from the head's `runs`. Check that a head without `runs` gives the same extents,
-        by reading the ledgers.
+        """Return the extents of a read. The head's `runs` give them. Check that the ledgers give the same extents if the head has
+        no `runs`.
         """
         head = self.head()
         found, slow = (

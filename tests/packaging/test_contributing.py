@@ -1,5 +1,5 @@
-"""CONTRIBUTING.md and docs/architecture.md are right. Each named function exists, the picture agrees with the contracts, and a task
-whose steps are followed literally works.
+"""CONTRIBUTING.md and docs/architecture.md are right. Each named function exists, the picture is the one that docs/generate.py
+makes, and a task of CONTRIBUTING.md whose steps are followed literally works.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def test_long_modules_are_listed_with_their_reason() -> None:
 
 
 def tasks() -> Iterator[tuple[str, str]]:
-    """Yield the title and the text of each task."""
+    """Yield the title and the text of each task of CONTRIBUTING.md."""
     for task in re.split(r"^### ", CONTRIBUTING.partition("\n## Tasks\n")[2], flags=re.MULTILINE)[1:]:
         title, _, text = task.partition("\n")
         yield title, text
@@ -65,7 +65,9 @@ def test_each_task_names_its_files_and_the_command_that_proves_it(title: str, te
 
 
 def test_the_documented_steps_add_a_working_command(tmp_path: Path) -> None:
-    """The code of the task is appended to the file that the task names, in a copy of the package. The new command then works."""
+    """The example of CONTRIBUTING.md's task "A command" is appended to the module that the task names, in a copy of the package.
+    The new command then works.
+    """
     text = dict(tasks())["A command"]
     block = re.search(r"in `(txnsegment/cli/\w+\.py)`:\n\n```python\n(.*?)```", text, re.DOTALL)
     assert block is not None

@@ -260,8 +260,8 @@ PARTS = {
 
 
 def test_calls_in_the_table_have_these_parameters() -> None:
-    """Each call in the table exists with its parameters: `cluster.topics.create(name, *, segments=1)`. A call such as
-    `.list(pattern=None)` belongs to the object of the call before it.
+    """Each call in the table of docs/reference.md exists with its parameters: `cluster.topics.create(name, *, segments=1)`. A call
+    such as `.list(pattern=None)` belongs to the object of the call before it.
     """
     wrong, seen, owner = [], 0, ""
     table = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8").partition("| call | does |\n")[2].partition("\n\n")[0]

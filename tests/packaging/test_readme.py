@@ -101,8 +101,8 @@ spark.conf.set("spark.sql.shuffle.partitions", "2")
 
 @pytest.mark.slow
 def test_the_tour_of_the_readme_runs(tmp_path: Path) -> None:
-    """The Spark programs of the tour run one after the other in one session. Then the program of README.md without Spark, the
-    commands and the program of docs/tour.md without Spark run on the same cluster, in the order in which the pages show them.
+    """The Spark programs of the tour run one after the other in one session. These then run on the same cluster, in this order: the
+    program about subscriptions, the commands of the tour, and the program without Spark.
     """
     url = (tmp_path / "cluster").as_uri()
     (tmp_path / "tour.py").write_text(

@@ -97,7 +97,7 @@ def test_the_migrate_command_and_lineage_show_the_successor(bench: SparkBench) -
 @pytest.mark.parametrize("younger", ["commit", "tasks"])
 def test_a_sink_continues_when_a_migration_falls_between_its_tasks_and_its_commit(bench: SparkBench, younger: str) -> None:
     """Spark makes one writer for the tasks and, in another process, a second writer for the commit. The topic is migrated between
-    the plans of the two writers.
+    the plans of the two writers. The rows are committed once. `younger`: the writer that is planned after the migration.
     """
     bench.commit(X, [0])
     rows = pa.table({"n": pa.array([1, 2], pa.int64()), "more": ["a", "b"]})

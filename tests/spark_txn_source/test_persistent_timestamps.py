@@ -149,8 +149,8 @@ def test_a_plain_append_takes_its_publish_time_when_it_is_appended() -> None:
 
 
 def test_a_stream_from_a_timestamp_starts_where_a_batch_up_to_it_ends() -> None:
-    """A batch up to a timestamp and a stream from this timestamp have each row once between them. A transaction that was published
-    before the timestamp and is open belongs to the batch. A timestamp in the future is an error.
+    """Each row is in exactly one of the two: a batch up to a timestamp, or a stream from this timestamp. A row that an open
+    transaction published before the timestamp belongs to the batch. A timestamp in the future is an error.
     """
     from pyspark.sql.types import LongType, StructField, StructType
 

@@ -89,7 +89,7 @@ class Bench:
         random: bool = False,
     ) -> WriteSet:
         """Return a write set with one part for each segment of the topics. The file of each part is on the disk. `topics`: None
-        means all topics of the bench; without topics the write set is an empty batch. In persistent topics the label of each part
+        means all topics of the bench; an empty sequence gives an empty batch. In persistent topics the label of each part
         is `app.version`.
         """
         attempt = attempt or self.unique()

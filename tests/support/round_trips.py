@@ -26,8 +26,8 @@ def work(one: Client, topic: str, version: int, parts: int = 1) -> WriteSet:
 
 
 def trips(one: Client, count: Callable[[], int]) -> list[int]:
-    """Return the round trips of each commit after the first two to a topic. The commits write to 1, 4 or 64 segments, have 1 or 50
-    parts for each segment, and use more than two blocks of transaction ids.
+    """Return the round trips of each commit, without the first two commits of each topic. The topics have 1, 4 and 64 segments. A
+    commit has 1 or 50 parts for each segment. All commits together use more than two blocks of transaction ids.
     """
     found = []
     for segments in (1, 4, 64):

@@ -33,9 +33,7 @@ the commit's share of the sweeping follow.
 def test_a_kill_at_every_store_call_of_a_persistent_commit_is_safe(
     fault: Fault, last: int | None, cluster_at: Callable[[str], Place], forks: Forks
 ) -> None:
-    """The entry COMMITTING in the coordinator's log decides the transaction. The process is killed or suspended at each store call
-    of the commit, and each version still counts once.
-    """
+    """The process is killed or suspended at each store call of the commit. Each version still counts once."""
     place = dataclasses.replace(cluster_at("sqlite"), topic="persistent://public/default/chaos")
     points = CommitPoints(forks, place, fault, (When.AFTER,), last=last)
     assert run(points).wrong == []

@@ -1,4 +1,4 @@
-"""The check of the migration workload finds damaged records, by the history checker, and reports work that is missing.
+"""The check of the migration workload reports what the history checker finds in the records, and work that is missing.
 
 tests/conformance/history/test_history_successors.py tests each kind of damage that the history checker finds.
 """

@@ -320,8 +320,8 @@ def test_an_empty_cluster_and_a_backup_of_a_restored_one() -> None:
 
 
 def test_a_restored_cluster_does_not_reuse_numbers_absent_from_its_backup() -> None:
-    """The first restored cluster is backed up, and then commits. Its backup lacks this commit. A cluster that is restored from this
-    backup does not use the number of the commit.
+    """A cluster is restored from a backup. This cluster is backed up, and then commits, so the new backup lacks the commit. A
+    second cluster is restored from the new backup, and does not use the number of the commit.
     """
     bench = Bench()
     written(bench, 0)

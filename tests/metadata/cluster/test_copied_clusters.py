@@ -566,8 +566,9 @@ def test_a_sweep_is_refused_once_a_restore_into_its_own_store_began(tmp_path: Pa
 def test_a_restore_beside_a_sweep_has_all_files_or_names_the_missing_ones(
     tmp_path: Path, superseded: tuple[str, Path, SimulatedClock], monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """The old cluster is opened and swept just before the step `when` of the restore. The sweep deletes a file of the backup, so
-    the restore is refused. If `when` is the last step, the old cluster can no longer be opened, and the restore has all rows.
+    """A sweep of the old cluster is tried just before the step `when` of the restore. The sweep deletes a file of the backup, so
+    the restore is refused. At the last step the old cluster can no longer be opened, so it is not swept, and the restore has all
+    rows.
     """
     url, backup, clock = superseded
     step = {

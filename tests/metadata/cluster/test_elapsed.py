@@ -129,8 +129,8 @@ def test_machines_an_hour_apart_that_sweep_in_turn_lose_no_time() -> None:
 
 
 def test_without_an_earlier_observation_the_slower_clock_counts() -> None:
-    """A cluster of an earlier version has recorded no observation of the clocks. At its first trim the machine's clock is four
-    hours ahead. The store's clock counts, so the row stays. The next trim uses the observation of the first trim.
+    """A cluster of an earlier version of the product has no recorded observation of the clocks. At its first trim the machine's
+    clock is four hours ahead. The store's clock counts, so the row stays. The next trim uses the observation of the first trim.
     """
     world = World()
     row = world.publish()

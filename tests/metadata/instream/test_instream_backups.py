@@ -345,8 +345,8 @@ AFTER: dict[str, tuple[Callable[[Bench], str], set[str]]] = {
 }
 """For each name of MEANWHILE: the check of the restored cluster, and the results that it must return over all steps.
 
-The result `app.1 plain app.2`: the transaction log is compacted after the backup has listed the log and before the backup reads the
-log's snapshot. The result `plain`: the trim comes just after the backup has read the transaction log.
+`app.1 plain app.2` is the result if the transaction log is compacted after the backup has listed the log and before the backup
+reads the log's snapshot. `plain` is the result if the trim comes just after the backup has read the transaction log.
 """
 
 

@@ -155,8 +155,8 @@ def test_an_empty_version_is_committed_once_across_a_migration_at_any_step() -> 
 
 @pytest.mark.parametrize("why", ["migrate", "terminate"])
 def test_a_seal_is_never_trimmed(why: str) -> None:
-    """A trim leaves the SEAL in the log. Without it, a topic that had no transactions would accept writes again, and the next SEAL
-    would have another number.
+    """The topic has had no transactions. A trim leaves the SEAL in its log. If the SEAL were trimmed, the topic would accept writes
+    again, and its next SEAL would have another number.
     """
     bench = Bench(topics=PERSISTENT)
     party = bench.instream()

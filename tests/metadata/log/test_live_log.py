@@ -54,7 +54,7 @@ def _listing(log: LiveLog, store: MetadataStore) -> greenlet:
 
 def test_an_older_listing_takes_nothing_out_of_a_newer_one() -> None:
     """Three threads list the log while it grows: the first lists one entry, the second two, the third three. The first and the
-    third resume after the second has finished.
+    third resume after the second has finished. Each gets the entries that it has listed, and a later list has all three.
     """
     state, log = MemoryState(), LiveLog()
     append(state)

@@ -89,8 +89,8 @@ def test_ops_stay_until_their_registration_is_known_to_be_settled(fate: Fate) ->
 
 @pytest.mark.parametrize("fate", [Fate.LOSE_REQUEST, Fate.LOSE_REPLY])
 def test_a_sweep_reads_the_header_again_after_a_lost_reply_to_its_abort(fate: Fate) -> None:
-    """A transaction past its deadline is aborted within one sweep, even if the sweep's first request was lost (protocol.md section
-    8, invariant 10; simulator, seed 1292).
+    """A transaction past its deadline is aborted within one sweep, even if the sweep's first request to abort it, or the reply to
+    this request, is lost (protocol.md section 8, invariant 10; simulator, seed 1292).
     """
     bench = Bench()
 
@@ -215,8 +215,9 @@ def test_a_cluster_with_committers_only_stays_bounded() -> None:
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_store_clock_set_back_blocks_no_committer(dies: bool) -> None:
-    """The store's clock was an hour ahead and is corrected, for example by a new leader. The recorded time of the last turn to
-    sweep then lies in the future. Committers still sweep and look for orphans, so the number of records stays bounded.
+    """The store's clock was an hour ahead and is corrected, for example when another ZooKeeper server becomes the leader. The
+    recorded time of the last turn to sweep then lies in the future. Committers still sweep and look for orphans, so the number of
+    records stays bounded.
     """
     bench = Bench(Settings(fold_after_registrations=2, fold_after_ms=1_000, header_retention_ms=1_000, orphan_sweep_ms=2_000))
     hour = 3_600_000

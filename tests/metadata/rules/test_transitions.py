@@ -117,8 +117,8 @@ def app(last: int, current: int | None = None, by: str | None = "q") -> Applicat
         (app(5, 6), STREAM, header(State.COMMITTED, commit=3), Opening.OPEN, 6),
         (app(6, 7), STREAM, header(State.ABORTED), Opening.OPEN, 6),
         (app(6, 9), STREAM, header(State.ABORTED), Opening.OPEN, 6),
-        # The header of the earlier attempt is gone. If that attempt had committed, the CAS that opens this one fails (step 4 of
-        # opening, protocol.md section 5).
+        # The header of the earlier attempt is gone. If that attempt has committed, the CAS that opens the new attempt fails (step 4
+        # of opening, protocol.md section 5).
         (app(6, 7), STREAM, Gone.GONE, Opening.OPEN, 6),
     ],
 )
@@ -154,8 +154,8 @@ def test_a_driver_further_on_is_not_aborted() -> None:
 
 
 def test_an_empty_commit_removes_the_attempt_and_the_mark_of_a_restore() -> None:
-    """A version is committed without rows. Then its record names no current attempt and is not marked as restored. Guards against
-    failure A34 (protocol.md section 9).
+    """A version is committed without rows. Then the application's record names no current attempt and is not marked as restored.
+    Guards against failure A34 (protocol.md section 9).
     """
     before = app(5, 6, by="other").model_copy(update={"restored": True})
     after = transitions.committed_empty(before, STREAM)

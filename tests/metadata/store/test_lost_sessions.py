@@ -1,5 +1,5 @@
-"""A decision reads all its records in one session, and starts over if the session is lost (protocol.md section 3). This holds also
-for a decision with a single read: a lost session must not end a query.
+"""A decision, such as a cut or a plan, reads all its records in one session, and starts over if the session is lost (protocol.md
+section 3). This holds also for a decision with a single read: a lost session must not end a query.
 
 The cluster suite found a fault here (`python -m conformance --cluster --faults 8 --seed 3`): a ZooKeeper session expired between
 two micro-batches, and the first read of the topic ended the streaming query with SessionLost.

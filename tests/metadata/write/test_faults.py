@@ -246,7 +246,7 @@ def test_spark_aborts_after_a_commit_that_raised_at_every_step() -> None:
             k += 1
 
 
-def test_a_late_abort_never_ends_the_successor() -> None:
+def test_a_late_abort_never_ends_the_later_attempt() -> None:
     """Attempt one is aborted late, while attempt two commits: one run for each step of attempt two. Attempt two always commits.
     Guards against failure A36 (protocol.md section 9).
     """

@@ -48,8 +48,8 @@ def test_the_command_line_works_from_a_program(url: str) -> None:
 
 @contextmanager
 def daemon(*arguments: str, **more: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
-    """Start a command that runs until it is stopped. At the end of the block it is terminated, because a killed command would leave
-    its ZooKeeper running.
+    """Start a command that runs until it is stopped. At the end of the block the command gets SIGTERM. A command that got SIGKILL
+    would leave its ZooKeeper running.
     """
     process = subprocess.Popen(
         [*PROGRAM, *arguments],
