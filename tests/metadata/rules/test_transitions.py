@@ -153,7 +153,7 @@ def test_a_driver_further_on_is_not_aborted() -> None:
         transitions.opening(app(6, 8), STREAM, header(version=8))
 
 
-def test_an_empty_commit_removes_the_attempt_and_the_mark_of_a_restore() -> None:
+def test_an_empty_commit_clears_the_fields_current_and_restored() -> None:
     """A version is committed without rows. Then the application's record names no current attempt and is not marked as restored.
     Guards against failure A34 (protocol.md section 9).
     """
