@@ -119,10 +119,10 @@ class Acks:
                 self._found.note("redelivered after ack", text, ack, event)
 
     def covering(self, segment: str, subscription: str, row: Row, at: Time, until: Time) -> Ack | None:
-        """Return an ack that covered the row before `at` and still covered it at `until`; None if there is none.
+        """Return an ack that began to cover the row before `at` and had not ended before `until`; None if there is none. If `until`
+        is earlier than `at`, the ack covered the row at some moment between these times.
 
-        A pending ack covers its rows from the commit of its transaction on, also before the ack is settled. To ask for an ack that
-        covered the row at any moment of a period, pass the end of the period as `at` and its beginning as `until`.
+        A pending ack covers its rows from the commit of its transaction on, also before the ack is settled.
         """
         name = (segment, subscription)
         for (first, last), ack in self._acked.get(name, ()):

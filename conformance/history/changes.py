@@ -1,4 +1,4 @@
-"""Events of a history that are changes of store records (`conformance.history.format`)."""
+"""The recorded changes of store records. Each class is a kind of event of a history (`conformance.history.format`)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Judge deliveries to a subscription (invariants 4, 5 and 11). Each delivered row is committed and at its position. Each consumer
-gets a row at most once. No unacknowledged row is skipped. A poll is not compared with a range of numbers, because the consumer
-decides how many rows it requests.
+gets a row at most once. No unacknowledged row is skipped. A poll need not return all rows of a range of numbers, because the
+consumer decides how many rows it requests.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Commit(NamedTuple):
     """Invocation: `who` is about to commit `version` of (`app`, `topic`) with these rows, as one transaction.
 
     query     id of the streaming query (`by` in the application record); None for a batch write
-    attempt   the token of this attempt (`attempt` in the header), if the recorder knows it
+    attempt   the id of this attempt (`attempt` in the header), if the recorder knows it
     replays   whether the version comes from a checkpoint; if so, the same query may request it again, and is then skipped
     random    whether only this write uses the application, so that no other attempt can fence it
     rows      the rows to write; none for an empty batch

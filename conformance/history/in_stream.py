@@ -154,8 +154,8 @@ class InStream:
             self._found.note("ended before its markers", text, known.new, event)
 
     def _lacks(self, name: str, txn: str) -> bool:
-        """Return whether the transaction has not ended yet in this topic, because its marker is missing in the topic's log. In a
-        sealed log, which accepts no further markers, this is so only if the log has undecided data of the transaction.
+        """Return whether the transaction has not ended yet in this topic. In an unsealed log this is so if the log has no marker of
+        the transaction. A sealed log accepts no further markers. There the log must also have undecided data of the transaction.
         """
         topic = self.topics.get(name)
         if topic is None:

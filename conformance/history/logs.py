@@ -59,8 +59,9 @@ def with_headers(history: Iterable[Event], in_stream: InStream) -> list[Event]:
 
 
 def common(history: Iterable[Event]) -> list[Event]:
-    """Return the events of the common log. An event that concerns only persistent topics is left out, unless it is a `Commit`. The
-    other events lose their persistent topics, and the rows of these topics.
+    """Return the events of the common log. Each `Commit` is kept. Events of readers, acks and trims are left out if they concern
+    only persistent topics, and so are all log entries (`Entry`). The events that are kept lose their rows of persistent topics, and
+    readers' events also lose the names of these topics.
     """
     found: list[Event] = []
     for event in history:
@@ -111,8 +112,8 @@ def of_topic(history: Iterable[Event], topic: str) -> list[Event]:
 
 
 def _of(event: Seen, topic: str) -> Seen | None:
-    """Return the part of a reader's event that concerns the topic; None for a plan or a horizon of the common log. In a read over
-    several logs the range within this log is unknown.
+    """Return the part of a reader's event that concerns the topic; None for a plan or a horizon of the common log. If a read or
+    poll covers several logs, its range and cut in this log are unknown (None).
     """
     if isinstance(event, (Read, Poll)):
         rows = tuple(row for row in event.rows if row.segment == topic)

@@ -145,8 +145,8 @@ class Ranges:
 
 
 class _Floors:
-    """For reads without store records: their floors, i.e. the highest number that a read must show. `doubts`: for each call, the
-    time in which its outcome was unknown. `told`: for each commit, the time of the first answer, and the number.
+    """The floors of reads in a history without store records. The floor is the highest number that a read must show. `doubts`: for
+    each call, the time in which its outcome was unknown. `told`: for each commit, the time of the first answer, and the number.
     """
 
     def __init__(self, doubts: list[tuple[Time, Time]], told: list[tuple[Time, int]]) -> None:

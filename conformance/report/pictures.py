@@ -28,9 +28,9 @@ SPAN, WRONG = "#8fb4d9", "#f08080"
 
 def rows_of(spans: Sequence[Span], last: float, thin: float) -> dict[str, list[list[tuple[Span, float]]]]:
     """Distribute the spans of each actor over rows, so that the spans of a row do not overlap. Return the rows by actor, in the
-    order of the actors' first spans. A row contains pairs (span, its end in the picture).
+    order of the actors' first spans. A row contains pairs: a span, and the time at which it ends in the picture.
 
-    `last`: the end in the picture of a span that has no end. `thin`: the least width of a span.
+    `last`: the time at which a span without an end is drawn to end. `thin`: the least width of a span.
     """
     lanes: dict[str, list[list[tuple[Span, float]]]] = {}
     for span in spans:
@@ -103,7 +103,7 @@ def timeline(spans: Sequence[Span], clock: str, label: str, name: str) -> ET.Ele
 
 def period(all_series: Iterable[Series], faults: Iterable[Span]) -> tuple[float, float]:
     """Return the first and the last time of the series and faults, so that several charts show the same range of time. Raises
-    ValueError if there is no time.
+    ValueError if there are no points and no faults.
     """
     times = [time for series in all_series for time, _ in series.points]
     times += [time for span in faults for time in (span.began, span.ended) if time is not None]

@@ -52,8 +52,8 @@ class Troubled:
 
 
 def two_hosts(folder: Path) -> str:
-    """Start a standalone master and one worker on each of two loopback addresses. Return the master's URL. The processes end with
-    this process's session.
+    """Start a standalone master, and two workers, each on a loopback address of its own. Return the master's URL. The processes end
+    with this process's session.
 
     There are two addresses because Spark never runs a speculative attempt on the host of the first attempt.
     """

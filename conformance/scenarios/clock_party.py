@@ -31,8 +31,8 @@ T = TypeVar("T")
 Note = Callable[[list[Any]], None]
 TRIES = 2_000
 _CLOCK = SystemClock()
-"""The clock whose `sleep` this module calls. That `sleep` waits on a lock, since libfaketime breaks Python's `time.sleep` if the
-monotonic clock is not shifted.
+"""The clock whose `sleep` this module calls. That `sleep` waits for a lock instead of calling `time.sleep`, which libfaketime
+breaks if the monotonic clock is not shifted.
 """
 
 

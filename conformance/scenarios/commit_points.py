@@ -49,8 +49,8 @@ class CommitPoints(CrashPoints):
                 place = then
 
     def _next(self) -> Place:
-        """Write version 0 to a new topic and return its place. This is done for the first two topics only, since each case writes
-        version 0 to the topic of the next case.
+        """Write version 0 to a new topic and return its place. The other topics need no such call: each case writes version 0 to
+        the topic of the next case.
         """
         place = dataclasses.replace(self._cluster, topic=next(self._names))
         self._forks.call(write_version, place, 0)

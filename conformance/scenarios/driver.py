@@ -61,8 +61,8 @@ def make(place: Place, settings: Settings = EAGER) -> None:
 
 
 def crashing_client(url: str, crash: Crash | None) -> tuple[Client, Crashing]:
-    """Return a client, and the policy of its store, which counts the calls and crashes at `crash`. The client does its post-commit
-    work at once, so that the store calls of this work are counted, too.
+    """Return a client, and the policy of its store, which counts the calls and crashes at `crash`. The client does its background
+    work before a commit returns, so that the store calls of this work are counted, too.
     """
     real = open_cluster(url)
     crashing = Crashing(crash)

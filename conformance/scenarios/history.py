@@ -67,8 +67,8 @@ def seen(rows: Iterable[Row]) -> tuple[events.Row, ...]:
 
 
 class Observation:
-    """Records, in order, the reads that run beside a job: whole reads of a topic, and the micro-batches of one stream. Of a whole
-    read, only the rows are stored that the previous whole read did not have.
+    """Records, in order, the reads that run beside a job: whole reads of a topic, and the micro-batches of one stream. If a whole
+    read repeats all rows of the previous whole read, only its further rows are stored.
     """
 
     def __init__(self, topic: str) -> None:

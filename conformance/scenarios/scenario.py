@@ -26,7 +26,7 @@ class Failed(Exception):
 @dataclass(frozen=True)
 class Ran:
     """The result of a scenario. `wrong`: one text for each thing that is wrong. `figures`: a text that says how much work was done
-    and how many faults were met.
+    and how many faults happened.
     """
 
     wrong: list[str]

@@ -30,7 +30,9 @@ LOOK_SECONDS = 0.05
 
 class SparkMigration(Scenario):
     """A persistent topic, `place.topic`, migrates while a Spark job writes to it and a query reads it. Its successor is the
-    topic:// of the same name. `after`: how many batches of the first job went to the successor.
+    topic:// of the same name. A second run of the job writes more batches after the migration.
+
+    `after`: how many batches of the first run went to the successor.
     """
 
     name = "migration through Spark"
@@ -138,8 +140,8 @@ def judge(found: Sequence[Poll], topic: str) -> list[str]:
 
 
 def sides(found: Sequence[Poll]) -> tuple[int, int]:
-    """Return two counts: the batches that the query read from the persistent topic alone, and the batches of the first job that it
-    read from the successor.
+    """Return two counts: the batches of which the query read all rows from the persistent topic, and the batches of the job's first
+    run that have rows in the successor.
     """
     rows = [row for poll in found for row in poll.rows]
     after = {int(row.id) // ROWS for row in rows if not is_persistent(row.segment)}

@@ -2,8 +2,8 @@
 is read at each call.
 
 A line in a .pth file imports this module at every start of the suite's Python. The clock is shifted only if the environment
-variable names the file. The shift applies to the driver and the executors of one party, and can jump while they run. So the party
-behaves as if its machine had a wrong clock, except that the times of files and of the JVM stay right.
+variable TXNSEGMENT_CONFORMANCE_CLOCK names the file. The shift applies to the driver and the executors of one party, and can jump
+while they run. So the party behaves as if its machine had a wrong clock, except that the times of files and of the JVM stay right.
 """
 
 from __future__ import annotations

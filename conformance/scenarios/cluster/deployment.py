@@ -39,9 +39,7 @@ CHROOT = "/suite"
 WORKERS = 2
 """The number of workers of the Spark cluster."""
 BACKLOG = 12
-"""The number of input batches that are written ahead of the fastest writer's commits. A query gets each batch only after it has
-committed the batch before.
-"""
+"""The number of input batches that are written ahead of the fastest writer's commits."""
 SESSION_MS = 4_000
 """The longest session timeout that the servers grant, so that a session can expire during a fault."""
 SETTINGS = Settings(txn_timeout_ms=10_000, header_retention_ms=30_000, fold_after_registrations=16, fold_after_ms=3_000)

@@ -100,7 +100,7 @@ def start_stream(world: World, stream: Checkpoint, *, within: int = 40) -> Actor
 @dataclass(kw_only=True)
 class Stream(Checkpoint):
     """A query on topic:// topics. It follows these topics by the same classes as Spark's long-lived stream reader. `known`: the
-    trims when the query was planned for the first time; None before that.
+    trims that the metadata showed when the query was planned for the first time; None before that.
     """
 
     selection: LogSelection

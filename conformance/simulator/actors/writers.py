@@ -226,7 +226,7 @@ class Write:
         return parts
 
     def is_refused(self, error: TxnSegmentError, *, calm: bool) -> bool:
-        """Return whether another attempt would raise the same error."""
+        """Return whether another attempt would raise the same error, during the calm (`calm`) as at any other time."""
         return isinstance(error, (VersionConflict, TopicNotFound))
 
     def asked(self, who: str, at: int) -> Commit:

@@ -85,7 +85,7 @@ def made(name: str, topics: tuple[tuple[str, int], ...], keyed: bool, tail_parts
 
 
 class _Writing:
-    """A writer that runs alone. The post-commit work of its commits runs only if this class calls it."""
+    """A writer that runs alone. The background work of its commits runs only if this class calls it."""
 
     def __init__(self, world: World, keyed: bool) -> None:
         self.world, self.process, self._keyed = world, Process(world, "past"), keyed

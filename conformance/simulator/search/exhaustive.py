@@ -137,9 +137,9 @@ class Search:
         return number
 
     def _explore(self, number: int, level: int) -> None:
-        """Add the successors of a state: one for each actor that may take a step, and one for each way in which the last actor may
-        crash. The states of a level are reached with this number of preemptions. A level is finished before the next begins, so the
-        first path to a state has the fewest preemptions.
+        """Add the states that may follow a state: one for each actor that may take a step, and one for each way in which the last
+        actor may crash. `level`: the number of preemptions with which the state was reached. All states of a level are explored
+        before the next level begins, so the first path to a state has the fewest preemptions.
         """
         _, nodes, last, crashes, _ = self._states[number]
         able = [i for i, node in enumerate(nodes) if node >= 0]

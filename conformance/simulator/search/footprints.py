@@ -60,8 +60,8 @@ class OutsideFootprint(AssertionError):
 
 
 def touched(request: Request) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the families of records (FAMILIES) that a request reads, and those that it changes. Files belong to no family. A file
-    has a unique name and never changes, and an actor reads only files whose names it found in records.
+    """Return the families of records (FAMILIES) that a request reads, and those that it changes. Files belong to no family, because
+    a file never changes, and an actor reads only files whose names it found in records.
     """
     if request.kind == "get":
         return frozenset(_family(key.path) for key in request.what), NOTHING

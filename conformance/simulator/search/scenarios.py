@@ -67,7 +67,7 @@ def _parts(app: str, attempt: str) -> dict[str, tuple[Part, ...]]:
 
 def writer(who: str, app: str, query: str, attempt: str) -> Code:
     """Return code that commits version 0 of the application into both segments, then publishes events and settles. The transaction
-    id was allocated before the schedule. Other post-commit work (allocating ids, a share of the sweeping) is left out.
+    id was allocated before the schedule. Other background work (allocating ids, a share of the sweeping) is left out.
     """
 
     def code(hands: Hands) -> None:

@@ -1,7 +1,7 @@
 """Records the history of a world: each write to the store, and the requests, replies and reads of the actors.
 
 The module parses the JSON of the records with its own decoder and produces the events of `conformance.history.format`. The checker
-judges them. The time of an event is its number, so the order of any two events is known.
+judges them. The time of an event is its place in the history, so the order of any two events is known.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ class History(Observer):
         if "manifest" in registration:
             manifest, _ = self.disk.files.get(
                 registration["manifest"], (b"{}", 0)
-            )  # the manifest of a delayed request may be deleted; the registration is void then
+            )  # the manifest may be deleted if the append took effect late; the registration is void then
             segments = read_json(manifest)
         files = self.disk.files
         return tuple(

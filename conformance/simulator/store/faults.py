@@ -81,9 +81,9 @@ class GatedStore(MetadataStore):
 
     `torn`: returns whether a list of records is read record by record, each in a step of its own. `slow`: returns whether a reply
     is delayed, so that other actors may take steps before the caller gets it. `lags`: returns whether a replica answers a read. The
-    replica may lack new writes, but it is never older than the view, an earlier read or an own write. `wakes`: the object that
-    wakes watches (None: all wake-ups are lost). `dumb`: returns whether a call for the store's time fails. A failing call for the
-    time is a step, and a successful call is not.
+    replica may lack new writes, but it is never older than the beginning of the view, an earlier read or an own write. `wakes`: the
+    object that wakes watches (None: all wake-ups are lost). `dumb`: returns whether a call for the store's time fails. A failing
+    call for the time is a step, and a successful call is not.
     """
 
     def __init__(
