@@ -118,8 +118,8 @@ class Migrations:
     # --- the events of the common log -----------------------------------------------------------------------------------
 
     def common(self, history: Iterable[Event]) -> Iterator[Event]:
-        """Return all events. Events of migrated topics are renumbered for the common log. Readers' events in the old log are not
-        changed, except polls that have a known range and no subscription.
+        """Return all events. Events of migrated topics are renumbered for the common log. Of the readers' events in an old log,
+        only a poll that has a known range and no subscription is renumbered. The others are returned unchanged.
         """
         return (self._under_successor(event) for event in history) if self else iter(history)
 

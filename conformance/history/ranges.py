@@ -131,8 +131,8 @@ class Ranges:
     def _claimed(self, topics: tuple[str, ...]) -> _Floors:
         """Return the floors (`floor`) of reads of these topics, in a history without store records. A read must show the commits
         that were acknowledged before the read began. There is an exception: if the outcomes of some calls were unknown at that
-        time, the read must show only the commits that were acknowledged before the first of these calls began. The cut of the read
-        may lie just below the registration of this call.
+        time, the read must show only the commits that were acknowledged before the first of these calls began. The cut may lie
+        below a registration of that call while its transaction is undecided.
         """
         if self._doubts is None:
             self._doubts = _doubts(self._truth)

@@ -74,8 +74,8 @@ BY_NAME = {kind.name: kind for kind in KINDS}
 @dataclass(frozen=True)
 class Planned:
     """A fault of the plan. `number`: its place in the plan, from 1. `quiet`: the pause before the fault, in seconds. `seconds`: its
-    duration. `seed`: the seed of the fault's own random choices. `on_top`: the next fault does not wait until the parties have
-    recovered.
+    duration. `seed`: the seed of the fault's own random choices. `on_top`: whether the next fault strikes without waiting until the
+    parties have recovered from this one.
     """
 
     number: int

@@ -87,7 +87,7 @@ KINDS: dict[str, tuple[Sequence[Share], Sequence[Share]]] = {
 
 "wide" has all kinds except migrations. In "splitting", topics with keys are split and merged. In "acking", consumers acknowledge
 row by row, with and without transactions. In "moving", movers take rows, write them to two topics through staging manifests, and
-acknowledge them in the same transaction. In "compacting", actors of these kinds run beside actors that compact and trim. In
+acknowledge them in the same transaction. In "compacting", actors of the kinds above run beside actors that compact and trim. In
 "backing", backups are taken and restored. In "instream", persistent topics are written and read. In "migrating", they are also
 migrated.
 """

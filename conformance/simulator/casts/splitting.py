@@ -135,8 +135,10 @@ def short(rng: random.Random, trace: bool) -> Cast:
 
 def _with_consumers(world: World, *, sought: bool, rounds: int = 2) -> None:
     """Start two consumers, of which one uses no transactions. Check also that each layout that appears has cursors for its
-    segments. `sought`: an actor moves, deletes and creates the consumers' subscription; then only the cursors of the subscription
-    that no consumer uses are checked.
+    segments.
+
+    `sought`: whether an actor moves, deletes and creates the subscription of these consumers. If so, only the cursors of another
+    subscription are checked, which no consumer uses.
     """
     plain = {"c1"}
     world.history.acking = lambda: world.current is not None and world.current.name in plain

@@ -86,7 +86,7 @@ class Process:
             self.sweeper.last_fold = world.clock.monotonic()
 
     def background(self, job: Callable[[], object]) -> None:
-        """Run post-commit work in another thread of the process, and then a share of the sweeping."""
+        """Run the background work of a commit in another thread of the process, and then a share of the sweeping."""
         self.aside(job, self.sweeper.share)
 
     def aside(self, *jobs: Callable[[], object]) -> None:
