@@ -62,7 +62,7 @@ STARTING_TIMESTAMP: Final = Option(
 ENDING_TIMESTAMP: Final = Option(
     "endingTimestamp",
     "epoch ms, or ISO-8601 with a zone",
-    "Reads rows published at or before this time. In place of `endingOffsets`.",
+    "Ends before the first transaction that was published after this time. In place of `endingOffsets`.",
     timestamp_ms(up=False),
     only="batch",
     why=_NO_END,

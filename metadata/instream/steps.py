@@ -272,7 +272,10 @@ class TransactionSteps:
         try:
             self._abort_quietly(least)
         except TxnSegmentError as second:
-            error.add_note(f"Transaction {self.log.most}_{least} could not be aborted either ({second}); its timeout will end it.")
+            name = f"{self.log.most}_{least}"
+            error.add_note(
+                f"The abort of transaction {name} was not finished ({second}). A sweep ends the transaction after its timeout at the latest."
+            )
 
     def _refused(self, txn: str, found: Txn | None, what: str) -> TxnSegmentError:
         if found is None:
