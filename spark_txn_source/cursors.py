@@ -70,13 +70,15 @@ class StreamCursors:
                     Providers(self._client()).subscribe(there[name].name, self.subscription, at=0)
 
     def check_added(self, readings: Sequence[Reading], offset: StreamOffset) -> bool:
-        """Return whether it is certain that a restarted query will not acknowledge rows that it never reads.
+        """Return whether all rows that a restarted query skips are acknowledged. The query's commits would acknowledge skipped rows,
+        although the query never reads them.
 
-        A restart may add topics (`topicsChanged=continue`) or use another subscription. The stream then continues at its offset. It
-        does not read rows of an added topic below the offset, and it does not read rows that its former subscription had
-        acknowledged beyond the start.
+        A restarted stream continues at its offset, so it skips rows at or below the offset. They are checked in the `topic://`
+        topics that the restart added (`topicsChanged=continue`), and in all topics if the restart uses another subscription. With
+        another subscription the stream also skips the rows in the offset's field `acked`.
 
-        The result is False while some of these rows are undecided. Raises OptionError if some of these rows are not acknowledged.
+        The result is False while a transaction at or below the offset is undecided. Raises OptionError if the subscription that
+        the query uses now has not acknowledged a skipped row.
         """
         before = selection_of(offset.read)
         if before is None:

@@ -14,7 +14,7 @@ from metadata.rules.transitions import Weight
 
 
 class Published(NamedTuple):
-    """A visible ledger: its publish time in ms, and its weight."""
+    """A visible registration: its publish time in ms, and its number, rows and bytes (`Weight`)."""
 
     ms: int
     weight: Weight

@@ -36,7 +36,7 @@ class Touching(NamedTuple):
 
 
 class Ranges:
-    """Determines, from a complete truth, the rows that a read had to return and the numbers that it had to show."""
+    """Determines, from the committed data of the whole history (`truth`), the rows that a read had to return and the numbers that it had to show."""
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth

@@ -17,7 +17,9 @@ from conformance.history.truth import NEVER, Batch, Truth
 
 
 class Reading:
-    """Judges reads against the complete truth, in the order in which they returned."""
+    """Judges each read by the committed data of the whole history (`truth`), which a first pass has collected. The reads come in
+    the order in which they returned.
+    """
 
     def __init__(self, truth: Truth, ranges: Ranges, found: Findings) -> None:
         self._truth, self._ranges, self._found = truth, ranges, found

@@ -290,7 +290,9 @@ def _kept(what: Frozen, seen: dict[int, _File | _Folder]) -> _File | _Folder:
 
 
 def _left(what: Frozen, pick: Pick, seen: dict[int, _File | _Folder]) -> _File | _Folder:
-    """Return what the cut leaves of a file or folder. `seen`: the results so far, so that a file with two names has one content."""
+    """Return a file or folder in a state that a power cut can leave. `pick` chooses the state. `seen`: the results so far, by the
+    id of the frozen object, so that a file with two names has one content.
+    """
     if id(what) not in seen:
         if isinstance(what, FrozenFile):
             content = _content(what, pick)

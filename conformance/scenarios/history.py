@@ -132,8 +132,10 @@ def complete(rows: Sequence[Row], batches: int) -> list[str]:
 
 
 def partial(rows: Sequence[Row]) -> list[str]:
-    """Return everything that is wrong with one read during a job that commits one batch after the other."""
-    return vanished(rows, rows)
+    """Return everything that is wrong with one read of the topic of a job that has not ended. The job commits one batch after the
+    other. So the rows of the last batch in the read show that all batches before it are committed.
+    """
+    return vanished(rows, rows)  # as if the same rows were read twice
 
 
 def vanished(before: Sequence[Row], after: Sequence[Row]) -> list[str]:

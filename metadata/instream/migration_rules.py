@@ -71,7 +71,7 @@ def touches(txn: Txn, name: PersistentName) -> bool:
 def of_its_applications(txns: Iterable[Txn], name: PersistentName) -> list[Txn]:
     """Return the transactions that commit a version of an application of this topic, whether they write to the topic or not. None
     of them may commit after the SEAL, because the successor gets only the versions committed by then. A transaction that begins
-    later finds the SEAL.
+    after this list was read finds the SEAL, and does not commit.
     """
     return [t for t in txns if t.app is not None and paths.decode(t.app.partition(":")[2]) == str(name)]
 

@@ -300,8 +300,9 @@ class InStreamWrite(Write):
         self.staged = True
 
     def is_refused(self, error: TxnSegmentError, *, calm: bool) -> bool:
-        """Return whether another attempt would raise the same error. A VersionConflict and the errors because of a seal are such
-        errors. In the calm, so is the OptionError of a write to several topics of which only some have migrated.
+        """Return whether the job gives up after this error, because another attempt would raise it again. This is so for a
+        VersionConflict and for the errors of a sealed log (TopicSealed, TransactionUnfinished). An OptionError says that only
+        some topics of the write have migrated. It counts only in the last phase of a schedule, which has no faults (`calm`).
         """
         return isinstance(error, (VersionConflict, TopicSealed, TransactionUnfinished)) or (calm and isinstance(error, OptionError))
 

@@ -1,5 +1,5 @@
-"""The casts of schedules without splits and acknowledgements: many actors at once (`big`), a few actors in a new world (`small`), a
-few actors on an earlier state (`middle`).
+"""The casts of schedules without splits and acknowledgements. `big` has many actors and `small` has a few actors, both in a new
+world. `middle` has a few actors in a world with a past (`pasts`), in which transactions were committed before the first step.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def small(rng: random.Random, trace: bool, *, brief: bool = False) -> Cast:
 
 
 def middle(rng: random.Random, trace: bool, *, sweeping: float = 0.04, brief: bool = False) -> Cast:
-    """Return a cast of sweepers, readers and writers on an earlier state with commits. Some of the actors sleep at a bad moment.
+    """Return a cast of sweepers, readers and writers in a world with a past, which has commits. Some of the actors sleep at a bad moment.
     `sweeping`: the share of worlds in which files are swept, too. `brief`: as in `World`.
     """
     before = past(rng.choice(PAST_NAMES))

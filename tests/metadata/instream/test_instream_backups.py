@@ -154,7 +154,9 @@ class Running:
         return True
 
     def until(self, plan: Plan, at: int) -> bool:
-        """Do the writes that the plan has for step `at` of the backup. Return whether the process's commit has then returned."""
+        """Let this process do the steps that the plan puts at step `at` of the backup. Return whether its `commit` has returned by
+        then.
+        """
         for step, count in plan:
             for _ in range(count if step == at else 0):
                 self.step()
