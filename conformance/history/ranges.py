@@ -36,7 +36,9 @@ class Touching(NamedTuple):
 
 
 class Ranges:
-    """Determines, from the committed data of the whole history (`truth`), the rows that a read had to return and the numbers that it had to show."""
+    """Determines the rows that a read had to return, and the numbers that it had to show, from the committed data of the whole
+    history (`truth`).
+    """
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth

@@ -136,8 +136,8 @@ def small(rng: random.Random, trace: bool, *, brief: bool = False) -> Cast:
 
 
 def middle(rng: random.Random, trace: bool, *, sweeping: float = 0.04, brief: bool = False) -> Cast:
-    """Return a cast of sweepers, readers and writers in a world with a past, which has commits. Some of the actors sleep at a bad moment.
-    `sweeping`: the share of worlds in which files are swept, too. `brief`: as in `World`.
+    """Return a cast of sweepers, readers and writers in a world with a past, which has commits. Some of the actors sleep at a bad
+    moment. `sweeping`: the share of worlds in which files are swept, too. `brief`: as in `World`.
     """
     before = past(rng.choice(PAST_NAMES))
     sweeps_files = rng.random() < sweeping
