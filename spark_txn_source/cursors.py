@@ -70,8 +70,8 @@ class StreamCursors:
                     Providers(self._client()).subscribe(there[name].name, self.subscription, at=0)
 
     def check_added(self, readings: Sequence[Reading], offset: StreamOffset) -> bool:
-        """Return whether all rows that a restarted query skips are acknowledged. The query's commits would acknowledge skipped rows,
-        although the query never reads them.
+        """Return whether all rows that a restarted query skips are acknowledged. The query's commits would acknowledge skipped
+        rows, although the query never reads them.
 
         A restarted stream continues at its offset, so it skips rows at or below the offset. They are checked in the `topic://`
         topics that the restart added (`topicsChanged=continue`), and in all topics if the restart uses another subscription. With

@@ -274,7 +274,7 @@ class TransactionSteps:
         except TxnSegmentError as second:
             name = f"{self.log.most}_{least}"
             error.add_note(
-                f"The abort of transaction {name} was not finished ({second}). A sweep ends the transaction after its timeout at the latest."
+                f"The abort of transaction {name} was not finished ({second}). A sweep ends it after its timeout at the latest."
             )
 
     def _refused(self, txn: str, found: Txn | None, what: str) -> TxnSegmentError:
