@@ -10,4 +10,6 @@ layout       the segments of a scalable topic, and the segment of a key
 entries      the rows of one entry and back: metadata, batches, compression
 producer     sends entries to one segment
 reader       reads the entries of one segment
+
+whole_transactions   the greatest cut that splits no transaction
 """

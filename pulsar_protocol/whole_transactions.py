@@ -1,0 +1,57 @@
+"""The greatest cut that splits no transaction. Pure.
+
+Pulsar shows a committed transaction in each segment on its own. Its rows can be visible in one segment while another transaction,
+which is still open, hides them in the next segment. A reader that takes each segment up to its own maxReadPosition would return a
+part of such a transaction. `whole_cut` lowers these positions until each transaction is complete in the result or absent from it.
+
+The greatest such cut exists. If two cuts split no transaction, then neither does the cut that has, in each segment, the greater
+position of the two: a transaction that is complete in one of them is complete in it, and a transaction that is absent from both is
+absent from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pulsar_protocol.layout import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The entries of one committed transaction. `ranges`: for each of its segments, the positions of its first and last entry."""
+
+    ranges: Mapping[str, tuple[Position, Position]]
+
+
+def whole_cut(cut: Mapping[str, Position], transactions: Iterable[Extent]) -> dict[str, Position]:
+    """Return the greatest cut at or below `cut` that splits none of the transactions.
+
+    `cut`: the last position to read in each segment, inclusive. Segments of a transaction that are not in `cut` are not read, so
+    they do not count. A transaction with entries beyond `cut` is left out in all its segments.
+
+    >>> cut = {"a": Position(1, 9), "b": Position(2, 3)}
+    >>> txn = Extent({"a": (Position(1, 4), Position(1, 5)), "b": (Position(2, 4), Position(2, 6))})
+    >>> whole_cut(cut, [txn])
+    {'a': Position(ledger=1, entry=3), 'b': Position(ledger=2, entry=3)}
+    """
+    found = dict(cut)
+    read = [{s: places for s, places in one.ranges.items() if s in found} for one in transactions]
+    by_last = {segment: _by_last(segment, read) for segment in found}
+    lowered = list(found)
+    while lowered:
+        segment = lowered.pop()
+        waiting = by_last[segment]
+        while waiting and waiting[-1][0] > found[segment]:
+            _, number = waiting.pop()
+            for other, (first, _) in read[number].items():
+                before = Position(first.ledger, first.entry - 1)
+                if before < found[other]:
+                    found[other] = before
+                    lowered.append(other)
+    return found
+
+
+def _by_last(segment: str, read: Sequence[Mapping[str, tuple[Position, Position]]]) -> list[tuple[Position, int]]:
+    """Return the last position in the segment and the number of each transaction, ascending by position."""
+    return sorted((places[segment][1], number) for number, places in enumerate(read) if segment in places)
