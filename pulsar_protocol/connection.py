@@ -95,7 +95,7 @@ Authenticate = Callable[[bytes], tuple[str, bytes]]
 
 class Connection:
     """One connection. `authenticate`: see `Authenticate`; None: no authentication. `through_proxy_to`: the `host:port` of the
-    broker to which a proxy forwards; None: no proxy.
+    broker to which a proxy forwards; empty: a proxy chooses the broker; None: a proxy answers lookups itself. Brokers ignore it.
     """
 
     def __init__(self, authenticate: Authenticate | None = None, through_proxy_to: str | None = None) -> None:
@@ -159,6 +159,8 @@ class Connection:
         return [Answer(body.request_id, name, body)]
 
     def _connected(self, body: Any) -> Ready:
+        if self.ready is not None:
+            raise ProtocolError("The broker accepted the connection twice.", advice="Check the proxy between client and broker.")
         if body.max_message_size:
             self._parser.limit = max(self._parser.limit, body.max_message_size + _ROOM)
         flags = body.feature_flags

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Self, TypeVar
 
 from ledgers.errors import TxnSegmentError
 
@@ -11,6 +11,22 @@ class PulsarError(TxnSegmentError):
     """An error that a broker reported, or a failure of the connection. `code`: Pulsar's number of the error (None: no code)."""
 
     code: int | None = None
+
+    def again(self) -> Self:
+        """Return an equal error, for another thread to raise."""
+        return _again(type(self), self.message, self.advice, self.code)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _again, (type(self), self.message, self.advice, self.code)
+
+
+Kind = TypeVar("Kind", bound=PulsarError)
+
+
+def _again(kind: type[Kind], message: str, advice: str, code: int | None) -> Kind:
+    error = kind(message, advice=advice)
+    error.code = code
+    return error
 
 
 class ConnectionLost(PulsarError):

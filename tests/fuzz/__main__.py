@@ -25,7 +25,7 @@ atheris is not installed: {error}
 It comes with the extra `fuzz` (pip install -e '.[fuzz]'), with wheels for CPython 3.11 to 3.14 on Linux x86-64. On other machines
 use one of those (make clean; make fuzz PYTHON=python3.11), or `make properties`: it draws hostile input without a measure of
 coverage."""
-PACKAGES = ["ledgers", "metadata", "spark_txn_source", "spark_txn_sink", "txnsegment"]
+PACKAGES = ["ledgers", "metadata", "pulsar_protocol", "spark_txn_source", "spark_txn_sink", "txnsegment"]
 
 
 def main() -> int:

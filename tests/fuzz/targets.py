@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+import google_crc32c
 import pyarrow as pa
 
 from ledgers import snapshot_files, snapshots
@@ -42,6 +43,9 @@ from metadata.records.row_ranges import parse_all, texts
 from metadata.store.zookeeper_paths import from_data
 from metadata.topics.subscriptions import checked
 from metadata.write.staging_manifests import StagingManifest, _crc
+from pulsar_protocol.connection import Connection
+from pulsar_protocol.frames import decode_entry, encode, encode_entry
+from pulsar_protocol.messages import command
 from spark_txn_sink.options import SINK
 from spark_txn_source.offsets import StreamOffset, offset_of, planned_selection
 from spark_txn_source.option_table import SOURCE
@@ -248,11 +252,31 @@ def page_headers(data: bytes) -> None:
         _struct(data, 0, 1)
 
 
+def pulsar_frames(data: bytes) -> None:
+    choice, rest = _split(data, 3)
+    connection = Connection(lambda challenge: ("token", b"secret"))
+    if choice:  # the broker has accepted the connection
+        connection.feed(encode(command("connected", server_version="5.0.0")))
+    if choice == 2:  # the bytes are a command, and the target makes the frame around it
+        rest = (len(rest) + 4).to_bytes(4, "big") + len(rest).to_bytes(4, "big") + rest
+    middle = len(rest) // 2
+    connection.feed(rest[:middle])
+    connection.feed(rest[middle:])
+
+
+def pulsar_entries(data: bytes) -> None:
+    choice, rest = _split(data, 2)
+    if choice:  # the bytes are what the checksum guards, and the target adds the right checksum
+        rest = b"\x0e\x01" + google_crc32c.value(rest).to_bytes(4, "big") + rest
+    metadata, payload = decode_entry(rest)
+    assert decode_entry(encode_entry(metadata, bytes(payload))) == (metadata, payload)
+
+
 TARGETS: Final[Mapping[str, Target]] = {
     target.__name__: target
     for target in (
         *(records, json_texts, columns, ddl, avro_schemas, avro_values, offsets, options, patterns, urls, names, rows, znodes),
-        *(backups, heads, blocks, directories, staging, footers, page_headers),
+        *(backups, heads, blocks, directories, staging, footers, page_headers, pulsar_frames, pulsar_entries),
     )
 }
 
