@@ -48,6 +48,16 @@ if [ "$${major:-0}" -lt 17 ]; then \
 fi
 endef
 
+# A Pulsar broker comes from Maven's registry; the tests compile Java clients. The same check as conformance/pulsar_jars.py.
+define CHECK_MAVEN
+for program in mvn javac; do \
+  if ! command -v "$$program" >/dev/null; then \
+    echo "make pulsar needs Maven and a JDK, and there is no $$program on PATH." >&2; \
+    echo "Install them (Debian, Ubuntu: apt install maven openjdk-17-jdk-headless)." >&2; exit 1; \
+  fi; \
+done
+endef
+
 # Tests make thousands of clusters and flush each of their files. In a file system in memory, if it has room, they take a third of the
 # time. TMPDIR selects another place.
 define FILES_IN_MEMORY
@@ -90,9 +100,14 @@ check: venv lint  ## lint, then the tests that need no other process (90 seconds
 	$(BIN)/python -m pytest -q -n 2 $(PURE) $(PYTEST_ARGS)
 
 .PHONY: test
-test: venv lint  ## lint, then all tests
-	@$(FILES_IN_MEMORY); set -x; \
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+test: venv lint  ## lint, then all tests but those of make pulsar
+	@$(FILES_IN_MEMORY); echo "The tests that need a real Pulsar broker are left out; make pulsar runs them."; set -x; \
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not pulsar" $(PYTEST_ARGS)
+
+.PHONY: pulsar
+pulsar: venv  ## run the tests that need a real Pulsar 5 broker, which Maven downloads (docs/pulsar.md)
+	@$(CHECK_MAVEN); $(FILES_IN_MEMORY); set -x; \
+	$(BIN)/python -m pytest -q -m pulsar $(PYTEST_ARGS)
 
 .PHONY: properties
 properties: venv  ## run the property tests with new random inputs (make test always uses the same ones)

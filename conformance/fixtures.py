@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.servers import SparkCluster, ZooKeeperEnsemble, ZooKeeperServer
+from conformance.servers import PulsarBroker, SparkCluster, ZooKeeperEnsemble, ZooKeeperServer
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +33,10 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkClu
     """A master and two workers. Drivers and executors use the Python that runs pytest."""
     with SparkCluster(tmp_path_factory.mktemp("spark-cluster"), python=Path(sys.executable)) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def pulsar_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarBroker]:
+    """A Pulsar 5 broker. A test that ends the broker must start it again."""
+    with PulsarBroker(tmp_path_factory.mktemp("pulsar")) as broker:
+        yield broker

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from conformance.servers import ZooKeeperServer
+from conformance.servers import PulsarBroker, ZooKeeperServer
 from txnsegment import Cluster, connect
 
 if TYPE_CHECKING:
@@ -80,6 +80,21 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperSer
 @pytest.fixture
 def zk_url(zookeeper: ZooKeeperServer) -> str:
     return f"zk://{zookeeper.hosts}/{uuid.uuid4().hex}"
+
+
+@pytest.fixture(scope="session")
+def pulsar_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarBroker]:
+    """A real Pulsar 5 broker for all tests of a process (`make pulsar`). Each test creates topics of its own. A test that ends the
+    broker starts it again.
+    """
+    with PulsarBroker(tmp_path_factory.mktemp("pulsar")) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def pulsar(pulsar_broker: PulsarBroker) -> str:
+    """Return the service URL of a real Pulsar 5 broker."""
+    return pulsar_broker.url
 
 
 @pytest.fixture(scope="session")

@@ -92,8 +92,23 @@ def test_every_target_is_listed() -> None:
     assert {name for name in targets if f"make {name} " not in listed} == set()
 
 
+def test_make_pulsar_without_maven_names_the_next_step(bare: Path, tmp_path: Path) -> None:
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv" / "installed").touch()
+    ran = subprocess.run(
+        ["make", "--no-print-directory", "-C", str(ROOT), "pulsar", f"VENV={tmp_path / 'venv'}"],
+        env={"PATH": str(bare)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 2, ran.stderr
+    assert "no mvn on PATH" in ran.stderr
+    assert "apt install maven openjdk-17-jdk-headless" in ran.stderr
+
+
 PROCESSES = {"subprocess", "multiprocessing", "ProcessPoolExecutor", "fork", "posix_spawn", "find_java"}
-SERVERS = {"ZooKeeperServer", "ZooKeeperEnsemble", "SparkSession"}
+SERVERS = {"ZooKeeperServer", "ZooKeeperEnsemble", "PulsarBroker", "SparkSession"}
 
 
 def names(tree: ast.AST) -> set[str]:
@@ -153,6 +168,8 @@ def test_make_check_starts_no_process() -> None:
         ("@pytest.mark.usefixtures('zookeeper')\ndef test_it(): pass", ["zookeeper"]),
         ("def place(request): return request.getfixturevalue('zk_url')", ["zk_url"]),
         ("from conformance.servers import ZooKeeperServer", ["ZooKeeperServer"]),
+        ("def test_it(pulsar): pass", ["pulsar"]),
+        ("from conformance.servers import PulsarBroker", ["PulsarBroker"]),
         ("import subprocess", ["subprocess"]),
         ("from subprocess import run", ["subprocess"]),
         ("from metadata.store.zookeeper import hosts_and_root", []),

@@ -14,7 +14,7 @@ import pytest
 
 from conformance.harness.spark_start import spark_environment
 
-PACKAGES = {"txnsegment", "spark_txn_source", "spark_txn_sink", "metadata", "ledgers", "conformance"}
+PACKAGES = {"txnsegment", "spark_txn_source", "spark_txn_sink", "metadata", "ledgers", "pulsar_protocol", "conformance"}
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +36,7 @@ def test_the_wheel_contains_every_module_of_the_packages(wheel: Path, source: Pa
     assert tops == {*PACKAGES, "pyspark_txnsegment.py"}
     here = {str(path.relative_to(source)) for package in PACKAGES for path in (source / package).rglob("*.py")}
     assert here <= set(names), "a module is missing"
+    assert "conformance/pulsar/pom.xml" in names, "without it, Maven cannot download a Pulsar broker"
     assert {f"{package}/py.typed" for package in PACKAGES} <= set(names), "without py.typed, a type checker treats our types as Any"
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 

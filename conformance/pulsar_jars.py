@@ -1,0 +1,128 @@
+"""The jars of a Pulsar 5 broker and of its Java clients, from Maven's registry, and the configuration of their log.
+
+Maven downloads the jars into its own repository (230 MB, some two minutes) and prints their class path. The class path is kept in
+the virtual environment, or, without a virtual environment, in the user's cache. Later calls read it from there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from metadata.common.errors import ConfigurationError
+from txnsegment.java import find_java
+
+DATA: Final = Path(__file__).parent / "pulsar"
+"""The folder of pom.xml and of the Java programs of the tests."""
+POM: Final = DATA / "pom.xml"
+VERSION: Final = re.findall(r"<pulsar\.version>(.*)</pulsar\.version>", POM.read_text(encoding="utf-8"))[0]
+"""The version of Pulsar."""
+_SECONDS: Final = 1800
+
+LOG: Final = """<Configuration status="WARN">
+  <Appenders>
+    <Console name="all" target="SYSTEM_OUT"><PatternLayout pattern="%d{ISO8601} %-5p %c{1} - %m%n"/></Console>
+  </Appenders>
+  <Loggers><Root level="{level}"><AppenderRef ref="all"/></Root></Loggers>
+</Configuration>
+"""
+
+
+@cache
+def pulsar_classpath() -> str:
+    """Return the class path of the broker and of the Java clients. The first call on a machine asks Maven, which downloads the
+    jars. Raises ConfigurationError if there is no Maven, or if Maven fails.
+    """
+    return classpath_in(_folder())
+
+
+def classpath_in(folder: Path) -> str:
+    """Return the class path that is kept in this folder. If there is none, or if one of its jars is gone, ask Maven. Raises
+    ConfigurationError.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = folder / f"{hashlib.sha256(POM.read_bytes()).hexdigest()[:16]}.classpath"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (kept.exists() and _complete(kept.read_text(encoding="utf-8"))):
+            partial = kept.with_suffix(".partial")
+            _ask_maven(partial)
+            partial.rename(kept)
+    return kept.read_text(encoding="utf-8")
+
+
+def _folder() -> Path:
+    """Return the folder of the class path: in the virtual environment, else in the user's cache."""
+    if sys.prefix != sys.base_prefix:
+        return Path(sys.prefix) / "pulsar"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "txnsegment" / "pulsar"
+
+
+def _complete(classpath: str) -> bool:
+    """Return whether every jar still exists. Maven's repository may have been cleaned since."""
+    return bool(classpath) and all(Path(jar).exists() for jar in classpath.split(os.pathsep))
+
+
+def find_maven() -> Path:
+    """Return Maven's program. Raises ConfigurationError."""
+    found = shutil.which("mvn")
+    if found is None:
+        raise ConfigurationError(
+            f"Maven was not found: there is no mvn on PATH. It downloads Pulsar {VERSION}.",
+            advice="Install Maven (for example: apt install maven).",
+        )
+    return Path(found)
+
+
+def _ask_maven(file: Path) -> None:
+    """Let Maven write the class path into this file. Raises ConfigurationError."""
+    command = [str(find_maven()), "-q", "-B", "dependency:build-classpath", f"-Dmdep.outputFile={file}", "-f", str(POM)]
+    try:
+        ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS)
+        ended = f"ended with {ran.returncode}: {(ran.stdout + ran.stderr)[-2000:]}"
+        done = ran.returncode == 0 and file.exists() and _complete(file.read_text(encoding="utf-8"))
+    except subprocess.TimeoutExpired:
+        ended, done = f"did not end within {_SECONDS} s", False
+    if not done:
+        raise ConfigurationError(
+            f"{' '.join(command)} {ended}",
+            advice=f"Maven downloads Pulsar {VERSION} from https://repo.maven.apache.org, or from a mirror in ~/.m2/settings.xml: "
+            "check the network.",
+        )
+
+
+def java_command(
+    main: str, folder: Path, *, classpath: Sequence[Path] = (), options: Sequence[str] = (), level: str = "WARN"
+) -> list[str]:
+    """Return the command that runs a Java class with Pulsar's jars. `folder`: gets the configuration of the log, whose level is
+    `level`. `classpath`: folders before the jars. `options`: further options of Java. Raises ConfigurationError.
+    """
+    log = folder / "log4j2.xml"
+    log.write_text(LOG.replace("{level}", level), encoding="utf-8")
+    return [
+        *(str(find_java()), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *_opened(), *options),
+        *(f"-Dlog4j2.configurationFile={log}", "-Dlog4j2.disable.jmx=true", "-Dio.netty.leakDetectionLevel=disabled"),
+        *("-Dio.netty.tryReflectionSetAccessible=true", "-Dpulsar.allocator.exit_on_oom=false"),
+        *("-cp", os.pathsep.join([*map(str, classpath), pulsar_classpath()]), main),
+    ]
+
+
+def _opened() -> list[str]:
+    """Return the options that let Pulsar and Netty use what newer versions of Java close or warn of."""
+    packages = ("java.lang", "java.nio", "java.io", "java.util.zip", "sun.net", "jdk.internal.misc")
+    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in packages]
+    return [
+        *opened,
+        "-XX:+IgnoreUnrecognizedVMOptions",
+        "--enable-native-access=ALL-UNNAMED",
+        "--sun-misc-unsafe-memory-access=allow",
+    ]
