@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final
 
 MAX_BYTES: Final = 64 * 2**20
@@ -31,17 +32,25 @@ _LONG: Final = b"0" * 19
 """A text without 19 digits in a row has no number above 64 bits. It is decoded without a check of each integer, which is faster."""
 
 
-def read_json(text: str | bytes, *, decimals: bool = False, pairs: Pairs | None = None, most: int = MAX_BYTES) -> Any:
+def read_json(
+    text: str | bytes,
+    *,
+    decimals: bool = False,
+    pairs: Pairs | None = None,
+    most: int = MAX_BYTES,
+    fraction: Callable[[str], Any] | None = None,
+) -> Any:
     """Parse a JSON text in UTF-8. Raises ValueError for invalid JSON and for texts beyond the limits.
 
     `decimals`: numbers with a fraction or exponent become Decimals, not floats. `pairs`: builds an object from its pairs.
+    `fraction`: builds a number with a fraction or exponent from its text, which has any length and value.
     """
     if len(text) > most:
         raise ValueError(f"a JSON text of {len(text)} bytes; the limit is {most}")
     raw = text if isinstance(text, bytes) else text.encode()
     _check_depth(raw)
     unusual = _LONG in raw.translate(_DIGITS)
-    decoder = _DECODERS[decimals, unusual] if pairs is None else _decoder(decimals, unusual, pairs)
+    decoder = _known(decimals, unusual, fraction) if pairs is None else _decoder(decimals, unusual, pairs, fraction)
     found = decoder.decode(text.decode() if isinstance(text, bytes) else text)
     if b"\\u" in raw:
         _check_texts(found)
@@ -66,7 +75,8 @@ def _check_depth(raw: bytes) -> None:
         raise ValueError(f"JSON of more than {MAX_DEPTH} levels")
 
 
-def _decimal(text: str) -> Decimal:
+def decimal_of(text: str) -> Decimal:
+    """Return the number of a text. Raises ValueError for more than MAX_DIGITS digits before or after the point."""
     exponent = text.lower().partition("e")[2]
     number = Decimal(text) if len(text) <= 2 * MAX_DIGITS and len(exponent) <= 5 else None
     if number is None or not -MAX_DIGITS <= number.adjusted() < MAX_DIGITS:
@@ -92,16 +102,18 @@ def _refuse_constant(text: str) -> None:
     raise ValueError(f"{text} is not a JSON number")
 
 
-def _decoder(decimals: bool, unusual: bool, pairs: Pairs | None) -> json.JSONDecoder:
+def _decoder(decimals: bool, unusual: bool, pairs: Pairs | None, fraction: Callable[[str], Any] | None) -> json.JSONDecoder:
     return json.JSONDecoder(
-        parse_float=_decimal if decimals else _float,
+        parse_float=fraction or (decimal_of if decimals else _float),
         parse_int=_integer if unusual else None,
         parse_constant=_refuse_constant,
         object_pairs_hook=pairs,
     )
 
 
-_DECODERS: Final = {(d, u): _decoder(d, u, None) for d in (False, True) for u in (False, True)}
+@lru_cache(maxsize=16)
+def _known(decimals: bool, unusual: bool, fraction: Callable[[str], Any] | None) -> json.JSONDecoder:
+    return _decoder(decimals, unusual, None, fraction)
 
 
 def _check_texts(found: Any) -> None:

@@ -7,6 +7,8 @@ channel      one connection to a broker over a socket
 service      the parts of a service URL
 client       lookups, layouts of topics, transaction coordinators
 layout       the segments of a scalable topic, and the segment of a key
+values       values by the topic's schema as Arrow columns and back: `value_types` (the interface), `primitive_values`,
+             `record_values` (AVRO and JSON; `json_text`), `key_values`
 entries      the rows of one entry and back: metadata, batches, compression
 producer     sends entries to one segment
 reader       reads the entries of one segment

@@ -1,0 +1,119 @@
+"""Values of Pulsar topics as Arrow columns and back, by the topic's schema.
+
+    values = codec(client.schema(topic), topic)      # values.columns: the columns
+    batch = values.decode([b"..", None, ..])         # rows; a null value gives a row of nulls
+    data = values.encode(batch)                      # list[bytes | None]
+    keys = values.keys_of(batch)                     # the keys that rows bring (KEY_VALUE, separated), else None
+    client.register(segment, codec_for(columns, "avro").schema)
+
+`codec` and `codec_for` are pure. `SchemaVersions` asks the client.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ledgers.avro.columns import derived
+from ledgers.errors import SchemaError
+from pulsar_protocol.client import PulsarClient
+from pulsar_protocol.key_values import KEY_VALUE, KeyValues
+from pulsar_protocol.primitive_values import PRIMITIVES, PrimitiveValues
+from pulsar_protocol.record_values import AVRO, JSON, AvroValues, JsonValues, record_of
+from pulsar_protocol.value_types import VALUE, Bytes, BytesValues, NameRow, Values
+
+__all__ = ["VALUE", "Bytes", "Kind", "NameRow", "SchemaVersions", "Values", "codec", "codec_for"]
+
+Kind = Literal["avro", "json", "bytes", "primitive"]
+_OTHERS: Final = {3: "PROTOBUF", 20: "PROTOBUF_NATIVE", 21: "AUTO_CONSUME", 22: "EXTERNAL"}
+
+
+def codec(schema: Any | None, topic: str = "the topic") -> Values:
+    """Return the value format of a `messages.Schema` (None: no schema, so the values are bytes). `topic`: its name, for errors.
+
+    Raises SchemaError for a schema whose values cannot be columns.
+    """
+    if schema is None or schema.type == 0:
+        return BytesValues()
+    if schema.type in PRIMITIVES:
+        return PrimitiveValues(schema.type, schema)
+    match schema.type:
+        case int(kind) if kind == AVRO:
+            return AvroValues(record_of(schema, topic), schema)
+        case int(kind) if kind == JSON:
+            return JsonValues(record_of(schema, topic), schema)
+        case int(kind) if kind == KEY_VALUE:
+            return KeyValues.of(schema, lambda part: codec(part, topic), topic)
+    raise SchemaError(
+        f"The schema of {topic} is of the type {_OTHERS.get(schema.type, schema.type)}, which txnsegment does not decode.",
+        advice="Read the topic with valueFormat=binary and decode the bytes yourself.",
+    )
+
+
+def codec_for(columns: pa.Schema, kind: Kind = "avro", name: str = "Row") -> Values:
+    """Return the value format for a new topic with these columns. Its `schema` is what to register.
+
+    `avro`, `json`: a record, as Pulsar's Java client derives it from a class with nullable fields: each field is a union of null
+    and its type, with the default null. `name`: the full name of the record. The broker's check of compatibility may refuse Java
+    consumers with a class of another name. `bytes`: no schema, for one binary column. `primitive`: the schema of the one column.
+
+    Raises SchemaError that names the column.
+    """
+    match kind:
+        case "avro" | "json":
+            try:
+                struct = from_arrow_schema(columns)
+            except PySparkException as error:
+                raise SchemaError(f"A column has a type that Spark does not have: {error}.", advice="Cast it.") from error
+            record = derived(struct, name)
+            return AvroValues(record) if kind == "avro" else JsonValues(record)
+        case "bytes":
+            if len(columns) == 1 and pa.types.is_binary(columns.field(0).type):
+                return BytesValues()
+            raise SchemaError(
+                f"Without a schema a topic takes one binary column, not {', '.join(map(str, columns))}.",
+                advice="Give one binary column, or write with a schema (valueFormat=columns).",
+            )
+        case "primitive":
+            for number in (1, 5, 6, 7, 8, 9, 10, 11, 17, 16, 19, 18):
+                if len(columns) == 1 and PRIMITIVES[number].column == columns.field(0).type:
+                    return PrimitiveValues(number)
+            raise SchemaError(
+                f"No primitive schema has the columns {', '.join(map(str, columns))}.",
+                advice="Give one column of a simple type, or write records (AVRO, JSON).",
+            )
+    raise SchemaError(f"There is no schema of the kind {kind}.", advice="Give avro, json, bytes or primitive.")
+
+
+class SchemaVersions:
+    """The value formats of a topic's schema versions. Each version is asked for once. `values`: the reader's columns."""
+
+    def __init__(self, client: PulsarClient, topic: str, values: Values) -> None:
+        self._client, self._topic, self.values = client, topic, values
+        self._known: dict[bytes, Values] = {b"": values}
+
+    @staticmethod
+    def latest(client: PulsarClient, topic: str) -> SchemaVersions:
+        """Return the versions of a topic, read into the columns of the latest one. Raises SchemaError, the broker's error."""
+        return SchemaVersions(client, topic, codec(client.schema(topic), topic))
+
+    def of(self, version: bytes) -> Values:
+        """Return the format that reads values of a version (`MessageMetadata.schema_version`; empty: none is named) into the
+        reader's columns. Raises SchemaError that names topic and version, the broker's error.
+        """
+        known = self._known.get(version)
+        if known is None:
+            name = f"The schema version {int.from_bytes(version, 'big')} of {self._topic}"
+            known = self._known[version] = self.values.of_version(self._find(version, name), name)
+        return known
+
+    def _find(self, version: bytes, name: str) -> Any:
+        if isinstance(self.values, BytesValues):
+            return None
+        found = self._client.schema(self._topic, version)
+        if found is None:
+            raise SchemaError(f"{name} does not exist any more.", advice="Read the topic with valueFormat=binary.")
+        return found
