@@ -1,0 +1,28 @@
+"""The layout record of a topic as Apache Pulsar 5.0 writes it.
+
+Pulsar adds five fields to each segment that follow from the other fields. It ignores them when it reads. Our own layouts do not
+have them. A layout that Pulsar wrote and that is changed must pass through this module, or the five fields keep their old values.
+"""
+
+from __future__ import annotations
+
+from metadata.records.records import Layout, SegmentInfo, SegmentState
+
+
+def with_pulsar_fields(layout: Layout) -> Layout:
+    """Return the layout with the five fields in each segment. Its `to_bytes` then gives Pulsar's bytes, if the layout has none of
+    the fields that are additions to Pulsar's record.
+    """
+    return layout.model_copy(update={"segments": {number: _completed(info) for number, info in layout.segments.items()}})
+
+
+def _completed(info: SegmentInfo) -> SegmentInfo:
+    return info.model_copy(
+        update={
+            "sealed": info.state is SegmentState.SEALED,
+            "active": info.state is SegmentState.ACTIVE,
+            "root": not info.parent_ids,
+            "leaf": not info.child_ids,
+            "legacy": info.legacy_topic_name is not None,
+        }
+    )
