@@ -5,6 +5,8 @@ frames       bytes to frames and back, with checksums
 connection   the state of one connection, without I/O
 channel      one connection to a broker over a socket
 service      the parts of a service URL
+connections  the open connections of a client
+retries      requests that may be repeated
 client       lookups, layouts of topics, transaction coordinators
 layout       the segments of a scalable topic, and the segment of a key
 values       values by the topic's schema as Arrow columns and back: `value_types` (the interface), `primitive_values`,

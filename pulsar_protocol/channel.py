@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from pulsar_protocol.connection import Answer, Authenticate, Connection, Delivery, Ready, Refusal, Reply, Target
-from pulsar_protocol.errors import ConnectionLost, PulsarError, TimedOut, broker_error
+from pulsar_protocol.errors import AuthenticationFailed, ConnectionLost, ProtocolError, PulsarError, TimedOut, broker_error
 from pulsar_protocol.frames import encode
 from pulsar_protocol.messages import command
 
@@ -40,9 +40,11 @@ thread calls it, so it must not wait.
 
 class Channel:
     """One connection to a broker or proxy. `tls`: the context for a `pulsar+ssl` URL; None: no encryption. `authenticate`,
-    `through_proxy_to`: see `Connection`. `seconds`: the time limit of the connection and of each request.
+    `through_proxy_to`: see `Connection`. `seconds`: the time limit of the connection and of each request. `silence_seconds`: see
+    `SILENCE_SECONDS`.
 
-    Raises ConnectionLost or TimedOut if the broker cannot be reached, AuthenticationFailed, ProtocolError.
+    Raises ConnectionLost or TimedOut if the broker cannot be reached, AuthenticationFailed (also if its certificate is not
+    trusted), ProtocolError.
     """
 
     def __init__(
@@ -54,9 +56,10 @@ class Channel:
         tls: ssl.SSLContext | None = None,
         through_proxy_to: str | None = None,
         seconds: float = ANSWER_SECONDS,
+        silence_seconds: float = SILENCE_SECONDS,
     ) -> None:
         self.address = f"{host}:{port}"
-        self._seconds = seconds
+        self._seconds, self._silence = seconds, silence_seconds
         self._connection = Connection(authenticate, through_proxy_to)
         self._io = threading.Lock()
         """Guards the socket: an encrypted one must not be read and written at once."""
@@ -67,20 +70,13 @@ class Channel:
         self._handlers: dict[tuple[Target, int], Handler] = {}
         self._lost: PulsarError | None = None
         self._ready: Future[Ready] = Future()
-        try:
-            plain = socket.create_connection((host, port), seconds)
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket = plain if tls is None else tls.wrap_socket(plain, server_hostname=host)
-        except (OSError, ssl.SSLError) as error:
-            raise ConnectionLost(
-                f"{self.address} cannot be reached: {error}.", advice="Check the service URL, and that the broker runs."
-            ) from error
+        self._socket = self._connected(host, port, tls)
         self._socket.setblocking(False)
         self._reader = threading.Thread(target=self._read_on, name=f"txnsegment-pulsar-{self.address}", daemon=True)
         self._reader.start()
         try:
             self._send(self._connection.hello())
-            self.ready = self._result(self._ready, "Connecting")
+            self.ready: Ready = self._result(self._ready, "Connecting")
         except BaseException:
             self.close()
             raise
@@ -146,6 +142,25 @@ class Channel:
 
     # --- the socket ---
 
+    def _connected(self, host: str, port: int, tls: ssl.SSLContext | None) -> socket.socket:
+        plain: socket.socket | None = None
+        try:
+            plain = socket.create_connection((host, port), self._seconds)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return plain if tls is None else tls.wrap_socket(plain, server_hostname=host)
+        except OSError as error:
+            if plain is not None:
+                plain.close()
+            if isinstance(error, ssl.SSLCertVerificationError):
+                raise AuthenticationFailed(
+                    f"The certificate of {self.address} is not trusted: {error.verify_message}.",
+                    advice="Name its authority in TXNSEGMENT_PULSAR_TLS_CA, and the host as the certificate names it.",
+                ) from error
+            advice = "Check the service URL, and that the broker runs."
+            if isinstance(error, ssl.SSLError):
+                advice = "Check that the port is the encrypted one of the broker (6651), or use pulsar:// for the plain one (6650)."
+            raise ConnectionLost(f"{self.address} cannot be reached: {error}.", advice=advice) from error
+
     def _result(self, future: Future[Any], what: str, seconds: float | None = None) -> Any:
         limit = self._seconds if seconds is None else seconds
         try:
@@ -172,21 +187,20 @@ class Channel:
             with self._io:
                 return self._socket.send(view)
         except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
-            with contextlib.suppress(ValueError, OSError):  # the reading thread may close the socket; the loop then sees why
-                select.select([], [self._socket], [], 0.1)
+            self._wait(select.POLLOUT, 0.1)  # if the reading thread closes the socket, the loop of the caller sees why
             return 0
         except OSError as error:
             self._end(self._broken(error))
             raise self._gone() from error
 
     def _read_on(self) -> None:
-        asked_at: float | None = None
         try:
+            pinged = False
             while self._lost is None:
                 if not self._readable():
-                    if asked_at is not None:
-                        raise ConnectionLost(f"{self.address} was silent for {2 * SILENCE_SECONDS:g} s.", advice=_ADVICE)
-                    asked_at = time.monotonic()
+                    if pinged:
+                        raise ConnectionLost(f"{self.address} was silent for {2 * self._silence:g} s.", advice=_ADVICE)
+                    pinged = True
                     self._send(encode(command("ping")))
                     continue
                 try:
@@ -196,21 +210,31 @@ class Channel:
                     continue
                 if not data:
                     raise ConnectionLost(f"{self.address} closed the connection.", advice=_ADVICE)
-                asked_at = None
+                pinged = False
                 for event in self._connection.feed(data):
                     self._take(event)
         except OSError as error:
             self._end(self._broken(error))
         except PulsarError as error:
             self._end(error)
+        except Exception as error:  # otherwise the thread would end, and every request would wait for its deadline
+            self._end(ProtocolError(f"{self.address} sent what cannot be processed: {error!r}.", advice="Report this as a bug."))
+            raise
 
     def _readable(self) -> bool:
+        """Wait for bytes. Return False if there were none for the time of silence."""
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             return True
+        return self._wait(select.POLLIN, self._silence)
+
+    def _wait(self, event: int, seconds: float) -> bool:
+        """Wait until the socket can be read or written, or is closed. Return False after `seconds`."""
+        poll = select.poll()  # select() takes no file descriptor above 1023
         try:
-            return bool(select.select([self._socket], [], [], SILENCE_SECONDS)[0])
-        except ValueError:
-            raise ConnectionLost(f"The connection to {self.address} was closed.", advice="Connect again.") from None
+            poll.register(self._socket, event)
+        except ValueError:  # it is closed
+            return True
+        return bool(poll.poll(seconds * 1000))
 
     def _take(self, event: Ready | Reply | Answer | Refusal | Delivery) -> None:
         match event:
@@ -245,23 +269,28 @@ class Channel:
             handlers, self._handlers = [*self._handlers.values()], {}
         for future in [self._ready, *futures]:
             if not future.done():
-                future.set_exception(error)
+                future.set_exception(error.again())
         for handler in handlers:
-            handler(error)
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+            handler(error.again())
+        with self._io:  # without it, a thread could write plain bytes to an encrypted connection that is being closed
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.close()
 
     def _broken(self, error: OSError) -> ConnectionLost:
-        return ConnectionLost(f"The connection to {self.address} broke: {error}.", advice=_ADVICE)
+        advice = _ADVICE
+        if isinstance(error, ssl.SSLError):  # with TLS 1.3 the broker judges the client's certificate after the handshake
+            advice = "Check that the broker accepts the certificate in TXNSEGMENT_PULSAR_TLS_CERT. " + _ADVICE
+        return ConnectionLost(f"The connection to {self.address} broke: {error}.", advice=advice)
 
     def _gone(self) -> PulsarError:
-        lost = self._lost
-        assert lost is not None
-        return type(lost)(lost.message, advice=lost.advice)
+        assert self._lost is not None
+        return self._lost.again()
 
 
 def _what(name: str, fields: dict[str, object]) -> str:
     """Return the request in words for an error."""
     about = fields.get("topic") or fields.get("subscription")
+    if "txnid_most_bits" in fields:
+        about = f"transaction {fields['txnid_most_bits']}_{fields['txnid_least_bits']}"
     return f"{name.replace('_', ' ')} of {about}" if about else name.replace("_", " ")

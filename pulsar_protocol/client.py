@@ -13,19 +13,23 @@ import queue
 import random
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from pulsar_protocol.channel import ANSWER_SECONDS, Channel
+from pulsar_protocol.channel import ANSWER_SECONDS, SILENCE_SECONDS, Channel
 from pulsar_protocol.connection import Authenticate, Delivery, Target
-from pulsar_protocol.errors import ConnectionLost, NotSupported, PulsarError, TimedOut, broker_error
+from pulsar_protocol.connections import Connections
+from pulsar_protocol.errors import NotSupported, PulsarError, Retriable, TimedOut, broker_error
 from pulsar_protocol.layout import Layout, layout_of
 from pulsar_protocol.messages import Schema
+from pulsar_protocol.retries import Pauses, Result, growing, passes, repeat
 from pulsar_protocol.service import Service
 
 REDIRECTS: Final = 20
 """The greatest number of redirects of one lookup, as in Pulsar's own clients."""
+_NO_COORDINATOR: Final = 20
+"""Pulsar's code for: this broker does not have the transaction coordinator, so it has done nothing."""
 
 
 class TxnId(NamedTuple):
@@ -45,8 +49,21 @@ class TxnId(NamedTuple):
         return TxnId(int(most), int(least))
 
 
+class _Assigned(NamedTuple):
+    """The transaction coordinators: how many the cluster has, and the URL of the broker of each that has one now."""
+
+    total: int
+    brokers: Mapping[int, str]
+
+
 class PulsarClient:
-    """A client of one cluster. It may be shared by threads. Nothing is connected before the first call that needs a connection."""
+    """A client of one cluster. It may be shared by threads, not by processes. Nothing is connected before the first call that needs
+    a connection.
+
+    Lookups, layouts, schemas, the search for coordinators and the end of a transaction are repeated, with growing pauses, if the
+    connection is lost or the broker asks to try again: all within `seconds`. To begin a transaction and to send are not repeated,
+    since their outcome would be unknown.
+    """
 
     def __init__(
         self,
@@ -55,91 +72,98 @@ class PulsarClient:
         authenticate: Authenticate | None = None,
         tls: Callable[[], ssl.SSLContext] = ssl.create_default_context,
         seconds: float = ANSWER_SECONDS,
+        silence_seconds: float = SILENCE_SECONDS,
+        pauses: Pauses = growing,
     ) -> None:
-        """`url`: see `Service`. `tls`: makes the context of encrypted connections. `seconds`: the limit of a request. Raises
-        BadUrl.
+        """`url`: see `Service`. `tls`: makes the context of encrypted connections. `seconds`: the limit of a request with its
+        repetitions. `silence_seconds`: see `Channel`. Raises BadUrl.
         """
         self.url = url
         self.service = Service.parse(url)
-        self._authenticate, self._tls, self._seconds = authenticate, tls, seconds
+        self._seconds, self._pauses = seconds, pauses
+        self._connections = Connections(authenticate=authenticate, tls=tls, seconds=seconds, silence_seconds=silence_seconds)
         self._guard = threading.Lock()
-        self._channels: dict[tuple[str, str | None], Channel] = {}
-        self._coordinators: dict[tuple[Channel, int], None] = {}
+        self._assigned: _Assigned | None = None
+        self._opened: set[tuple[Channel, int]] = set()
+        self._behind_proxy: bool | None = None
+        """Whether brokers are reached through a proxy; None until a lookup has told."""
 
     # --- connections ---
 
     def channel(self, url: str | None = None, *, through_proxy_to: str | None = None) -> Channel:
         """Return a connection to the broker at `url` (None: to one of the service URL), opened if there is none. Raises
-        ConnectionLost if no host can be reached.
+        ConnectionLost or TimedOut if no host can be reached.
         """
-        service = self.service if url is None else Service.parse(url)
-        known = url or self.url
-        with self._guard:
-            found = self._channels.get((known, through_proxy_to))
-            if found is not None and found.alive:
-                return found
-            hosts = list(service.hosts)
-            random.shuffle(hosts)
-            lost: PulsarError | None = None
-            for host, port in hosts:
-                try:
-                    made = Channel(
-                        host,
-                        port,
-                        authenticate=self._authenticate,
-                        tls=self._tls() if service.tls else None,
-                        through_proxy_to=through_proxy_to,
-                        seconds=self._seconds,
-                    )
-                except ConnectionLost as error:
-                    lost = error
-                    continue
-                self._channels[known, through_proxy_to] = made
-                return made
-        assert lost is not None
-        raise lost
+        return self._connections.get(self.service if url is None else Service.parse(url), through_proxy_to)
+
+    def any_broker(self) -> Channel:
+        """Return a connection for requests that any broker answers, but a proxy does not: layouts and coordinators."""
+        return self.channel(through_proxy_to="")
 
     def broker_of(self, topic: str) -> Channel:
         """Return a connection to the broker that has this topic or segment. Raises the broker's error, NotSupported after too many
         redirects.
         """
+        return self._repeat(lambda left: self._broker_of(topic, left))
+
+    def _broker_of(self, topic: str, left: float) -> Channel:
         channel, authoritative = self.channel(), False
         for _ in range(REDIRECTS):
-            answer = channel.ask("lookup_topic", topic=topic, authoritative=authoritative)
+            answer = channel.ask("lookup_topic", seconds=left, topic=topic, authoritative=authoritative)
             if answer.response == 2:
                 raise broker_error(answer.error, answer.message, f"lookup of {topic}")
             url = answer.broker_service_url_tls if self.service.tls else answer.broker_service_url
+            if not url:
+                raise NotSupported(
+                    f"The broker of {topic} has no {'encrypted' if self.service.tls else 'plain'} port.",
+                    advice="Use the other scheme in the service URL: pulsar:// or pulsar+ssl://.",
+                )
             authoritative = answer.authoritative
             if answer.response == 1:
-                return self._proxied(url) if answer.proxy_through_service_url else self.channel(url)
+                self._behind_proxy = answer.proxy_through_service_url
+                return self._reached(url)
             channel = self.channel(url)
         raise NotSupported(
             f"The lookup of {topic} was redirected {REDIRECTS} times.", advice="Check the load balancer of the brokers."
         )
 
-    def _proxied(self, url: str) -> Channel:
-        """Return a connection to a broker through the hosts of the service URL. A broker that names itself is reached directly."""
-        ((host, port),) = Service.parse(url).hosts
-        if (host, port) in self.service.hosts:
+    def _reached(self, url: str) -> Channel:
+        """Return a connection to the broker at `url`: through the proxy if there is one. A broker that is itself named in the
+        service URL is reached directly.
+        """
+        hosts = Service.parse(url).hosts
+        if any(host in self.service.hosts for host in hosts) or not self._behind_proxy:
             return self.channel(url)
+        host, port = hosts[0]
         return self.channel(through_proxy_to=f"{host}:{port}")
 
     # --- topics ---
 
     def layout(self, topic: str) -> Layout:
         """Return the current layout of a scalable topic (`topic://..`). Raises TopicMissing, NotSupported."""
-        body = self._once(self.channel(), "session", "scalable_topic_lookup", "scalable_topic_close", "session_id", topic=topic)
-        return layout_of(body.resolved_topic_name or topic, body.dag)
+
+        def once(left: float) -> Layout:
+            channel = self.any_broker()
+            if not channel.ready.scalable:
+                raise NotSupported(
+                    f"{topic}: the broker {channel.address} ({channel.ready.server}) has no scalable topics.",
+                    advice="They need Pulsar 5 with scalableTopicsEnabled=true; persistent:// topics need neither.",
+                )
+            body = self._first(channel, left, "session", "scalable_topic_lookup", "scalable_topic_close", "session_id", topic=topic)
+            return layout_of(body.resolved_topic_name or topic, body.dag)
+
+        return self._repeat(once)
 
     def partitions(self, topic: str) -> int:
         """Return the number of partitions of a `persistent://` topic (0: not partitioned). Raises TopicMissing."""
-        answer = self.channel().ask("partition_metadata", topic=topic, metadata_auto_creation_enabled=False)
-        return int(answer.partitions)
+        fields = {"topic": topic, "metadata_auto_creation_enabled": False}
+        return int(self._repeat(lambda left: self.channel().ask("partition_metadata", seconds=left, **fields)).partitions)
 
     def schema(self, topic: str, version: bytes | None = None) -> Any | None:
         """Return a schema of the topic (None as `version`: the latest), or None if it has none. Raises the broker's error."""
+        fields = {"topic": topic, "schema_version": version}
         try:
-            return self.channel().ask("get_schema", topic=topic, schema_version=version).schema
+            return self._repeat(lambda left: self.channel().ask("get_schema", seconds=left, **fields)).schema
         except PulsarError as error:
             if error.code == 11:
                 return None
@@ -147,57 +171,118 @@ class PulsarClient:
 
     def register(self, topic: str, schema: Schema) -> bytes:
         """Register a schema, if the topic does not have it, and return its version. Raises SchemaRefused."""
-        return bytes(self.broker_of(topic).ask("get_or_create_schema", topic=topic, schema=schema).schema_version)
+
+        def once(left: float) -> bytes:
+            channel = self._broker_of(topic, left)
+            return bytes(channel.ask("get_or_create_schema", seconds=left, topic=topic, schema=schema).schema_version)
+
+        return self._repeat(once)
 
     # --- transactions ---
 
     def coordinators(self) -> dict[int, str]:
         """Return the URL of the broker of each transaction coordinator. Raises NotSupported if transactions are switched off."""
-        body = self._once(self.channel(), "watch", "watch_tc_assignments", "watch_tc_assignments_close", "watch_id")
-        tls = self.service.tls
-        return {one.tc_id: one.broker_service_url_tls if tls else one.broker_service_url for one in body.snapshot.assignments}
+        return dict(self._repeat(self._assignments).brokers)
+
+    def _assignments(self, left: float) -> _Assigned:
+        channel = self.any_broker()
+        if not channel.ready.discovers_coordinators:
+            raise NotSupported(
+                f"The broker {channel.address} ({channel.ready.server}) has no transactions that are kept in metadata.",
+                advice="They need Pulsar 5 with transactionCoordinatorEnabled=true.",
+            )
+        body = self._first(channel, left, "watch", "watch_tc_assignments", "watch_tc_assignments_close", "watch_id")
+        tls, found = self.service.tls, body.snapshot.assignments
+        brokers = {one.tc_id: one.broker_service_url_tls if tls else one.broker_service_url for one in found}
+        with self._guard:
+            self._assigned = _Assigned(body.snapshot.parallelism, brokers)
+            return self._assigned
 
     def begin(self, timeout_ms: int, coordinator: int | None = None) -> TxnId:
         """Begin a transaction, which the broker aborts after `timeout_ms`. `coordinator`: its number; None: any. Raises Retriable,
-        NotSupported. If the outcome is unknown, the transaction ends by its timeout.
+        NotSupported. If the outcome is unknown (ConnectionLost, TimedOut), the transaction ends by its timeout.
+
+        The request is sent again only if the broker has answered that it does not have the coordinator.
         """
-        known = self.coordinators()
-        if not known:
-            raise NotSupported("The cluster has no transaction coordinator.", advice="Set transactionCoordinatorEnabled=true.")
-        number = random.choice(sorted(known)) if coordinator is None else coordinator
-        answer = self._coordinator(number, known).ask("new_txn", txn_ttl_millis=timeout_ms, tc_id=number, scalable=True)
-        return TxnId(answer.txnid_most_bits, answer.txnid_least_bits)
+
+        def once(left: float) -> TxnId:
+            channel, number = self._repeat(lambda rest: self._coordinator(coordinator, rest), left)
+            answer = self._asked(channel, number, "new_txn", seconds=left, txn_ttl_millis=timeout_ms, tc_id=number, scalable=True)
+            return TxnId(answer.txnid_most_bits, answer.txnid_least_bits)
+
+        return self._repeat(once, when=lambda error: error.code == _NO_COORDINATOR)
 
     def end(self, txn: TxnId, *, commit: bool) -> None:
         """Commit or abort a transaction. The same end again succeeds. Raises TransactionEnded if it has ended in the other way, or
         if the broker does not know it any more. After ConnectionLost or TimedOut the outcome is unknown: call it again.
         """
-        channel = self._coordinator(txn.most, self.coordinators())
-        ids = {"txnid_most_bits": txn.most, "txnid_least_bits": txn.least}
-        channel.ask("end_txn", **ids, txn_action=0 if commit else 1, scalable=True)
+        fields = {"txnid_most_bits": txn.most, "txnid_least_bits": txn.least, "txn_action": 0 if commit else 1, "scalable": True}
 
-    def _coordinator(self, number: int, known: dict[int, str]) -> Channel:
-        """Return a connection to the broker of a coordinator, with the coordinator opened on it."""
-        if number not in known:
-            raise NotSupported(f"There is no transaction coordinator {number}; there are {sorted(known)}.", advice="Try again.")
-        channel = self._proxied(known[number])
-        if (channel, number) not in self._coordinators:
-            channel.ask("tc_client_connect_request", tc_id=number, scalable=True)
-            self._coordinators[channel, number] = None
-        return channel
+        def once(left: float) -> None:
+            channel, number = self._coordinator(txn.most, left)
+            self._asked(channel, number, "end_txn", seconds=left, **fields)
+
+        self._repeat(once)
+
+    def _asked(self, channel: Channel, number: int, name: str, **fields: Any) -> Any:
+        """Ask a coordinator. After an error, its broker is looked up again for the next request."""
+        try:
+            return channel.ask(name, **fields)
+        except PulsarError as error:
+            if passes(error):
+                self._forget(channel, number)
+            raise
+
+    def _forget(self, channel: Channel, number: int) -> None:
+        with self._guard:
+            self._assigned = None
+            self._opened.discard((channel, number))
+
+    def _coordinator(self, number: int | None, left: float) -> tuple[Channel, int]:
+        """Return a connection to the broker of a coordinator (None: of any), with the coordinator opened on it, and its number."""
+        known = self._assigned or self._assignments(left)
+        if number is None:
+            number = random.choice(sorted(known.brokers)) if known.brokers else 0
+        if number not in known.brokers:
+            with self._guard:
+                self._assigned = None
+            count = known.total
+            if number >= count:
+                raise NotSupported(
+                    f"The cluster has no transaction coordinator {number}; it has {count}.",
+                    advice="Set transactionCoordinatorEnabled=true, and take the transaction to the cluster where it began.",
+                )
+            raise Retriable(f"The transaction coordinator {number} of {count} has no broker now.", advice="Try again.")
+        try:
+            channel = self._reached(known.brokers[number])
+        except PulsarError:
+            with self._guard:
+                self._assigned = None
+            raise
+        if (channel, number) not in self._opened:
+            self._asked(channel, number, "tc_client_connect_request", seconds=left, tc_id=number, scalable=True)
+            with self._guard:
+                self._opened = {one for one in self._opened if one[0].alive} | {(channel, number)}
+        return channel, number
 
     # --- all ---
 
-    def _once(self, channel: Channel, target: Target, ask: str, end: str, field: str, **fields: object) -> Any:
+    def _repeat(
+        self, call: Callable[[float], Result], seconds: float | None = None, *, when: Callable[[PulsarError], bool] = passes
+    ) -> Result:
+        limit = self._seconds if seconds is None else seconds
+        return repeat(call, limit, pauses=self._pauses, stop=self._connections.closed, when=when)
+
+    def _first(self, channel: Channel, left: float, target: Target, ask: str, end: str, field: str, **fields: object) -> Any:
         """Open a session or watch, return its first message, and close it."""
         seen: queue.Queue[Delivery | PulsarError] = queue.Queue()
         number = channel.add(target, seen.put)
         what = f"{ask.replace('_', ' ')} {fields.get('topic', '')}".rstrip()
         try:
             channel.tell(ask, **{field: number}, **fields)
-            found = seen.get(timeout=self._seconds)
+            found = seen.get(timeout=left)
         except queue.Empty:
-            raise TimedOut(f"{what}: {channel.address} did not answer within {self._seconds:g} s.", advice="Try again.") from None
+            raise TimedOut(f"{what}: {channel.address} did not answer within {left:.3g} s.", advice="Try again.") from None
         finally:
             channel.remove(target, number)
         if isinstance(found, PulsarError):
@@ -208,12 +293,8 @@ class PulsarClient:
         return found.body
 
     def close(self) -> None:
-        """Close all connections. Idempotent."""
-        with self._guard:
-            channels, self._channels = [*self._channels.values()], {}
-            self._coordinators.clear()
-        for channel in channels:
-            channel.close()
+        """Close all connections. Requests that wait fail with ConnectionLost. Idempotent, and final."""
+        self._connections.close()
 
     def __enter__(self) -> Self:
         return self

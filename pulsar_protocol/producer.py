@@ -98,7 +98,7 @@ class Producer:
                 f"{self.topic}: no receipt within {self._seconds:g} s.", advice="The entry may have been written."
             ) from None
         if isinstance(found, PulsarError):
-            raise type(found)(found.message, advice=found.advice)
+            raise found.again()
         return found
 
     def close(self) -> None:

@@ -69,7 +69,7 @@ def entries(
                     advice="An open transaction may hold it back, or retention has removed it.",
                 ) from None
             if isinstance(found, PulsarError):
-                raise type(found)(found.message, advice=found.advice)
+                raise found.again()
             if found.name == "reached_end_of_topic":
                 return
             if found.name == "close_consumer":

@@ -1,0 +1,51 @@
+"""Requests that may be repeated: until they succeed, fail for good, or their time is over."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
+
+from pulsar_protocol.errors import ConnectionLost, PulsarError, Retriable
+
+Result = TypeVar("Result")
+Pauses = Callable[[], Iterator[float]]
+"""Returns the pauses, in seconds, before the first, second and all later repetitions of one request. They have no end."""
+_FIRST: Final = 0.1
+_LONGEST: Final = 2.0
+
+
+def growing(chance: Callable[[], float] = random.random) -> Iterator[float]:
+    """Yield pauses that double up to two seconds, each shortened by up to a half, so that clients do not come at the same time."""
+    pause = _FIRST
+    while True:
+        yield pause * (1 - chance() / 2)
+        pause = min(_LONGEST, 2 * pause)
+
+
+def passes(error: PulsarError) -> bool:
+    """Whether the same request may succeed later: the broker said so, or the connection was lost."""
+    return isinstance(error, Retriable | ConnectionLost)
+
+
+def repeat(
+    call: Callable[[float], Result],
+    seconds: float,
+    *,
+    pauses: Pauses = growing,
+    stop: threading.Event,
+    when: Callable[[PulsarError], bool] = passes,
+) -> Result:
+    """Call until it succeeds, and return its result. `call` gets the seconds that are left. It must be safe to repeat after the
+    errors for which `when` is true. All other errors are raised at once; these after `seconds`, or if `stop` is set.
+    """
+    deadline = time.monotonic() + seconds
+    for pause in pauses():
+        try:
+            return call(max(0.0, deadline - time.monotonic()))
+        except PulsarError as error:
+            if not when(error) or time.monotonic() + pause >= deadline or stop.wait(pause):
+                raise
+    raise AssertionError("The pauses of a request have an end.")
