@@ -40,14 +40,14 @@ class DefaultSource(DataSource):
         return StreamReader(self._given(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from spark_txn_sink.writer import BatchWriter
+        from spark_txn_sink.providers import batch_writer
 
-        return BatchWriter(self._given(), schema, overwrite)
+        return batch_writer(self._given(), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from spark_txn_sink.writer import StreamWriter
+        from spark_txn_sink.providers import stream_writer
 
-        return StreamWriter(self._given(), schema, overwrite)
+        return stream_writer(self._given(), schema, overwrite)
 
     def _given(self) -> dict[str, str]:
         """The options. Raises OptionError for what Spark passes about a table of its catalogue: `option.x` beside `x` when one is

@@ -1,0 +1,129 @@
+"""Which attempt of a Spark task may send its rows.
+
+Pulsar cannot take back a part of a transaction. So the rows of a failed attempt would be committed together with those of its
+retry. Spark's numbers of attempts do not help: a speculative attempt runs beside the first one. A stage that runs again (after a
+lost shuffle file) counts its attempts from 0, while tasks of the earlier one may still run.
+
+Each attempt therefore writes a record into the attempts topic of the data topic before it sends its first row. Then it reads the
+records from the opening of the transaction up to its own. The first attempt of a partition in this order sends. All others are
+refused. If the first attempt fails, its retries are refused, too: the job fails, the transaction is aborted, and the batch runs
+again as a whole. An attempt that failed before it wrote its record, because its input failed, leaves nothing behind, and its retry
+sends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ledgers.errors import TxnSegmentError
+from pulsar_protocol.client import PulsarClient, TxnId
+from pulsar_protocol.entries import Message
+from pulsar_protocol.errors import ConnectionLost, TimedOut
+from pulsar_protocol.layout import Position
+from pulsar_protocol.producer import Producer
+from pulsar_protocol.reader import entries
+from spark_txn_sink.pulsar.admin import found_or_created
+
+TRIES = 3
+
+
+class AttemptRefused(TxnSegmentError):
+    """Another attempt of the same task may have sent rows in the transaction, so this one must not send its own."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The opening of a transaction. `place`: the position of its record in the segment of the attempts topic."""
+
+    txn: TxnId
+    segment: str
+    place: Position
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An attempt of a task. `partition` None: the opening of the transaction. `app`: the application (None: unknown)."""
+
+    txn: str
+    id: str
+    partition: int | None = None
+    app: str | None = None
+
+    def encoded(self) -> bytes:
+        return json.dumps({"txn": self.txn, "id": self.id, "partition": self.partition, "app": self.app}).encode()
+
+    @staticmethod
+    def decoded(data: bytes) -> Attempt:
+        """Raises ValueError, KeyError."""
+        fields = json.loads(data)
+        return Attempt(fields["txn"], fields["id"], fields["partition"], fields["app"])
+
+
+def first_of(records: Iterable[Attempt], txn: str, partition: int) -> str | None:
+    """Return the id of the first attempt of a partition in the order of the records, or None if there is none."""
+    return next((one.id for one in records if one.txn == txn and one.partition == partition), None)
+
+
+def attempts_name(topic: str) -> str:
+    """Return the name of the attempts topic of a data topic (`topic://tenant/namespace/name`)."""
+    tenant, namespace, _ = topic.removeprefix("topic://").split("/", 2)
+    return f"topic://{tenant}/{namespace}/__txnsegment_attempts_{hashlib.sha256(topic.encode()).hexdigest()[:32]}"
+
+
+def open_transaction(client: PulsarClient, topic: str, admin_url: str | None, timeout_ms: int, unique: str) -> Opened:
+    """Open a transaction and write the record of its opening. Raises the broker's error."""
+    layout = found_or_created(client, attempts_name(topic), admin_url, 1)
+    segment = layout.active[0].name
+    txn = client.begin(timeout_ms)
+    try:
+        with Producer(client, segment) as producer:
+            return Opened(txn, segment, producer.send([Message(Attempt(txn.text, unique).encoded())]))
+    except TxnSegmentError:
+        client.end(txn, commit=False)
+        raise
+
+
+def claim(client: PulsarClient, opened: Opened, attempt: Attempt) -> None:
+    """Return if this attempt may send the rows of its partition. Raises AttemptRefused, and the broker's error."""
+    assert attempt.partition is not None
+    mine = _written(client, opened.segment, attempt)
+    found: list[Attempt] = []
+    for place, entry in entries(client, opened.segment, opened.place, mine, inclusive=True):
+        records = [Attempt.decoded(message.value or b"") for message in entry.messages()]
+        if not found and place != opened.place:
+            break
+        found += records
+    if not found or found[0].txn != attempt.txn:
+        raise AttemptRefused(
+            f"The record of the opening of the transaction {attempt.txn} is not in {opened.segment} any more, so it is unknown "
+            f"whether another attempt of task {attempt.partition} has sent rows.",
+            advice="The retention of the namespace is shorter than a batch: raise it. The batch runs again after a restart.",
+        )
+    first = first_of(found, attempt.txn, attempt.partition)
+    if first != attempt.id:
+        raise AttemptRefused(
+            f"Another attempt of task {attempt.partition} may have sent rows in the transaction {attempt.txn}, and Pulsar cannot "
+            "take back a part of a transaction.",
+            advice="The batch fails and its transaction is aborted. It runs again as a whole when the query or the write "
+            "is started again. Find out why the first attempt failed; if it did not, switch spark.speculation off.",
+        )
+
+
+def _written(client: PulsarClient, segment: str, attempt: Attempt) -> Position:
+    """Write the record of an attempt and return its position. After a lost receipt it is written again: the first one counts, and
+    both have the same id.
+    """
+    for _ in range(TRIES - 1):
+        try:
+            return _write(client, segment, attempt)
+        except (ConnectionLost, TimedOut):
+            continue
+    return _write(client, segment, attempt)
+
+
+def _write(client: PulsarClient, segment: str, attempt: Attempt) -> Position:
+    with Producer(client, segment) as producer:
+        return producer.send([Message(attempt.encoded())])

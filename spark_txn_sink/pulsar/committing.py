@@ -1,0 +1,290 @@
+"""The driver's steps of one commit, over an interface of the control topic. The rules are in `control`.
+
+    take    once for each run and process: become the only producer, read the log, abort leftovers
+    begin   plain, before `done`
+    done    inside of the transaction, with the rows
+    end     commit, and ask again until the outcome is known
+
+An error before `done` was sent: take over again and repeat. An error while `done` is sent: abort, since nothing was decided. An
+error while the transaction ends: only the coordinator knows the outcome, so ask again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from ledgers.errors import TxnSegmentError
+from pulsar_protocol.client import TxnId
+from pulsar_protocol.errors import ConnectionLost, Fenced, PulsarError, Retriable, TimedOut, TransactionEnded
+from pulsar_protocol.layout import Position
+from spark_txn_sink.pulsar.control import (
+    CHECKPOINT_EVERY,
+    Begin,
+    Checkpoint,
+    Decision,
+    Done,
+    Outcome,
+    Record,
+    Recovery,
+    State,
+    TakenOver,
+    VersionRefused,
+    after,
+    decide,
+)
+
+log = logging.getLogger("txnsegment.sink.pulsar")
+
+TRIES: Final = 3
+"""How often the driver takes over before it gives up, if another driver or a lost connection ends its producer."""
+_UNKNOWN: Final = (ConnectionLost, TimedOut, Retriable)
+"""Errors after which a request may have been done, or may succeed later."""
+_NO_PRODUCER: Final = (*_UNKNOWN, Fenced)
+_NOT_FOUND: Final = 24
+"""Pulsar's code for a transaction that its coordinator does not know, or has forgotten some time after its end."""
+
+
+class NotCommitted(TxnSegmentError):
+    """The transaction of a write was aborted. Nothing of the write is visible."""
+
+
+class OutcomeUnknown(TxnSegmentError):
+    """It is unknown whether a write was committed. The next run learns it from the control topic."""
+
+
+class Control(Protocol):
+    """The control topic of one application and data topic, and its transaction coordinator."""
+
+    def take(self, run: str) -> Position:
+        """End all other producers, write a `take`, and return its position."""
+
+    def read(self, to: Position) -> Iterator[tuple[Position, Record]]:
+        """Yield the readable records from the last checkpoint to a position. After the last one that is readable now, wait a moment
+        for more; the caller calls again if the position was not reached. A record may come again in a later call.
+        """
+
+    def append(self, record: Record, txn: TxnId | None = None) -> Position:
+        """Write a record and wait for its receipt."""
+
+    def end(self, txn: TxnId, *, commit: bool) -> None:
+        """End a transaction. Raises TransactionEnded if it has ended in the other way, or is not known."""
+
+    def keep_from(self, position: Position) -> None:
+        """Let later reads begin after a position."""
+
+    def drop(self) -> None:
+        """Close the producer and its connection, so that the next `take` makes new ones."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one commit decides. `run`: the start of the driver; each batch write is a run of its own. `what`: application and topic,
+    for errors. `accepts_loss`: whether missing versions of a stream are accepted.
+    """
+
+    txn: TxnId
+    run: str
+    version: int
+    topic: str
+    segments: dict[str, tuple[Position, Position]]
+    rows: int
+    what: str
+    streaming: bool
+    accepts_loss: bool = False
+
+    @property
+    def done(self) -> Done:
+        return Done(self.txn, self.version, self.run, self.topic, self.segments, self.rows)
+
+
+class Committer:
+    """Commits the versions of one application to one topic. Keeps the state of the control topic as long as its producer is the
+    only one: no other process can have written a record then.
+
+    `pause`: waits a number of seconds. `now`: a monotonic clock in seconds. `patience`: the number of seconds for which an outcome
+    is asked for again.
+    """
+
+    def __init__(self, control: Control, *, pause: Callable[[float], None], now: Callable[[], float], patience: float) -> None:
+        self._control, self._pause, self._now, self._patience = control, pause, now, patience
+        self._state: State | None = None
+        self._run: str | None = None
+        self._last: Position | None = None
+        """The last record that this producer wrote."""
+
+    def commit(self, work: Work) -> bool:
+        """Commit a version. Return False if it was committed before; then the transaction is aborted.
+
+        Raises TakenOver, VersionRefused, NotCommitted, OutcomeUnknown, ControlDamaged, and the error of the connection if nothing
+        was decided.
+        """
+        try:
+            go = self._begin(work)
+        except TxnSegmentError:
+            self._forget()
+            self.abort(work.txn)
+            raise
+        if not go:
+            self.abort(work.txn)
+            return False
+        try:
+            self._append(work.done, work.txn)
+        except TxnSegmentError as error:
+            self._forget()
+            self.abort(work.txn)
+            raise NotCommitted(
+                f"The commit of version {work.version} of {work.what} was interrupted before it was decided: {error.message} The "
+                f"transaction {work.txn.text} was aborted.",
+                advice="Start the query or the write again. If another driver runs with the same checkpoint or txnAppId, stop it.",
+            ) from error
+        self._end(work, lambda: self._found_done(work))
+        assert self._state is not None
+        self._state = after(self._state, work.done)
+        self._checkpoint()
+        return True
+
+    def commit_alone(self, work: Work) -> None:
+        """Commit a write that has no application, so that nobody can repeat its version: without the control topic.
+
+        Raises NotCommitted, OutcomeUnknown.
+        """
+        self._end(work, lambda: False)
+
+    def abort(self, txn: TxnId) -> Outcome | None:
+        """Abort a transaction, and return its outcome. Return None if it stays unknown; then the transaction ends by its timeout,
+        or by the next run of the application.
+        """
+        try:
+            return self._resolve(txn)
+        except PulsarError as error:
+            log.warning("the transaction %s could not be aborted: %s", txn.text, error.message)
+            return None
+
+    # --- the steps ---
+
+    def _begin(self, work: Work) -> bool:
+        """Take over if that is needed, and write `begin`. Return False if the version is committed already."""
+        tries = 0
+        while True:
+            try:
+                if self._decide(work) == "skip":
+                    return False
+                self._append(Begin(work.txn, work.version, work.run))
+                return True
+            except _NO_PRODUCER:
+                self._forget()
+                tries += 1
+                if tries == TRIES:
+                    raise
+                self._pause(0.2 * tries)
+
+    def _decide(self, work: Work) -> Decision:
+        """Decide by the state of this process, or by the log. The state may be old: another process of the driver may have taken
+        over. An old state can only lead to a `begin`, which then fails, because this producer has ended.
+        """
+        if self._state is not None and self._run == work.run:
+            try:
+                if self._judge(self._state, work) == "commit":
+                    return "commit"
+            except (TakenOver, VersionRefused) as error:
+                log.info("reading the control topic of %s again: %s", work.what, error.message)
+        return self._judge(self._take(work), work)
+
+    @staticmethod
+    def _judge(state: State, work: Work) -> Decision:
+        return decide(state, work.run, work.version, what=work.what, streaming=work.streaming, accepts_loss=work.accepts_loss)
+
+    def _take(self, work: Work) -> State:
+        """Become the only producer, read the log up to the own `take`, and abort what earlier runs have left. Return the state."""
+        self._state = None
+        until = self._control.take(work.run)
+        deadline = self._now() + self._patience
+        while True:
+            recovery = Recovery(work.run, work.txn, until)
+            for position, record in self._control.read(until):
+                recovery.read(position, record)
+                for txn in recovery.leftovers():
+                    recovery.ended(txn, self._resolve(txn))
+            if recovery.complete or recovery.replaced:
+                break
+            if self._now() > deadline:
+                raise TimedOut(
+                    f"The control topic of {work.what} could not be read up to {until.text} within {self._patience:g} s.",
+                    advice="An open transaction of another program holds back its records. It ends by its timeout.",
+                )
+        found = recovery.state if recovery.replaced else recovery.finish()
+        self._state, self._run, self._last = found, work.run, until
+        return found
+
+    def _resolve(self, txn: TxnId) -> Outcome:
+        """Abort a transaction and ask again until the outcome is known. A transaction that its coordinator has forgotten counts as
+        aborted: if it was committed, its `done` is in the records.
+        """
+        deadline = self._now() + self._patience
+        while True:
+            try:
+                self._control.end(txn, commit=False)
+                return "aborted"
+            except TransactionEnded as error:
+                return "aborted" if error.code == _NOT_FOUND else "committed"
+            except _UNKNOWN:
+                if self._now() > deadline:
+                    raise
+                self._pause(0.2)
+
+    def _append(self, record: Record, txn: TxnId | None = None) -> None:
+        self._last = self._control.append(record, txn)
+        if txn is None and self._state is not None:
+            self._state = after(self._state, record)
+
+    def _end(self, work: Work, found_done: Callable[[], bool]) -> None:
+        """Commit the transaction. `found_done`: asked if the coordinator does not know the transaction. Raises NotCommitted,
+        OutcomeUnknown.
+        """
+        deadline = self._now() + self._patience
+        while True:
+            try:
+                return self._control.end(work.txn, commit=True)
+            except TransactionEnded as error:
+                if error.code == _NOT_FOUND and found_done():
+                    return
+                self._forget()
+                raise NotCommitted(
+                    f"The transaction {work.txn.text} of version {work.version} of {work.what} was aborted too early.",
+                    advice="It took longer than txnTimeoutMs, or another driver has aborted it. Start again; raise the timeout.",
+                ) from error
+            except _UNKNOWN as error:
+                if self._now() > deadline:
+                    self._forget()
+                    raise OutcomeUnknown(
+                        f"It is unknown whether version {work.version} of {work.what} was committed: the coordinator of the "
+                        f"transaction {work.txn.text} did not answer for {self._patience:g} s.",
+                        advice="Start again when the broker can be reached. The next run learns it and writes nothing twice.",
+                    ) from error
+                self._pause(0.2)
+
+    def _found_done(self, work: Work) -> bool:
+        """Return whether the control topic has the `done` of a transaction that its coordinator does not know."""
+        last = self._take(work).last
+        return last is not None and last.txn == work.txn
+
+    def _checkpoint(self) -> None:
+        """Write a checkpoint if it is time. An error is no error of the commit, which is decided."""
+        assert self._state is not None
+        assert self._last is not None
+        if self._state.records < CHECKPOINT_EVERY:
+            return
+        before = self._last
+        try:
+            self._append(Checkpoint(self._state))
+            self._control.keep_from(before)
+        except PulsarError as error:
+            log.warning("no checkpoint of the control topic: %s", error.message)
+            self._forget()
+
+    def _forget(self) -> None:
+        self._state = None
+        self._control.drop()

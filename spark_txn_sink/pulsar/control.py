@@ -1,0 +1,283 @@
+"""The rules of the control topic, which makes each version of an application commit at most once. Pure.
+
+A control topic belongs to one application and one data topic. Its records are JSON, in the order of its one log:
+
+    take        plain          a run takes over. A run is one start of a streaming query, or one batch write
+    begin       plain          the run is about to commit this version by this transaction
+    done        transactional  the version, committed together with the rows. It has the positions of the rows in each segment
+    checkpoint  plain          the state after all records before it, so that a reader may begin with it
+
+Only one producer may write to the topic: a new one ends the earlier one (fencing). Three facts make a version commit once:
+
+- The `done` of a transaction is in the transaction, so rows and `done` become visible together.
+- The `begin` of a transaction is in the log before its `done`. So a run that reads the log learns of every transaction that may
+  still commit, and aborts it first.
+- A run reads the log up to its own `take`. What an earlier producer has written is before it, and nothing comes after it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeVar
+
+from ledgers.errors import TxnSegmentError
+from pulsar_protocol.client import TxnId
+from pulsar_protocol.layout import Position
+
+T = TypeVar("T")
+RUNS: Final = 64
+"""The number of runs that the state remembers. A run that was replaced by so many later runs is taken for a new one."""
+CHECKPOINT_EVERY: Final = 100
+"""The number of records after which the owner writes a checkpoint."""
+FORMAT: Final = 1
+
+
+class ControlDamaged(TxnSegmentError):
+    """The control topic has records that the protocol never writes."""
+
+
+class TakenOver(TxnSegmentError):
+    """Another driver of the same application has taken over."""
+
+
+class VersionRefused(TxnSegmentError):
+    """The version of a write does not follow the last committed one."""
+
+
+@dataclass(frozen=True)
+class Begin:
+    """A transaction that may be committed."""
+
+    txn: TxnId
+    version: int
+    run: str
+
+
+@dataclass(frozen=True)
+class Done:
+    """A committed version. `segments`: the first and the last position of its rows in each segment."""
+
+    txn: TxnId
+    version: int
+    run: str
+    topic: str
+    segments: Mapping[str, tuple[Position, Position]]
+    rows: int
+
+
+@dataclass(frozen=True)
+class Take:
+    """A run takes over."""
+
+    run: str
+
+
+@dataclass(frozen=True)
+class State:
+    """What the records up to some position say. `runs`: the last runs that took over, in their order; the last is the owner.
+    `last`: the committed version. `open`: the transactions with a `begin` and without a `done`. `records`: the number of records
+    since the last checkpoint.
+    """
+
+    runs: tuple[str, ...] = ()
+    last: Done | None = None
+    open: Mapping[TxnId, Begin] = field(default_factory=dict)
+    records: int = 0
+
+    def replaced(self, run: str) -> bool:
+        """Return whether a later run has taken over from this run."""
+        return run in self.runs and self.runs[-1] != run
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state after all records before the checkpoint."""
+
+    state: State
+
+
+Record = Take | Begin | Done | Checkpoint
+
+
+def after(state: State, record: Record) -> State:
+    """Return the state after one more record. Raises ControlDamaged if two transactions have committed one version."""
+    number = state.records + 1
+    match record:
+        case Checkpoint(found):
+            return dataclasses.replace(found, records=0)
+        case Take(run):
+            if run in state.runs:  # of a replaced run: it does not count, or a suspended driver would end its successor
+                return dataclasses.replace(state, records=number)
+            return dataclasses.replace(state, runs=(*state.runs, run)[-RUNS:], records=number)
+        case Begin():
+            return dataclasses.replace(state, open={**state.open, record.txn: record}, records=number)
+        case Done():
+            left = {txn: begin for txn, begin in state.open.items() if txn != record.txn}
+            last = state.last
+            if last is not None and last.version == record.version and last.txn != record.txn:
+                raise ControlDamaged(
+                    f"Version {record.version} of {record.topic} was committed by the transactions {last.txn.text} and "
+                    f"{record.txn.text}.",
+                    advice="The rows of one of them are duplicates. Report this with the records of the control topic.",
+                )
+            newer = last is None or record.version >= last.version
+            return dataclasses.replace(state, open=left, last=record if newer else last, records=number)
+
+
+Outcome = Literal["aborted", "committed"]
+Decision = Literal["commit", "skip"]
+
+
+class Recovery:
+    """Takes over the control topic for one run. The caller feeds records in their order and carries out what is asked:
+
+        recovery = Recovery(run, own)
+        for position, record in records:
+            recovery.read(position, record)
+            for txn in recovery.leftovers(): recovery.ended(txn, the outcome of aborting it)
+        recovery.finish()
+
+    `own`: the transaction of this run, which is not aborted. `until`: the position of the run's `take`. A transaction that is open
+    holds back the records after its `done`, so the caller aborts leftovers at once and reads on.
+    """
+
+    def __init__(self, run: str, own: TxnId, until: Position) -> None:
+        self._run, self._own, self._until = run, own, until
+        self.state = State()
+        self.complete = False
+        self._outcomes: dict[TxnId, Outcome] = {}
+
+    @property
+    def replaced(self) -> bool:
+        """Whether a later run has taken over. Then nothing more is read, and nothing is aborted."""
+        return self.state.replaced(self._run)
+
+    def read(self, position: Position, record: Record) -> None:
+        """Take the next record. Raises ControlDamaged."""
+        self.state = after(self.state, record)
+        self.complete = self.complete or position >= self._until
+
+    def leftovers(self) -> list[TxnId]:
+        """Return the transactions of earlier runs that may still commit. Each must be aborted before anything is committed."""
+        if self.replaced:
+            return []
+        return [txn for txn in self.state.open if txn != self._own and txn not in self._outcomes]
+
+    def ended(self, txn: TxnId, outcome: Outcome) -> None:
+        """Tell the outcome of a leftover. `committed`: its end came too late, so its `done` follows in the records."""
+        self._outcomes[txn] = outcome
+
+    def finish(self) -> State:
+        """Return the state, without leftovers. Raises ControlDamaged if a transaction was committed without a `done`."""
+        missing = [txn.text for txn in self.state.open if self._outcomes.get(txn) == "committed"]
+        if missing:
+            raise ControlDamaged(
+                f"The transactions {', '.join(missing)} are committed, but the control topic has no record of it.",
+                advice="Someone else has committed them. Check the rows of their versions before you go on.",
+            )
+        left = {txn: begin for txn, begin in self.state.open.items() if txn not in self._outcomes}
+        self.state = dataclasses.replace(self.state, open=left)
+        return self.state
+
+
+def decide(state: State, run: str, version: int, *, what: str, streaming: bool, accepts_loss: bool) -> Decision:
+    """Decide whether to commit a version or to skip it because it is committed. `what`: application and topic, for errors.
+
+    Raises TakenOver, VersionRefused.
+    """
+    if state.replaced(run):
+        raise TakenOver(
+            f"Another driver of {what} has taken over: this one may not commit version {version}.",
+            advice="Let only one query run on a checkpoint (and one program with a txnAppId). Stop the one that is not wanted; "
+            "the other goes on. Nothing of this version was committed by this driver.",
+        )
+    last = state.last
+    if last is None or version == last.version + 1:
+        return "commit"
+    if version == last.version:
+        return "skip"
+    if version < last.version:
+        raise VersionRefused(
+            f"Version {version} of {what} is below the committed version {last.version}.",
+            advice="Is the checkpoint an old copy? Start with a new checkpoint and a new txnAppId, or with a higher txnVersion.",
+        )
+    if streaming and not accepts_loss:
+        raise VersionRefused(
+            f"Version {version} of {what} does not follow the committed version {last.version}: batches between them are missing.",
+            advice="Were batches written elsewhere, or was the cluster restored from a backup? To accept the loss give the option "
+            "afterRestore=continue for one start.",
+        )
+    return "commit"
+
+
+# --- bytes ---
+
+
+def encode(record: Record) -> bytes:
+    """Return the JSON text of a record."""
+    return json.dumps({"v": FORMAT, **_fields(record)}, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _fields(record: Record) -> dict[str, object]:
+    match record:
+        case Take(run):
+            return {"kind": "take", "run": run}
+        case Begin(txn, version, run):
+            return {"kind": "begin", "txn": txn.text, "version": version, "run": run}
+        case Done(txn, version, run, topic, segments, rows):
+            places = {name: [first.text, last.text] for name, (first, last) in segments.items()}
+            head = {"kind": "done", "txn": txn.text, "version": version, "run": run}
+            return {**head, "topic": topic, "segments": places, "rows": rows}
+        case Checkpoint(state):
+            last = None if state.last is None else _fields(state.last)
+            begun = [_fields(one) for one in state.open.values()]
+            return {"kind": "checkpoint", "runs": [*state.runs], "last": last, "open": begun}
+
+
+def decode(data: bytes) -> Record:
+    """Return a record from its JSON text. Raises ControlDamaged."""
+    try:
+        fields = json.loads(data)
+        if fields["v"] != FORMAT:
+            raise ControlDamaged(
+                f"A record of the control topic has the format {fields['v']}, and this program knows {FORMAT}.",
+                advice="Upgrade txnsegment.",
+            )
+        return _record(fields)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ControlDamaged(
+            f"A record of the control topic cannot be read: {data[:200]!r} ({error}).",
+            advice="Only txnsegment may write to this topic. Find out who wrote the record.",
+        ) from error
+
+
+def _record(fields: Mapping[str, object]) -> Record:
+    get = fields.__getitem__
+    match get("kind"):
+        case "take":
+            return Take(str(get("run")))
+        case "begin":
+            return Begin(TxnId.parse(str(get("txn"))), int(str(get("version"))), str(get("run")))
+        case "done":
+            segments = _of(dict, get("segments"))
+            places = {name: (Position.parse(first), Position.parse(last)) for name, (first, last) in segments.items()}
+            txn, version, run = TxnId.parse(str(get("txn"))), int(str(get("version"))), str(get("run"))
+            return Done(txn, version, run, str(get("topic")), places, int(str(get("rows"))))
+        case "checkpoint":
+            last = get("last")
+            done = None if last is None else _of(Done, _record(_of(dict, last)))
+            opened = [_of(Begin, _record(_of(dict, one))) for one in _of(list, get("open"))]
+            runs = tuple(str(run) for run in _of(list, get("runs")))
+            return Checkpoint(State(runs, done, {one.txn: one for one in opened}))
+        case other:
+            raise ValueError(f"unknown kind {other!r}")
+
+
+def _of(kind: type[T], value: object) -> T:
+    """Return a value of a type. Raises TypeError for another one."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r:.100} is no {kind.__name__}")
+    return value

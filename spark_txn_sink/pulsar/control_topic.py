@@ -1,0 +1,147 @@
+"""Reads and writes the control topic of one application and one data topic.
+
+A durable subscription on it keeps the records after the last checkpoint from retention, and its position is where a reader begins.
+So a recovery reads at most the records since the last checkpoint, however long the history is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pulsar_protocol.client import PulsarClient, TxnId
+from pulsar_protocol.entries import Message
+from pulsar_protocol.errors import ConnectionLost, PulsarError
+from pulsar_protocol.layout import Position
+from pulsar_protocol.producer import Producer
+from pulsar_protocol.reader import entries
+from spark_txn_sink.pulsar.admin import found_or_created
+from spark_txn_sink.pulsar.clients import Connect
+from spark_txn_sink.pulsar.control import ControlDamaged, Record, Take, decode, encode
+
+SUBSCRIPTION: Final = "txnsegment-control"
+WAIT_SECONDS: Final = 1.0
+"""How long a read waits for the next record. An open transaction may hold it back; the caller aborts it and reads on."""
+_FAILOVER: Final = 2
+_CUMULATIVE: Final = 1
+_EARLIEST: Final = 1
+
+
+def control_name(app: str, topic: str) -> str:
+    """Return the name of the control topic of an application and a data topic (`topic://tenant/namespace/name`)."""
+    tenant, namespace, _ = topic.removeprefix("topic://").split("/", 2)
+    digest = hashlib.sha256(f"{app}\n{topic}".encode()).hexdigest()[:32]
+    return f"topic://{tenant}/{namespace}/__txnsegment_control_{digest}"
+
+
+class ControlTopic:
+    """The control topic. It has a connection of its own, because a broker ends the connection of a producer that was fenced.
+
+    Implements `committing.Control`. Raises the errors of `pulsar_protocol`.
+    """
+
+    def __init__(self, connect: Connect, app: str, topic: str, admin_url: str | None) -> None:
+        self.name = control_name(app, topic)
+        self._connect, self._admin_url = connect, admin_url
+        self._client: PulsarClient | None = None
+        self._producer: Producer | None = None
+        self._segment: str | None = None
+
+    def take(self, run: str) -> Position:
+        self.drop()
+        segment = self._where()
+        with _Cursor(self._opened(), segment):  # makes the subscription before the first record, so that retention keeps it
+            self._producer = Producer(self._opened(), segment, access="fencing")
+        return self.append(Take(run))
+
+    def read(self, to: Position) -> Iterator[tuple[Position, Record]]:
+        segment = self._where()
+        with _Cursor(self._opened(), segment) as cursor:
+            start = cursor.position
+        for position, entry in entries(self._opened(), segment, start, to, idle_seconds=WAIT_SECONDS):
+            for message in entry.messages():
+                yield position, decode(message.value or b"")
+
+    def append(self, record: Record, txn: TxnId | None = None) -> Position:
+        if self._producer is None:
+            raise ConnectionLost("The producer of the control topic was closed.", advice="Take over again.")
+        return self._producer.send([Message(encode(record))], txn)
+
+    def end(self, txn: TxnId, *, commit: bool) -> None:
+        self._opened().end(txn, commit=commit)
+
+    def keep_from(self, position: Position) -> None:
+        with _Cursor(self._opened(), self._where()) as cursor:
+            cursor.move(position)
+
+    def drop(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        self._client = self._producer = None
+
+    def _opened(self) -> PulsarClient:
+        if self._client is None:
+            self._client = self._connect()
+        return self._client
+
+    def _where(self) -> str:
+        """Return the segment of the control topic. Raises ControlDamaged if the topic was split."""
+        if self._segment is None:
+            layout = found_or_created(self._opened(), self.name, self._admin_url, 1)
+            if len(layout.segments) != 1:
+                raise ControlDamaged(
+                    f"The control topic {self.name} was split or merged: it has {len(layout.segments)} segments.",
+                    advice="Switch automatic splits off for its namespace, and go on with a new txnAppId or a new checkpoint.",
+                )
+            (only,) = layout.segments.values()
+            self._segment = only.name
+        return self._segment
+
+
+class _Cursor:
+    """The durable subscription, opened for a moment. It takes no messages."""
+
+    def __init__(self, client: PulsarClient, segment: str) -> None:
+        self._channel = client.broker_of(segment)
+        self._id = self._channel.add("consumer", _ignore)
+        try:
+            self._channel.ask(
+                "subscribe",
+                topic=segment,
+                subscription=SUBSCRIPTION,
+                sub_type=_FAILOVER,
+                consumer_id=self._id,
+                durable=True,
+                initial_position=_EARLIEST,
+            )
+        except PulsarError:
+            self._channel.remove("consumer", self._id)
+            raise
+
+    @property
+    def position(self) -> Position:
+        """The position up to which the subscription has acknowledged."""
+        found = self._channel.ask("get_last_message_id", consumer_id=self._id).consumer_mark_delete_position
+        return Position(_signed(found.ledger_id), _signed(found.entry_id))
+
+    def move(self, to: Position) -> None:
+        """Acknowledge all records up to a position."""
+        place = {"ledger_id": to.ledger, "entry_id": to.entry}
+        self._channel.ask("ack", consumer_id=self._id, ack_type=_CUMULATIVE, message_id=[place])
+
+    def __enter__(self) -> _Cursor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._channel.remove("consumer", self._id)
+        if self._channel.alive:
+            self._channel.ask("close_consumer", consumer_id=self._id)
+
+
+def _ignore(event: Any) -> None:
+    """The cursor asks for no messages. What the broker tells about other consumers of the subscription does not matter."""
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >> 63 else number

@@ -1,0 +1,191 @@
+"""The options of a write to Pulsar: their declarations and their checks."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from metadata.common.errors import OptionError
+from metadata.common.options import Option, OptionTable, bad, byte_size, integer, milliseconds, one_of, words
+from metadata.common.service import SERVICE_URL, service_url
+from metadata.records.names import MAX_SEGMENTS, topic_name
+from pulsar_protocol.entries import Compression
+from spark_txn_sink.options import AFTER_RESTORE, AUTO_CREATE, KEY_COLUMN, PATHS, TXN_APP_ID, TXN_VERSION, AfterRestore
+
+HashBits = Literal["auto", "low", "high"]
+ADMIN_VARIABLE: Final = "TXNSEGMENT_PULSAR_ADMIN_URL"
+MIN_TIMEOUT_MS: Final = 1_000
+MAX_TIMEOUT_MS: Final = 86_400_000
+
+
+def _topic(option: str, text: str) -> str:
+    word = words(option, text)
+    if re.match(r"(segment|persistent|non-persistent):", word, re.IGNORECASE):
+        raise bad(
+            option,
+            text,
+            "rows are written to scalable topics only",
+            "Give topic://tenant/namespace/name, or migrate the topic first.",
+        )
+    try:
+        return str(topic_name(word))
+    except OptionError as e:
+        raise OptionError(f"The option {option}: {e.message}", advice=e.advice) from e
+
+
+def _admin(option: str, text: str) -> str:
+    word = words(option, text)
+    if not re.fullmatch(r"https?://[^/@\s]+/?", word):
+        raise bad(option, text, "it is no URL of Pulsar's REST interface", "Write http://host:8080.")
+    return word.rstrip("/")
+
+
+_NAME: Final = "`topic://tenant/namespace/name`, or a bare `name` for `topic://public/default/name`"
+PATH: Final = Option("path", _NAME, "The argument of `save` or `start`.", _topic)
+TOPIC: Final = Option("topic", _NAME, "The topic to write to; also the argument of `save` and `start`.", _topic)
+ADMIN_URL: Final = Option(
+    "adminUrl",
+    "`http://host:8080`",
+    "Pulsar's REST interface, which creates topics: that of the rows with `autoCreate`, and those of the sink's own records.",
+    _admin,
+    default_note=f"the variable `{ADMIN_VARIABLE}`, else no topic is created",
+)
+SEGMENTS: Final = Option(
+    "segments",
+    f"1 to {MAX_SEGMENTS}",
+    "The number of segments of a topic that this write creates.",
+    integer(1, MAX_SEGMENTS),
+    default="1",
+)
+HASH_BITS: Final[Option[HashBits]] = Option(
+    "hashBits",
+    "`auto`, `low`, `high`",
+    "The 16 bits of a key's hash that choose its segment. `auto` asks for the broker's version: low for 5.0.0-M1, else high.",
+    one_of("auto", "low", "high"),
+    default="auto",
+)
+TXN_TIMEOUT: Final = Option(
+    "txnTimeoutMs",
+    f"{MIN_TIMEOUT_MS} to {MAX_TIMEOUT_MS}",
+    "The time after which the broker aborts the transaction, in milliseconds. It must be longer than a batch with its tasks. Rows "
+    "of other writers to the same segments stay hidden from readers until an abandoned transaction has ended.",
+    milliseconds(MIN_TIMEOUT_MS, MAX_TIMEOUT_MS),
+    default="600000",
+)
+COMPRESSION: Final[Option[Compression]] = Option(
+    "compression",
+    "`none`, `lz4`, `zlib`, `zstd`, `snappy`",
+    "The compression of entries.",
+    one_of("none", "lz4", "zlib", "zstd", "snappy"),
+    default="lz4",
+)
+ENTRY_BYTES: Final = Option(
+    "entryBytes",
+    "size up to `4m`",
+    "The size of the values at which an entry is sent. A broker takes no entry above its `maxMessageSize` (5 MB).",
+    byte_size(1, 4 * 1024**2),
+    default="512k",
+)
+ENTRY_ROWS: Final = Option(
+    "entryRows", "whole number", "The largest number of rows of an entry.", integer(1, 100_000), default="5000"
+)
+
+_OPTIONS: Final = (
+    SERVICE_URL,
+    TOPIC,
+    KEY_COLUMN,
+    HASH_BITS,
+    SEGMENTS,
+    AUTO_CREATE,
+    ADMIN_URL,
+    TXN_APP_ID,
+    TXN_VERSION,
+    TXN_TIMEOUT,
+    AFTER_RESTORE,
+    COMPRESSION,
+    ENTRY_BYTES,
+    ENTRY_ROWS,
+)
+
+
+class _Table(OptionTable):
+    """The options of the Pulsar sink. They differ from those of the sink of txnsegment's own clusters."""
+
+    def __init__(self, options: Sequence[Option[Any]], spark_own: Sequence[Option[Any]]) -> None:
+        self.side = "sink"
+        self.options = tuple(options)
+        self._own = {one.name.lower(): one for one in options}
+        self._by_key = self._own | {one.name.lower(): one for one in spark_own}
+
+
+SINK: Final = _Table(_OPTIONS, (PATH, PATHS))
+
+
+@dataclass(frozen=True)
+class PulsarWriteOptions:
+    """The options of one write. None has the meanings that it has in `spark_txn_sink.options.WriteOptions`."""
+
+    service_url: str
+    topic: str
+    streaming: bool
+    key_column: str | None
+    hash_bits: HashBits
+    segments: int
+    auto_create: bool
+    admin_url: str | None
+    txn_app_id: str | None
+    txn_version: int | None
+    txn_timeout_ms: int
+    after_restore: AfterRestore
+    compression: Compression
+    entry_bytes: int
+    entry_rows: int
+
+    @classmethod
+    def parse(
+        cls, options: Mapping[str, object], *, streaming: bool, environment: Mapping[str, str] = os.environ
+    ) -> PulsarWriteOptions:
+        """Parse and check the options of a batch or streaming write. Raises OptionError."""
+        given = SINK.read(options, streaming=streaming)
+        app, version = given.get(TXN_APP_ID), given.get(TXN_VERSION)
+        if version is not None and app is None:
+            raise OptionError(
+                "txnVersion is given without txnAppId: a version counts for one application.", advice="Give both, or neither."
+            )
+        if app is not None and version is None and not streaming:
+            raise OptionError(
+                "txnAppId is given without txnVersion: a second batch write would count as a repetition of the first.",
+                advice="Give both (the version must rise), or neither.",
+            )
+        path, topic = given.get(PATH), given.get(TOPIC)
+        if path is not None and topic is not None and path != topic:
+            raise OptionError(
+                f"The argument of save() or start() is {path} and the option topic is {topic}: they differ.",
+                advice="Give one of the two.",
+            )
+        where = topic if topic is not None else path
+        if where is None:
+            raise OptionError("There is no topic to write to.", advice="Give save(name), start(name) or the option topic.")
+        admin = given.get(ADMIN_URL)
+        if admin is None and environment.get(ADMIN_VARIABLE, "").strip():
+            admin = _admin(f"The environment variable {ADMIN_VARIABLE}", environment[ADMIN_VARIABLE])
+        return cls(
+            service_url=service_url(given.get(SERVICE_URL), environment).text,
+            topic=where,
+            streaming=streaming,
+            key_column=given.get(KEY_COLUMN),
+            hash_bits=given.value(HASH_BITS),
+            segments=given.value(SEGMENTS),
+            auto_create=given.value(AUTO_CREATE),
+            admin_url=admin,
+            txn_app_id=app,
+            txn_version=version,
+            txn_timeout_ms=given.value(TXN_TIMEOUT),
+            after_restore=given.value(AFTER_RESTORE),
+            compression=given.value(COMPRESSION),
+            entry_bytes=given.value(ENTRY_BYTES),
+            entry_rows=given.value(ENTRY_ROWS),
+        )

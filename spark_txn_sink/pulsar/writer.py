@@ -1,0 +1,147 @@
+"""The writers that Spark calls for a Pulsar topic.
+
+Spark makes the writer of a stream twice for each micro-batch. The first one is pickled for the tasks. The second one commits, in
+another process. So the transaction is opened when the writer is pickled, and the committing writer learns it from the reports.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from metadata.common.errors import OptionError
+from pulsar_protocol.client import TxnId
+from pulsar_protocol.layout import Position
+from spark_txn_sink.plan import OVERWRITE
+from spark_txn_sink.pulsar.clients import new_client, shared_client
+from spark_txn_sink.pulsar.committing import Committer, NotCommitted, Work
+from spark_txn_sink.pulsar.control_topic import ControlTopic
+from spark_txn_sink.pulsar.options import PulsarWriteOptions
+from spark_txn_sink.pulsar.plan import PulsarPlan, check_columns, plan_write
+from spark_txn_sink.pulsar.sending import Sent, Task, send_rows
+
+PATIENCE_SECONDS = 60.0
+"""How long an outcome is asked for again."""
+Messages = Sequence[WriterCommitMessage | None]
+_committers: dict[tuple[str, str, str], Committer] = {}
+"""The committers of this process, by service URL, application and topic. A process commits one batch at a time."""
+
+
+class _Writer:
+    """What both writers have in common."""
+
+    def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool, *, streaming: bool) -> None:
+        if overwrite:
+            raise OVERWRITE
+        self.options = PulsarWriteOptions.parse(options, streaming=streaming)
+        self._schema = schema
+        check_columns(self.options, schema)
+        self.plan: PulsarPlan | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.plan is None:
+            self.plan = plan_write(shared_client(self.options.service_url), self.options, self._schema, uuid.uuid4().hex)
+        return self.__dict__
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        assert self.plan is not None
+        return send_rows(shared_client(self.plan.service_url), self.plan, iterator, Task.now(), self.options.txn_app_id)
+
+    def finish(self, messages: Messages, version: int) -> bool:
+        """Commit the transaction of the tasks. Return False if the version was committed before."""
+        reports = [cast("Sent", one) for one in messages if one is not None]
+        txn = self._txn(reports)
+        if len(reports) != len(messages) or txn is None:
+            raise NotCommitted(
+                f"A task of the write to {self.options.topic} did not report what it sent.",
+                advice="Spark must not commit such a write; run it again.",
+            )
+        query = next((one.query for one in reports if one.query is not None), None)
+        run = next((one.run for one in reports if one.run is not None), None)
+        app = self.options.txn_app_id or (query if self.options.streaming else None)
+        if app is None and self.options.streaming:
+            raise OptionError(
+                "The write has no application: the streaming query's id did not reach the tasks.",
+                advice="Give the stream the option txnAppId.",
+            )
+        work = Work(
+            txn=txn,
+            run=(run if self.options.streaming else None) or txn.text,
+            version=version,
+            topic=self.options.topic,
+            segments=joined(reports),
+            rows=sum(one.rows for one in reports),
+            what=f"{app or 'a write'} to {self.options.topic}",
+            streaming=self.options.streaming,
+            accepts_loss=self.options.after_restore == "continue",
+        )
+        if app is None:
+            committer(self.options, "").commit_alone(work)
+            return True
+        return committer(self.options, app).commit(work)
+
+    def give_up(self, messages: Messages) -> None:
+        """Abort the transaction of a write that Spark gave up."""
+        txn = self._txn([cast("Sent", one) for one in messages if one is not None])
+        if txn is not None:
+            committer(self.options, self.options.txn_app_id or "").abort(txn)
+
+    def _txn(self, reports: Sequence[Sent]) -> TxnId | None:
+        """Return the transaction of the reports. Raises NotCommitted if they have several."""
+        found = {one.txn for one in reports} or ({self.plan.opened.txn} if self.plan is not None else set())
+        if len(found) > 1:
+            raise NotCommitted("The tasks of one write used several transactions.", advice="Run the write again.")
+        return next(iter(found), None)
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """The writer of one `df.write.format("txnsegment").mode("append").save()` to a Pulsar topic."""
+
+    def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite, streaming=False)
+
+    def commit(self, messages: Messages) -> None:
+        version = self.options.txn_version
+        self.finish(messages, 1 if version is None else version)
+
+    def abort(self, messages: Messages) -> None:
+        self.give_up(messages)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """The writer of one micro-batch of `df.writeStream.format("txnsegment")` to a Pulsar topic."""
+
+    def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite, streaming=True)
+
+    def commit(self, messages: Messages, batchId: int) -> None:
+        self.finish(messages, batchId)
+
+    def abort(self, messages: Messages, batchId: int) -> None:
+        self.give_up(messages)
+
+
+def joined(reports: Sequence[Sent]) -> dict[str, tuple[Position, Position]]:
+    """Return the first and the last position of the rows of all tasks in each segment."""
+    found: dict[str, tuple[Position, Position]] = {}
+    for one in reports:
+        for segment, (first, last) in one.segments.items():
+            known = found.get(segment, (first, last))
+            found[segment] = (min(known[0], first), max(known[1], last))
+    return found
+
+
+def committer(options: PulsarWriteOptions, app: str) -> Committer:
+    """Return the committer of this process for an application and a topic."""
+    key = (options.service_url, app, options.topic)
+    if key not in _committers:
+        url = options.service_url
+        control = ControlTopic(lambda: new_client(url), app, options.topic, options.admin_url)
+        _committers[key] = Committer(control, pause=time.sleep, now=time.monotonic, patience=PATIENCE_SECONDS)
+    return _committers[key]
