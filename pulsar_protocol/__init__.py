@@ -8,6 +8,7 @@ service      the parts of a service URL
 connections  the open connections of a client
 retries      requests that may be repeated
 client       lookups, layouts of topics, transaction coordinators
+auth         credentials from the environment, and the client of a process
 layout       the segments of a scalable topic, and the segment of a key
 values       values by the topic's schema as Arrow columns and back: `value_types` (the interface), `primitive_values`,
              `record_values` (AVRO and JSON; `json_text`), `key_values`

@@ -292,9 +292,16 @@ class PulsarClient:
         channel.tell(end, **{field: number})
         return found.body
 
+    @property
+    def closed(self) -> bool:
+        return self._connections.closed.is_set()
+
     def close(self) -> None:
         """Close all connections. Requests that wait fail with ConnectionLost. Idempotent, and final."""
         self._connections.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("A PulsarClient is not pickled; make one in each process (pulsar_protocol.auth.shared).")
 
     def __enter__(self) -> Self:
         return self

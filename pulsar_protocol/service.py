@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,6 +10,7 @@ from pulsar_protocol.errors import PulsarError
 
 SCHEMES: Final = {"pulsar": 6650, "pulsar+ssl": 6651}
 """The schemes of a service URL, each with its default port."""
+_HOST: Final = re.compile(r"[\w.-]+|\[[0-9a-fA-F:.]+(%[\w.-]+)?\]")
 
 
 class BadUrl(PulsarError):
@@ -24,7 +26,12 @@ class Service:
 
     @staticmethod
     def parse(url: str) -> Service:
-        """Raises BadUrl."""
+        """Raises BadUrl. The text of the error leaves out what may be a password or a token."""
+        if "@" in url or "?" in url:
+            raise BadUrl(
+                "A Pulsar service URL has no user, password, token or parameters, but this one has.",
+                advice="Give pulsar://host:6650, and credentials in the environment (TXNSEGMENT_PULSAR_TOKEN, ..).",
+            )
         scheme, _, rest = url.partition("://")
         hosts = [_host(one, SCHEMES[scheme], url) for one in rest.rstrip("/").split(",")] if scheme in SCHEMES else []
         if not hosts:
@@ -34,6 +41,6 @@ class Service:
 
 def _host(text: str, default: int, url: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":") if text.rpartition(":")[2].isdigit() else (text, "", "")
-    if not host or "/" in host or "@" in host or (colon and not 0 < int(port) < 65536):
-        raise BadUrl(f"{text!r} in {url} is no host with a port.", advice="Give pulsar://host:6650, without a path or credentials.")
+    if _HOST.fullmatch(host) is None or (colon and not 0 < int(port) < 65536):
+        raise BadUrl(f"{text!r} in {url} is no host with a port.", advice="Give pulsar://host:6650, without a path.")
     return host.strip("[]"), int(port) if colon else default

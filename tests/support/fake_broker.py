@@ -157,7 +157,7 @@ class FakeBroker:
             if self._closed:
                 peer.close()
         parser = FrameParser(1 << 30)
-        with contextlib.suppress(OSError):  # one of both has closed the connection
+        with contextlib.suppress(OSError, ValueError):  # one of both has closed the connection
             while data := plain.recv(65536):
                 for frame in parser.feed(data):
                     self._take(peer, frame.command, frame.rest)
