@@ -2,6 +2,11 @@
 
 An entry has one message, or a batch of messages. The payload of a batch has three parts for each message: the size of its metadata
 (4 bytes), a `SingleMessageMetadata` and its value. The payload is compressed as a whole.
+
+    entry = parse(data)
+    rows = entry.rows()                                             # columns: values, keys, ..
+    batch = values.decode(rows.values, rows.keys)                   # `pulsar_protocol.values`
+    data = encode_batch(Rows(values.encode(batch), range(n)), ..)   # as columns
 """
 
 from __future__ import annotations
@@ -9,35 +14,25 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import pyarrow as pa
 
+from pulsar_protocol.batches import Message, Rows, batch_payload, check_end, message_of, parse_rows, single, text_key
 from pulsar_protocol.errors import NotSupported, ProtocolError
 from pulsar_protocol.frames import decode_entry, encode_entry
 from pulsar_protocol.messages import MessageMetadata, SingleMessageMetadata
+
+__all__ = ["MAX_BYTES", "Compression", "Entry", "Message", "Rows", "encode_batch", "parse"]
 
 Compression = Literal["none", "lz4", "zlib", "zstd", "snappy"]
 _NUMBERS: Final[dict[Compression, int]] = {"none": 0, "lz4": 1, "zlib": 2, "zstd": 3, "snappy": 4}
 _ARROW: Final = {1: "lz4_raw", 3: "zstd", 4: "snappy"}
 """The name in pyarrow of each compression that pyarrow has."""
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A message to send, or one that was read. `value` None: a null value (a deletion, for readers that compact). `key`: the bytes
-    that route it. `event_ms`: the event time in ms, 0 if it has none. `key_is_binary`: whether the key was given as bytes, so that
-    it travels in base64.
-    """
-
-    value: bytes | None
-    key: bytes | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
-    event_ms: int = 0
-    ordering_key: bytes | None = None
-    key_is_binary: bool = False
+MAX_BYTES: Final = 1 << 28
+"""The greatest size of a payload after decompression. An entry has at most 5 MB by default, so only a hostile one comes near it."""
 
 
 def compressed(payload: bytes, compression: Compression) -> bytes:
@@ -56,10 +51,13 @@ def decompressed(payload: bytes | memoryview, number: int, size: int) -> bytes |
     """
     if number == 0:
         return payload
+    if size > MAX_BYTES:
+        raise ProtocolError(f"An entry announces {size} bytes; at most {MAX_BYTES} are possible.", advice="It is damaged.")
     try:
         if number == 2:
-            found = zlib.decompress(payload)
+            found = zlib.decompressobj().decompress(payload, size + 1)
         elif number in _ARROW:
+            _check_size(payload, number, size)
             found = bytes(pa.Codec(_ARROW[number]).decompress(payload, size, asbytes=True))
         else:
             raise NotSupported(f"An entry has the unknown compression {number}.", advice="It needs a newer txnsegment.")
@@ -70,8 +68,32 @@ def decompressed(payload: bytes | memoryview, number: int, size: int) -> bytes |
     return found
 
 
+def _check_size(payload: bytes | memoryview, number: int, size: int) -> None:
+    """Raise ProtocolError if the payload has fewer than `size` bytes after decompression. pyarrow would fill the rest with whatever
+    is in its memory.
+    """
+    if _ARROW[number] == "snappy":
+        announced = shift = 0
+        for byte in bytes(payload[:5]):  # the size is at the begin
+            announced |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        short = announced != size
+    elif _ARROW[number] == "lz4_raw" and size:
+        try:
+            pa.Codec("lz4_raw").decompress(payload, size - 1)
+            short = True
+        except (pa.ArrowException, OSError):
+            short = False
+    else:  # zstd checks it
+        short = False
+    if short:
+        raise ProtocolError(f"An entry does not have {size} bytes after decompression.", advice="It is damaged.")
+
+
 def encode_batch(
-    messages: Sequence[Message],
+    messages: Sequence[Message] | Rows,
     *,
     producer: str,
     sequence: int,
@@ -80,16 +102,11 @@ def encode_batch(
     txn: tuple[int, int] | None = None,
     compression: Compression = "none",
 ) -> bytes:
-    """Return an entry with a batch of messages. `sequence`: the sequence id of its first message. `txn`: the two numbers (most,
-    least) of the transaction.
+    """Return an entry with a batch of messages. `messages`: `Rows` are the fast way. `sequence`: the sequence id of its first
+    message. `txn`: the two numbers (most, least) of the transaction. Raises ProtocolError for a key that is neither text nor
+    binary.
     """
-    pieces = []
-    for number, one in enumerate(messages):
-        single = SingleMessageMetadata(payload_size=len(one.value or b""), sequence_id=sequence + number)
-        _describe(single, one)
-        head = single.SerializeToString()
-        pieces += [struct.pack(">I", len(head)), head, one.value or b""]
-    payload = b"".join(pieces)
+    payload = batch_payload(messages, sequence) if isinstance(messages, Rows) else _payload(messages, sequence)
     metadata = MessageMetadata(
         producer_name=producer,
         sequence_id=sequence,
@@ -107,13 +124,24 @@ def encode_batch(
     return encode_entry(metadata, compressed(payload, compression))
 
 
+def _payload(messages: Sequence[Message], sequence: int) -> bytes:
+    """Return the payload of a batch. `batches.batch_payload` returns the same, faster."""
+    pieces = []
+    for number, one in enumerate(messages):
+        metadata = SingleMessageMetadata(payload_size=len(one.value or b""), sequence_id=sequence + number)
+        _describe(metadata, one)
+        head = metadata.SerializeToString()
+        pieces += [struct.pack(">I", len(head)), head, one.value or b""]
+    return b"".join(pieces)
+
+
 def _describe(metadata: Any, message: Message) -> None:
     """Set the fields that a message has in its metadata."""
     if message.key is not None:
         if message.key_is_binary:
             metadata.partition_key, metadata.partition_key_b64_encoded = base64.b64encode(message.key).decode(), True
         else:
-            metadata.partition_key = message.key.decode()
+            metadata.partition_key = text_key(message.key).decode()
     for name, value in message.properties.items():
         metadata.properties.add(key=name, value=value)
     if message.event_ms:
@@ -122,22 +150,6 @@ def _describe(metadata: Any, message: Message) -> None:
         metadata.ordering_key = message.ordering_key
     if message.value is None:
         metadata.null_value = True
-
-
-def _message(metadata: Any, value: bytes) -> Message:
-    """Return a message from its metadata (`MessageMetadata` of a single message, or `SingleMessageMetadata`)."""
-    binary = metadata.partition_key_b64_encoded
-    key: bytes | None = None
-    if metadata.HasField("partition_key"):
-        key = base64.b64decode(metadata.partition_key) if binary else metadata.partition_key.encode()
-    return Message(
-        None if metadata.null_value else value,
-        key,
-        {one.key: one.value for one in metadata.properties},
-        metadata.event_time,
-        metadata.ordering_key if metadata.HasField("ordering_key") else None,
-        binary,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,23 +169,25 @@ class Entry:
         """The number of messages, and of permits that the entry used."""
         return int(self.metadata.num_messages_in_batch) if self.metadata.HasField("num_messages_in_batch") else 1
 
+    def rows(self) -> Rows:
+        """Return the messages as columns. This is the fast way: `values.decode(rows.values, rows.keys)` gives an Arrow batch.
+        Raises ProtocolError if a batch is damaged.
+        """
+        if self.metadata.HasField("num_messages_in_batch"):
+            return parse_rows(bytes(self.payload), self.count)
+        return Rows.of([message_of(self.metadata, bytes(self.payload))])
+
     def messages(self) -> Iterator[Message]:
-        """Yield the messages in their order. Raises ProtocolError if a batch is damaged."""
+        """Yield the messages in their order, each as an object. Raises ProtocolError if a batch is damaged."""
         if not self.metadata.HasField("num_messages_in_batch"):
-            yield _message(self.metadata, bytes(self.payload))
+            yield message_of(self.metadata, bytes(self.payload))
             return
-        view, at = memoryview(self.payload), 0
-        try:
-            for _ in range(self.count):
-                (size,) = struct.unpack_from(">I", view, at)
-                single = SingleMessageMetadata.FromString(bytes(view[at + 4 : at + 4 + size]))
-                at += 4 + size + single.payload_size
-                if at > len(view):
-                    raise ProtocolError("A batch is shorter than its messages.", advice="It is damaged.")
-                if not single.compacted_out:
-                    yield _message(single, bytes(view[at - single.payload_size : at]))
-        except struct.error as error:
-            raise ProtocolError(f"A batch could not be parsed: {error}.", advice="It is damaged.") from error
+        payload, at = bytes(self.payload), 0
+        for index in range(self.count):
+            metadata, begin, at = single(payload, at, index)
+            if not metadata.compacted_out:
+                yield message_of(metadata, payload[begin:at])
+        check_end(payload, at, self.count)
 
 
 def parse(entry: bytes) -> Entry:

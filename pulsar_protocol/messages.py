@@ -186,6 +186,7 @@ def _classes() -> dict[str, Any]:
 _BY_NAME: Final = _classes()
 BaseCommand: Final = _BY_NAME["BaseCommand"]
 BrokerEntryMetadata: Final = _BY_NAME["BrokerEntryMetadata"]
+EncryptionKeys: Final = _BY_NAME["EncryptionKeys"]
 KeyValue: Final = _BY_NAME["KeyValue"]
 MessageIdData: Final = _BY_NAME["MessageIdData"]
 MessageMetadata: Final = _BY_NAME["MessageMetadata"]

@@ -13,7 +13,7 @@ from typing import Final, Literal, Self
 from pulsar_protocol.channel import ANSWER_SECONDS
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.connection import Delivery
-from pulsar_protocol.entries import Compression, Message, encode_batch
+from pulsar_protocol.entries import Compression, Message, Rows, encode_batch
 from pulsar_protocol.errors import ConnectionLost, PulsarError, TimedOut, broker_error
 from pulsar_protocol.layout import Position
 from pulsar_protocol.messages import Schema
@@ -60,7 +60,7 @@ class Producer:
         self.schema_version: bytes = opened.schema_version
         self._sequence = opened.last_sequence_id + 1
 
-    def send(self, messages: Sequence[Message], txn: TxnId | None = None, compression: Compression = "none") -> Position:
+    def send(self, messages: Sequence[Message] | Rows, txn: TxnId | None = None, compression: Compression = "none") -> Position:
         """Send messages as one entry and wait for its receipt. Return its position. Raises TopicTerminated, TransactionEnded,
         Fenced, and ConnectionLost or TimedOut, after which it is unknown whether the entry was written.
         """
