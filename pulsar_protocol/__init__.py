@@ -11,8 +11,9 @@ client       lookups, layouts of topics, transaction coordinators
 auth         credentials from the environment, and the client of a process
 layout       the segments of a scalable topic, and the segment of a key
 values       values by the topic's schema as Arrow columns and back: `value_types` (the interface), `primitive_values`,
-             `record_values` (AVRO and JSON; `json_text`), `key_values`
-entries      the rows of one entry and back: metadata, batches, compression
+             `record_values` (AVRO and JSON; `avro_columns`, `json_text`), `key_values`
+entries      the rows of one entry and back: metadata, compression
+batches      the payload of a batch as columns and back
 producer     sends entries to one segment
 reader       reads the entries of one segment
 

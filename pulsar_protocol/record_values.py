@@ -6,6 +6,7 @@ their defaults, and narrower types become wider ones. JSON values name their fie
 
 from __future__ import annotations
 
+import contextlib
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from ledgers.avro.rows import Codec
 from ledgers.avro.schema import Record, dump
 from ledgers.errors import SchemaError, ValueFormatError
 from ledgers.json_text import read_json
+from pulsar_protocol import avro_columns
 from pulsar_protocol.json_text import Fraction, needs_fractions, reader, writer
 from pulsar_protocol.messages import KeyValue, Schema
 from pulsar_protocol.value_types import Bytes, NameRow, Values, conformed, numbered, refuse_version
@@ -87,10 +89,14 @@ class AvroValues(RecordValues):
         super().__init__(record, schema)
         self._written = written
         self._resolving = None if written is None else _Resolving(written, record, self.columns)
+        self._at_once = avro_columns.supported(record)
 
     def _decode(self, values: Bytes, where: NameRow) -> pa.RecordBatch:
         if self._resolving is not None:
             return self._resolving.decode(values, where)
+        if self._at_once:
+            with contextlib.suppress(avro_columns.Unusual):  # then value by value, which names the one that is wrong
+                return avro_columns.decode([value or b"" for value in values], self.record, self.columns)
         try:
             return self._codec.decode(pa.array(values, pa.binary()), where)
         except ValueFormatError as error:
