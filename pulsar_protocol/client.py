@@ -154,6 +154,16 @@ class PulsarClient:
 
         return self._repeat(once)
 
+    def topics(self, namespace: str) -> list[str]:
+        """Return the names of the scalable topics of a namespace (`tenant/namespace`), in no order. Raises NotSupported."""
+        ask, end = "watch_scalable_topics", "watch_scalable_topics_close"
+
+        def once(left: float) -> list[str]:
+            found = self._first(self.any_broker(), left, "watch", ask, end, "watch_id", namespace=namespace)
+            return list(found.snapshot.topics)
+
+        return self._repeat(once)
+
     def partitions(self, topic: str) -> int:
         """Return the number of partitions of a `persistent://` topic (0: not partitioned). Raises TopicMissing."""
         fields = {"topic": topic, "metadata_auto_creation_enabled": False}

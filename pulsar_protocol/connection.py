@@ -36,6 +36,7 @@ _DELIVERIES: Final[dict[str, tuple[Target, str]]] = {
     "scalable_topic_assignment_update": ("consumer", "consumer_id"),
     "scalable_topic_update": ("session", "session_id"),
     "watch_tc_assignments_update": ("watch", "watch_id"),
+    "watch_scalable_topics_update": ("watch", "watch_id"),
 }
 """The commands that are for a producer, a consumer, a session of a layout or a watch, and the field with its id."""
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import mmh3
 
-from pulsar_protocol.errors import PulsarError
+from pulsar_protocol.errors import NotSupported, PulsarError
 
 Bits = Literal["low", "high"]
 RING: Final = 1 << 16
@@ -45,7 +45,8 @@ EARLIEST: Final = Position(-1, -1)
 @dataclass(frozen=True)
 class Segment:
     """A segment of a scalable topic. `name`: `segment://..`, or the name of the old topic if the topic was migrated. `start` and
-    `end` are its range of the ring, both inclusive. `broker`: the URL of the broker that has it (empty: not known).
+    `end` are its range of the ring, both inclusive. `created_ms`, `sealed_ms`: in ms since 1970; None: not sealed. `broker`: the
+    URL of the broker that has it (empty: not known).
     """
 
     id: int
@@ -56,6 +57,7 @@ class Segment:
     parents: tuple[int, ...]
     children: tuple[int, ...]
     created_ms: int = 0
+    sealed_ms: int | None = None
     broker: str = ""
     broker_tls: str = ""
 
@@ -90,6 +92,18 @@ def ring_place(key: bytes, bits: Bits) -> int:
     return hashed & 0xFFFF if bits == "low" else hashed >> 16
 
 
+def bits_of(server: str) -> Bits:
+    """Return the bits by which the clients of a broker's version route keys. `server`: its version, as in `Ready.server`. Raises
+    NotSupported for a text without a version.
+    """
+    found = re.search(r"\d+\.\d+\.\d+(-M\d+)?", server)
+    if found is None:
+        raise NotSupported(
+            f"The broker's version is {server!r}, so it is unknown how its clients route keys.", advice="Give hashBits=low or high."
+        )
+    return "low" if found[0] == "5.0.0-M1" else "high"
+
+
 def layout_of(topic: str, dag: Any) -> Layout:
     """Return the layout from a `ScalableTopicDAG`. `topic`: the full name with its scheme."""
     brokers = {one.segment_id: one for one in dag.segment_brokers}
@@ -106,6 +120,7 @@ def layout_of(topic: str, dag: Any) -> Layout:
             tuple(one.parent_ids),
             tuple(one.child_ids),
             one.created_at_ms,
+            one.sealed_at_ms if one.state else None,
             broker.broker_url if broker is not None else "",
             broker.broker_url_tls if broker is not None else "",
         )

@@ -123,6 +123,10 @@ TcAssignmentsSnapshot: 1 parallelism uint32, 2 assignments TcAssignment*
 CommandWatchTcAssignments: 1 watch_id uint64
 CommandWatchTcAssignmentsUpdate: 1 watch_id uint64, 2 snapshot TcAssignmentsSnapshot, 3 error int32, 4 message string
 CommandWatchTcAssignmentsClose: 1 watch_id uint64
+ScalableTopicsSnapshot: 1 topics string*
+CommandWatchScalableTopics: 1 watch_id uint64, 2 namespace string, 3 property_filters KeyValue*, 4 current_hash string
+CommandWatchScalableTopicsUpdate: 1 watch_id uint64, 2 snapshot ScalableTopicsSnapshot, 4 error int32, 5 message string
+CommandWatchScalableTopicsClose: 1 watch_id uint64
 """
 """`Message: number name type, ..` for each message. A type with `*` is repeated. A type that begins with a capital is a message."""
 
@@ -137,6 +141,7 @@ COMMANDS: Final = {
     51: "new_txn_response", 52: "add_partition_to_txn", 53: "add_partition_to_txn_response", 56: "end_txn",
     57: "end_txn_response", 62: "tc_client_connect_request", 63: "tc_client_connect_response", 70: "scalable_topic_lookup",
     71: "scalable_topic_update", 72: "scalable_topic_close", 73: "scalable_topic_subscribe",
+    76: "watch_scalable_topics", 77: "watch_scalable_topics_update", 78: "watch_scalable_topics_close",
     74: "scalable_topic_subscribe_response", 75: "scalable_topic_assignment_update", 79: "watch_tc_assignments",
     80: "watch_tc_assignments_update", 81: "watch_tc_assignments_close",
 }  # fmt: skip

@@ -13,6 +13,11 @@ SCHEMES: Final = {"pulsar": 6650, "pulsar+ssl": 6651}
 _HOST: Final = re.compile(r"[\w.-]+|\[[0-9a-fA-F:.]+(%[\w.-]+)?\]")
 
 
+def is_pulsar(url: str) -> bool:
+    """Return whether a service URL is one of Pulsar."""
+    return url.partition("://")[0] in SCHEMES
+
+
 class BadUrl(PulsarError):
     """A service URL is not one of Pulsar's binary protocol."""
 

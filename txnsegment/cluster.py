@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from ledgers.compaction import TARGET_BYTES, Policy
 from metadata.client.client import Client, client
@@ -14,10 +15,12 @@ from metadata.client.passes import sweep_pass
 from metadata.cluster.cluster import open_cluster
 from metadata.common.errors import OptionError, TxnSegmentError
 from metadata.common.failures import complain
+from metadata.common.service import VARIABLE
 from metadata.maintenance.compaction import Compacted, Compactor
 from metadata.maintenance.sweeper import SweepReport
 from metadata.records.cluster_records import Settings
 from metadata.records.names import is_persistent, segment_name
+from pulsar_protocol.service import is_pulsar
 from txnsegment.retention import ClusterRetention
 from txnsegment.scaling import ClusterScaling
 from txnsegment.subscriptions import ClusterSubscriptions, Where
@@ -33,7 +36,8 @@ if TYPE_CHECKING:
 
 
 def connect(service_url: str | None = None, *, ledgers: str | None = None) -> Cluster:
-    """Connect to the cluster of a service URL: `file:///path` (embedded, created on first use) or `zk://h:p[,h:p]/chroot`.
+    """Connect to the cluster of a service URL: `file:///path` (embedded, created on first use), `zk://h:p[,h:p]/chroot`, or
+    `pulsar://host:6650` (a live Pulsar cluster: see `PulsarCluster`).
 
         with connect("file:///tmp/sandbox") as cluster:
             cluster.topics.create("orders", schema="id bigint, price double")
@@ -42,7 +46,17 @@ def connect(service_url: str | None = None, *, ledgers: str | None = None) -> Cl
     bucket, for a cluster that does not exist yet. (An existing cluster has recorded its ledger root.) Raises OptionError,
     ConfigurationError, ClusterFormatError, Unavailable, StorageError.
     """
-    return Cluster(client(open_cluster(service_url, ledgers=ledgers)))
+    return cluster_at(service_url, ledgers=ledgers)
+
+
+def cluster_at(service_url: str | None, *, ledgers: str | None = None, create: bool = True) -> Cluster:
+    """Connect as `connect` does. `create`: whether to create a missing embedded cluster."""
+    url = service_url if service_url is not None else os.environ.get(VARIABLE, "")
+    if is_pulsar(url):
+        from txnsegment.pulsar.cluster import open_pulsar
+
+        return cast("Cluster", open_pulsar(url, ledgers))  # it has the calls of `Cluster` that Pulsar has, and refuses the others
+    return Cluster(client(open_cluster(service_url, ledgers=ledgers, create=create)))
 
 
 class Cluster:

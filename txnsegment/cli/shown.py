@@ -18,10 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ledgers import plain_text
-from metadata.client.client import client
-from metadata.cluster.cluster import open_cluster
 from metadata.common.errors import TxnSegmentError
-from txnsegment.cluster import Cluster
+from txnsegment.cluster import Cluster, cluster_at
 
 ServiceUrl = Annotated[
     str | None,
@@ -35,7 +33,7 @@ def opened(context: typer.Context, service_url: str | None, *, create: bool = Fa
     create a missing embedded cluster. Only writing commands do so, because a mistyped URL would otherwise look like an empty
     cluster.
     """
-    return Cluster(client(open_cluster(given_url(context, service_url), create=create)))
+    return cluster_at(given_url(context, service_url), create=create)
 
 
 def given_url(context: typer.Context, service_url: str | None) -> str | None:

@@ -1,0 +1,184 @@
+"""`connect("pulsar://..")` and the command line, on a real broker."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from conformance.pulsar_server import PulsarBroker
+from metadata.common.errors import NotAllowed, OptionError, SchemaError, TopicSealed, TxnConflict
+from pulsar_protocol.errors import ConnectionLost, TopicMissing
+from pulsar_protocol.reader import entries
+from pulsar_protocol.values import codec, codec_for
+from txnsegment import connect
+from txnsegment.cli.app import build
+from txnsegment.pulsar.cluster import PulsarCluster, open_pulsar
+
+pytestmark = pytest.mark.pulsar
+
+ROWS = pa.table({"id": pa.array([1, 2, 3, 4], pa.int64()), "who": ["ann", "bob", "cid", "ann"]})
+
+
+@pytest.fixture
+def cluster(pulsar: str) -> Iterator[PulsarCluster]:
+    with open_pulsar(pulsar, None) as opened:
+        yield opened
+
+
+@pytest.fixture
+def topic(pulsar_broker: PulsarBroker, cluster: PulsarCluster) -> str:
+    """A topic with two segments, and with the schema of ROWS."""
+    name = f"topic://public/default/face-{uuid.uuid4().hex[:8]}"
+    pulsar_broker.create(name, 2)
+    segment = cluster.client.layout(name).active[0].name
+    cluster.client.register(segment, codec_for(ROWS.schema, "avro").schema)
+    return name
+
+
+def rows(cluster: PulsarCluster, topic: str) -> list[dict[str, object]]:
+    """Return all visible rows, by segment."""
+    values = codec(cluster.client.schema(topic), topic)
+    found: list[dict[str, object]] = []
+    for one in cluster.client.layout(topic).segments.values():
+        for _, entry in entries(cluster.client, one.name, idle_seconds=1.0):
+            found += values.decode([message.value for message in entry.messages()]).to_pylist()
+    return found
+
+
+def by_id(found: list[dict[str, object]]) -> list[object]:
+    return sorted(str(one["id"]) for one in found)
+
+
+def test_a_transaction_shows_its_rows_at_the_commit(cluster: PulsarCluster, topic: str) -> None:
+    with cluster.begin() as txn:
+        txn.append(topic, ROWS, key="who")
+        assert rows(cluster, topic) == []
+        done = txn.commit()
+        assert txn.commit() == done
+    assert (done.txn_id, done.rows) == (txn.id, 4)
+    found = rows(cluster, topic)
+    assert by_id(found) == ["1", "2", "3", "4"]
+    assert [one["id"] for one in found if one["who"] == "ann"] == [1, 4], "rows of a key keep their order"
+
+
+def test_a_transaction_that_is_not_committed_shows_nothing(cluster: PulsarCluster, topic: str) -> None:
+    with cluster.begin() as txn:
+        txn.append(topic, ROWS)
+    with pytest.raises(OptionError, match="has ended"):
+        txn.append(topic, ROWS)
+    failing = iter([ROWS, "no table"])
+    with cluster.begin() as second, pytest.raises(SchemaError):
+        second.append(topic, failing)
+    with cluster.begin() as third:
+        third.append(topic, ROWS.slice(0, 1))
+        third.commit()
+    assert by_id(rows(cluster, topic)) == ["1"]
+
+
+def test_one_transaction_has_rows_of_two_topics(cluster: PulsarCluster, topic: str, pulsar_broker: PulsarBroker) -> None:
+    other = f"{topic}-other"
+    pulsar_broker.create(other, 1)
+    with cluster.begin() as txn:
+        txn.append(topic, ROWS)
+        txn.append(other, pa.table({"value": pa.array([b"x"])}))
+        txn.commit()
+    assert len(rows(cluster, topic)) == 4
+    assert rows(cluster, other) == [{"value": b"x"}]
+
+
+def test_columns_that_do_not_fit_abort_the_transaction(cluster: PulsarCluster, topic: str) -> None:
+    txn = cluster.begin()
+    txn.append(topic, ROWS)
+    with pytest.raises(SchemaError):
+        txn.append(topic, pa.table({"id": ["no number"]}))
+    with pytest.raises(OptionError, match="has ended"):
+        txn.commit()
+    with cluster.begin() as keyed, pytest.raises(SchemaError, match="no column 'nobody'"):
+        keyed.append(topic, ROWS, key="nobody")
+    assert rows(cluster, topic) == []
+
+
+def test_a_transaction_that_timed_out_is_a_conflict(cluster: PulsarCluster, topic: str) -> None:
+    txn = cluster.begin(timeout=1)
+    txn.append(topic, ROWS)
+    assert txn._id is not None
+    cluster.client.end(txn._id, commit=False)  # as the broker does after the timeout
+    with pytest.raises(TxnConflict, match="timeout of 1000 ms"):
+        txn.commit()
+    assert rows(cluster, topic) == []
+
+
+def test_a_split_between_two_appends(cluster: PulsarCluster, topic: str, pulsar_broker: PulsarBroker) -> None:
+    """The second append writes to the new segments. One commit shows the rows of both, the older row of each key first."""
+    with cluster.begin() as txn:
+        txn.append(topic, ROWS, key="who")
+        for segment in cluster.client.layout(topic).active:
+            pulsar_broker.split(topic, segment.id)
+        later = pa.table({"id": pa.array([5, 6], pa.int64()), "who": ["ann", "bob"]})
+        txn.append(topic, later, key="who")
+        txn.commit()
+    found = rows(cluster, topic)
+    assert by_id(found) == ["1", "2", "3", "4", "5", "6"]
+    assert [one["id"] for one in found if one["who"] == "ann"] == [1, 4, 5]
+
+
+def test_a_split_within_an_append_aborts_the_transaction(cluster: PulsarCluster, topic: str, pulsar_broker: PulsarBroker) -> None:
+    """The caller's batches come one by one, and all segments are split between two of them."""
+
+    def batches() -> Iterator[pa.Table]:
+        yield ROWS
+        for segment in cluster.client.layout(topic).active:
+            pulsar_broker.split(topic, segment.id)
+        yield ROWS
+
+    txn = cluster.begin()
+    with pytest.raises(TopicSealed, match="split or merged while rows were sent") as raised:
+        txn.append(topic, batches(), key="who")
+    assert "Run it again" in raised.value.advice
+    assert rows(cluster, topic) == []
+    with cluster.begin() as again:
+        again.append(topic, ROWS, key="who")
+        again.commit()
+    assert len(rows(cluster, topic)) == 4
+
+
+def test_a_producer_commits_at_each_flush(cluster: PulsarCluster, topic: str) -> None:
+    with cluster.producer(topic, key="who") as producer:
+        producer.send({"id": 7, "who": "dan"})
+        producer.send({"id": 8, "who": None})
+        assert producer.flush() is not None
+        producer.send({"id": 9, "who": "eve"})
+    assert by_id(rows(cluster, topic)) == ["7", "8", "9"]
+
+
+def test_topics_are_listed_and_described(cluster: PulsarCluster, topic: str, pulsar: str) -> None:
+    described = cluster.topics.describe(topic)
+    assert [one.name for one in cluster.topics.list(f"{topic}.*")] == [topic]
+    assert [(one.start, one.end, str(one.state)) for one in described.segments] == [(0, 32767, "ACTIVE"), (32768, 65535, "ACTIVE")]
+    assert described.schema is not None
+    assert described.schema.names == ["id", "who"]
+    shown = CliRunner().invoke(build(), ["topics", "describe", topic, "--service-url", pulsar, "--json"])
+    assert shown.exit_code == 0, shown.output
+    assert json.loads(shown.stdout)["name"] == topic
+    with pytest.raises(TopicMissing, match="nothing-here"):
+        cluster.topics.describe("nothing-here")
+
+
+def test_what_pulsar_does_not_have_is_refused(pulsar: str) -> None:
+    with connect(pulsar) as cluster:
+        with pytest.raises(NotAllowed, match="BookKeeper") as refused:
+            cluster.compact("t")
+        assert "cluster.compact does not exist for the Pulsar cluster" in str(refused.value)
+        with pytest.raises(OptionError, match="takes no app and version"):
+            cluster.begin(app="loader", version=1)
+        with pytest.raises(AttributeError):
+            cluster.nothing_of_the_kind  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(OptionError, match="no ledger root"):
+        connect(pulsar, ledgers="file:///tmp/x")
+    with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1 "):
+        connect("pulsar://127.0.0.1:1")

@@ -1,0 +1,1 @@
+"""`connect("pulsar://..")`: topics, transactions and producers of a live Pulsar cluster, by the calls of `Cluster`."""

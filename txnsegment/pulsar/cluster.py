@@ -1,0 +1,117 @@
+"""`PulsarCluster`: the calls of `Cluster` that a live Pulsar cluster has."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, NoReturn, Self, cast
+
+from metadata.common.errors import NotAllowed, OptionError
+from metadata.records.names import topic_name
+from pulsar_protocol.client import PulsarClient
+from pulsar_protocol.layout import Bits, bits_of
+from txnsegment.producer import MAX_WAITING, Producer
+from txnsegment.pulsar.topics import PulsarTopics
+from txnsegment.pulsar.transaction import PulsarTransaction
+from txnsegment.transaction import Batches, Transaction, timeout_ms
+
+TIMEOUT_MS = 60_000
+"""The default time from the begin of a transaction to its end."""
+MAX_TIMEOUT_MS = 24 * 3_600_000
+_WHY = {
+    "consumer": "Read it with Spark (a stream keeps its place in its checkpoint), or with a consumer of Pulsar's own clients.",
+    "transaction": "A write by Spark is a transaction of its own; cluster.begin() has several topics.",
+    "subscriptions": "Use pulsar-admin, or the subscriptions of Pulsar's own clients.",
+    "transactions": "The broker does not list them; end one by its own begin() object.",
+    "retention": "It is a policy of the namespace: pulsar-admin namespaces set-retention.",
+    "scaling": "The broker splits and merges by its own policy.",
+    "sweep": "The brokers clean up by themselves.",
+    "compact": "Its rows are in BookKeeper, not in files.",
+    "backup": "Back up its metadata store and bookies by Pulsar's own means.",
+    "snapshot": "Give endingOffsets as the positions of the segments (docs/pulsar.md).",
+    "ledgers": "Its rows are in BookKeeper, not in files.",
+    "settings": "They are in the configuration of the brokers.",
+}
+"""The parts of `Cluster` that a Pulsar cluster does not have, each with what to do in its place."""
+
+
+def open_pulsar(url: str, ledgers: str | None) -> PulsarCluster:
+    """Connect to a Pulsar cluster. Raises BadUrl, ConnectionLost, AuthenticationFailed, OptionError for `ledgers`."""
+    if ledgers is not None:
+        raise OptionError(f"The Pulsar cluster {url} has no ledger root.", advice="Leave ledgers out: its rows are in BookKeeper.")
+    client = PulsarClient(url)
+    try:
+        return PulsarCluster(client, bits_of(client.channel().ready.server))
+    except BaseException:
+        client.close()
+        raise
+
+
+class PulsarCluster:
+    """A live Pulsar cluster, also a context manager. Made by `connect("pulsar://host:6650")`.
+
+        with connect("pulsar://localhost:6650") as cluster:
+            with cluster.begin() as txn:
+                txn.append("orders", table)
+                txn.commit()
+
+    Every other call of `Cluster` raises NotAllowed, which says what to do in its place.
+    """
+
+    def __init__(self, client: PulsarClient, bits: Bits) -> None:
+        self.client = client
+        """The internal client. It is not part of the stable interface."""
+        self.topics = PulsarTopics(client)
+        self._bits = bits
+
+    @property
+    def url(self) -> str:
+        return self.client.url
+
+    def begin(
+        self, *, app: str | None = None, version: int | None = None, timeout: timedelta | float | None = None
+    ) -> PulsarTransaction:
+        """Begin a transaction over any number of topics. `timeout`: the longest time until its end, in seconds or as a timedelta
+        (default: 60 s). Raises OptionError for `app` and `version`, which only Spark's writes have here.
+        """
+        if app is not None or version is not None:
+            raise OptionError(
+                "A transaction of a Pulsar cluster takes no app and version.",
+                advice="Leave them out, or write with Spark and the options txnAppId and txnVersion.",
+            )
+        return PulsarTransaction(self.client, timeout_ms(timeout, TIMEOUT_MS, MAX_TIMEOUT_MS), self._bits)
+
+    def producer(self, topic: str, *, key: str | None = None, max_waiting: int = MAX_WAITING) -> Producer:
+        """Return a producer of rows for one topic, which commits them transaction by transaction. `key`: see
+        `PulsarTransaction.append`. `max_waiting`: the number of rows that may wait for a flush. Raises TopicMissing.
+        """
+        name = str(topic_name(topic))
+        self.client.layout(name)
+        return Producer(lambda: cast("Transaction", _Keyed(self.begin(), key)), name, max_waiting=max_waiting)
+
+    def close(self) -> None:
+        self.client.close()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name not in _WHY:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        raise NotAllowed(f"cluster.{name} does not exist for the Pulsar cluster {self.url}.", advice=_WHY[name])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class _Keyed:
+    """A transaction whose rows have the key column `key`. `Producer` appends to it and commits it."""
+
+    def __init__(self, txn: PulsarTransaction, key: str | None) -> None:
+        self._txn, self._key = txn, key
+
+    def append(self, topic: str, batches: Batches) -> None:
+        self._txn.append(topic, batches, key=self._key)
+
+    def commit(self) -> Any:
+        return self._txn.commit()

@@ -1,0 +1,190 @@
+"""`PulsarTransaction`: rows for several topics of a Pulsar cluster, committed together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from metadata.common.errors import OptionError, OutcomeUnknown, SchemaError, TopicSealed, TxnConflict
+from metadata.records.names import topic_name
+from metadata.write.write_set import Committed
+from pulsar_protocol.client import PulsarClient, TxnId
+from pulsar_protocol.entries import Message
+from pulsar_protocol.errors import ConnectionLost, PulsarError, TimedOut, TopicTerminated, TransactionEnded
+from pulsar_protocol.layout import Bits, Layout, Segment
+from pulsar_protocol.producer import Producer
+from pulsar_protocol.values import Values, codec
+from txnsegment.transaction import Batches, batches_of
+
+ENTRY_ROWS = 1_000
+"""The greatest number of rows in an entry."""
+
+
+class PulsarTransaction:
+    """One transaction of a Pulsar cluster. Made by `cluster.begin()`; for one thread.
+
+        with cluster.begin() as txn:
+            txn.append("orders", table, key="customer")
+            txn.append("payments", other)
+            txn.commit()
+
+    `append` sends the rows at once, and nobody reads them before the commit. If `append` raises, the transaction is aborted. The
+    end of the block aborts a transaction that is not committed. The broker aborts it after its timeout.
+    """
+
+    def __init__(self, client: PulsarClient, timeout_ms: int, bits: Bits) -> None:
+        self._client, self._timeout_ms, self._bits = client, timeout_ms, bits
+        self._id: TxnId | None = None
+        self._producers: dict[str, Producer] = {}
+        self._rows = self._bytes = self._turn = 0
+        self._committed: Committed | None = None
+        self._ended = False
+
+    @property
+    def id(self) -> str | None:
+        """The id of the transaction, as the broker shows it. None: nothing was appended yet."""
+        return None if self._id is None else self._id.text
+
+    def append(self, topic: str, batches: Batches, *, key: str | None = None) -> None:
+        """Send rows to a topic, within this transaction. They are encoded by the topic's schema.
+
+        `key`: the column whose text or bytes are the key of each message. It routes the row to a segment, and rows of a key keep
+        their order. It stays in the row. None: no keys, unless the schema has them (KEY_VALUE); the segments take turns.
+
+        Raises TopicMissing, SchemaError, TopicSealed (a segment was split or merged meanwhile: run the transaction again),
+        TxnConflict (the transaction has timed out), OptionError after the end.
+        """
+        self._check_open("append")
+        name = str(topic_name(topic))
+        layout, values = self._client.layout(name), codec(self._client.schema(name), name)
+        try:
+            for batch in batches_of(batches):
+                for start in range(0, batch.num_rows, ENTRY_ROWS):
+                    self._send(layout, values, batch.slice(start, ENTRY_ROWS), key)
+        except BaseException as error:
+            self._abort_after(error)
+            if isinstance(error, TopicTerminated | ConnectionLost) and self._changed(layout):
+                raise TopicSealed(
+                    f"A segment of {name} was split or merged while rows were sent: {error.message}",
+                    advice="Nothing of the transaction is visible. Run it again; it then writes to the new segments.",
+                ) from error
+            if isinstance(error, TransactionEnded):
+                raise TxnConflict(
+                    f"The Pulsar transaction {self.id} ended while rows were sent, by its timeout of {self._timeout_ms} ms.",
+                    advice="Nothing of it is visible. Run it again, with a longer timeout.",
+                ) from error
+            raise
+
+    def _changed(self, layout: Layout) -> bool:
+        """Return whether the topic has another layout now. The broker closes the producers of a segment that it seals."""
+        try:
+            return self._client.layout(layout.topic).epoch != layout.epoch
+        except PulsarError:
+            return False  # the caller raises the first error
+
+    def _send(self, layout: Layout, values: Values, batch: pa.RecordBatch, key: str | None) -> None:
+        keys = values.keys_of(batch) if key is None else _keys(batch, key)
+        data = values.encode(batch)
+        found: dict[str, list[Message]] = {}
+        if keys is None:
+            segment = layout.active[self._turn % len(layout.active)]
+            self._turn += 1
+            found[segment.name] = [Message(value) for value in data]
+        else:
+            routes: dict[bytes | None, Segment] = {}
+            for value, one in zip(data, keys, strict=True):
+                if one not in routes:
+                    routes[one] = layout.active[0] if one is None else layout.segment_of(one, self._bits)
+                found.setdefault(routes[one].name, []).append(Message(value, one))
+        if self._id is None:
+            self._id = self._client.begin(self._timeout_ms)
+        for name, messages in found.items():
+            self._producer(name, values.schema).send(messages, self._id)
+        self._rows += batch.num_rows
+        self._bytes += sum(len(value or b"") for value in data)
+
+    def _producer(self, segment: str, schema: Any | None) -> Producer:
+        if segment not in self._producers:
+            self._producers[segment] = Producer(self._client, segment, schema=schema)
+        return self._producers[segment]
+
+    def commit(self) -> Committed:
+        """Make all rows visible. A second call returns the result of the first. Raises TxnConflict if the transaction has timed
+        out, so that nothing is visible; OutcomeUnknown if the broker could not be asked: call it again.
+        """
+        if self._committed is not None:
+            return self._committed
+        self._check_open("commit")
+        if self._id is not None:
+            try:
+                self._client.end(self._id, commit=True)
+            except TransactionEnded as error:
+                self._ended = True
+                self._close()
+                raise TxnConflict(
+                    f"The Pulsar transaction {self._id.text} was aborted, by its timeout of {self._timeout_ms} ms: {error.message}",
+                    advice="Nothing of it is visible. Run it again, with a longer timeout.",
+                ) from error
+            except (ConnectionLost, TimedOut) as error:
+                raise OutcomeUnknown(
+                    f"It is unknown whether the Pulsar transaction {self._id.text} is committed: {error.message}",
+                    advice="Call commit() again: it asks the broker, and commits at most once.",
+                ) from error
+        self._ended = True
+        self._committed = Committed(self.id, None, self._rows, self._bytes)
+        self._close()
+        return self._committed
+
+    def abort(self) -> None:
+        """Abort the transaction. A call after the end changes nothing. Raises the broker's error: the timeout then ends it."""
+        if self._ended:
+            return
+        self._ended = True
+        self._close()
+        if self._id is not None:
+            self._client.end(self._id, commit=False)
+
+    def _abort_after(self, error: BaseException) -> None:
+        try:
+            self.abort()
+        except PulsarError as second:
+            error.add_note(
+                f"The abort of the Pulsar transaction {self.id} is unknown ({second}). Its timeout ends it at the latest."
+            )
+
+    def _close(self) -> None:
+        producers, self._producers = [*self._producers.values()], {}
+        for one in producers:
+            one.close()
+
+    def _check_open(self, verb: str) -> None:
+        if self._ended:
+            raise OptionError(f"The transaction {self.id or ''} has ended: it cannot {verb}.", advice="Begin another one.")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None:
+            self.abort()
+        else:
+            self._abort_after(error)
+
+
+def _keys(batch: pa.RecordBatch, column: str) -> Sequence[bytes | None]:
+    """Return the key of each row. Raises SchemaError."""
+    if column not in batch.schema.names:
+        raise SchemaError(
+            f"There is no column {column!r} for the key.", advice=f"The columns are: {', '.join(batch.schema.names)}."
+        )
+    found = batch.column(column)
+    if pa.types.is_integer(found.type):
+        found = found.cast(pa.string())
+    if not (pa.types.is_string(found.type) or pa.types.is_large_string(found.type) or pa.types.is_binary(found.type)):
+        raise SchemaError(
+            f"The column {column!r} has the type {found.type}, which is no key.", advice="Give text, bytes or integers."
+        )
+    return [one.encode() if isinstance(one, str) else one for one in found.to_pylist()]
