@@ -8,6 +8,7 @@ from typing import Any, NoReturn, Self, cast
 
 from metadata.common.errors import NotAllowed, OptionError
 from metadata.records.names import topic_name
+from pulsar_protocol import auth
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.layout import Bits, bits_of
 from txnsegment.producer import MAX_WAITING, Producer
@@ -39,7 +40,7 @@ def open_pulsar(url: str, ledgers: str | None) -> PulsarCluster:
     """Connect to a Pulsar cluster. Raises BadUrl, ConnectionLost, AuthenticationFailed, OptionError for `ledgers`."""
     if ledgers is not None:
         raise OptionError(f"The Pulsar cluster {url} has no ledger root.", advice="Leave ledgers out: its rows are in BookKeeper.")
-    client = PulsarClient(url)
+    client = auth.connect(url)
     try:
         return PulsarCluster(client, bits_of(client.channel().ready.server))
     except BaseException:
