@@ -1,0 +1,230 @@
+"""Finds the cut of a segment, i.e. a position up to which all entries are decided, and other places, by probes (`probing`).
+
+A probe is a non-durable subscription with one permit. The broker forgets it at its end.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, Self
+
+from pulsar_protocol.channel import ANSWER_SECONDS, Channel
+from pulsar_protocol.client import PulsarClient
+from pulsar_protocol.connection import Delivery
+from pulsar_protocol.entries import parse
+from pulsar_protocol.errors import ConnectionLost, PulsarError, TimedOut
+from pulsar_protocol.layout import EARLIEST, Position
+from pulsar_protocol.probing import Bounds, following
+
+WAIT_SECONDS: Final = 0.25
+"""A probe has no answer if none came in this time, and if a probe of a known entry, sent later, was answered."""
+ALONE_SECONDS: Final = 2.0
+"""The same time while no entry of the segment is known."""
+PATIENCE_SECONDS: Final = 5.0
+"""The longest wait for the probe of a known entry. Retention may have removed the entry."""
+PROBES: Final = 8
+"""The number of probes at a time."""
+_LATEST: Final = Position((1 << 63) - 1, (1 << 63) - 1)
+_MAX: Final = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The first entry that the broker delivered at or after a position. `count`: its messages. `size`: its bytes."""
+
+    position: Position
+    publish_ms: int
+    count: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The cut of a segment. `position`: all entries up to it are decided, and it is an entry that is read (EARLIEST: none).
+    `last`: the last entry that the segment had. `whole`: whether all entries up to `last` are decided.
+    """
+
+    position: Position
+    last: Position
+    whole: bool
+
+
+class Probe:
+    """One probe. It is over at `close`."""
+
+    def __init__(self, channel: Channel, topic: str, at: Position) -> None:
+        self._channel, self._topic, self.at = channel, topic, at
+        self._events: queue.Queue[Delivery | PulsarError] = queue.Queue()
+        self._number = channel.add("consumer", self._events.put)
+        self.found: Found | None = None
+        self.at_end = False
+        """Whether the broker told that a sealed segment has no more entries from `at` on, except those of aborted transactions."""
+        try:
+            channel.ask(
+                "subscribe",
+                topic=topic,
+                subscription=f"txnsegment-{uuid.uuid4().hex}",
+                sub_type=0,
+                consumer_id=self._number,
+                durable=False,
+                start_message_id={"ledger_id": at.ledger & _MAX, "entry_id": at.entry & _MAX},
+                initial_position=1 if at == EARLIEST else 0,
+            )
+        except BaseException:
+            channel.remove("consumer", self._number)
+            raise
+
+    def begins(self) -> Position:
+        """Return the position before the first entry of the probe. It does not depend on transactions."""
+        found = self._channel.ask("get_last_message_id", consumer_id=self._number).consumer_mark_delete_position
+        return Position(_signed(found.ledger_id), _signed(found.entry_id))
+
+    def ask(self) -> Self:
+        self._channel.tell("flow", consumer_id=self._number, message_permits=1)
+        return self
+
+    def take(self, seconds: float) -> bool:
+        """Wait for the answer. Return whether it came. Raises ConnectionLost."""
+        deadline = time.monotonic() + seconds
+        while self.found is None and not self.at_end:
+            try:
+                event = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                return False
+            if isinstance(event, PulsarError):
+                raise type(event)(event.message, advice=event.advice)
+            if event.name == "close_consumer":
+                raise ConnectionLost(f"The broker closed the consumer of {self._topic}.", advice="Try again; the topic moves.")
+            if event.name == "reached_end_of_topic":
+                self.at_end = True
+            elif event.name == "message":
+                place = event.body.message_id
+                position = Position(place.ledger_id, place.entry_id)
+                if position >= self.at:
+                    entry = parse(event.entry)
+                    self.found = Found(position, entry.metadata.publish_time, entry.count, len(event.entry))
+        return True
+
+    def close(self) -> None:
+        self._channel.remove("consumer", self._number)
+        if self._channel.alive:
+            try:
+                self._channel.ask("close_consumer", consumer_id=self._number)
+            except ConnectionLost:
+                return
+
+
+class Segment:
+    """A segment or topic whose places are searched. It may be used by one thread at a time."""
+
+    def __init__(self, client: PulsarClient, topic: str) -> None:
+        self.topic = topic
+        self._channel = client.broker_of(topic)
+
+    def last(self) -> Position:
+        """Return the last entry of the segment, which may be undecided. The entry is -1 if its ledger has no entry yet."""
+        return self._begins(_LATEST)
+
+    def before_first(self) -> Position:
+        """Return the position before the first entry that retention has left."""
+        return self._begins(EARLIEST)
+
+    def first_after(self, position: Position, seconds: float = ANSWER_SECONDS) -> Found:
+        """Return the first entry after a position that is below the cut. Raises TimedOut if none comes."""
+        probe = Probe(self._channel, self.topic, following(position))
+        try:
+            probe.ask().take(seconds)
+        finally:
+            probe.close()
+        if probe.found is None:
+            raise TimedOut(
+                f"{self.topic}: no entry after {position.text} came within {seconds:g} s.",
+                advice="Retention may have removed it, or the broker is slow: read again.",
+            )
+        return probe.found
+
+    def cut(self, floor: Position = EARLIEST) -> Cut:
+        """Return the cut. `floor`: an earlier cut, or EARLIEST. The result is never below it."""
+        last = self.last()
+        if last <= floor or (floor == EARLIEST and last.entry < 0 and self.before_first() == last):
+            return Cut(floor, last, whole=True)
+        bounds, whole, number = Bounds(floor, following(last)), False, 2
+        while not bounds.done:
+            places = bounds.places(number)
+            answers, at_end = self._probe(places, bounds.low)
+            whole = at_end and all(found is None for found in answers.values())
+            bounds, number = bounds.learned({at: found and found.position for at, found in answers.items()}), PROBES
+        return Cut(bounds.low, last, whole or bounds.low >= last)
+
+    def before_time(self, ms: int, cut: Position) -> Position:
+        """Return the last entry up to `cut` that was published before `ms`, as a binary search finds it (EARLIEST: none). Clients
+        set the publish times, so they need not ascend.
+        """
+        bounds = Bounds(EARLIEST, following(cut))
+        while cut != EARLIEST and not bounds.done:
+            answers: dict[Position, Position | None] = {}
+            for at in bounds.places(3):
+                found = self._found(at)
+                answers[at] = found.position if found.position <= cut and found.publish_ms < ms else None
+            bounds = bounds.learned(answers)
+        return bounds.low
+
+    def _found(self, at: Position) -> Found:
+        return self.first_after(EARLIEST if at == EARLIEST else Position(at.ledger, at.entry - 1))
+
+    def _begins(self, at: Position) -> Position:
+        probe = Probe(self._channel, self.topic, at)
+        try:
+            return probe.begins()
+        finally:
+            probe.close()
+
+    def _probe(self, places: Sequence[Position], known: Position) -> tuple[dict[Position, Found | None], bool]:
+        """Probe positions at once. Return what was found at each, and whether the lowest probe met the end of a sealed segment. If
+        the highest probe is answered, the others are not waited for.
+        """
+        probes = self._asked(places)
+        try:
+            if not probes[-1].take(ALONE_SECONDS if known == EARLIEST else WAIT_SECONDS) and known != EARLIEST:
+                probes += self._asked([known])
+                probes[-1].take(PATIENCE_SECONDS)
+            for probe in probes:
+                probe.take(0.0)
+            return {probe.at: probe.found for probe in probes[: len(places)]}, probes[0].at_end
+        finally:
+            self._over(probes)
+
+    def _asked(self, places: Sequence[Position]) -> list[Probe]:
+        """Begin probes at these positions at once. If one of them fails, end the others."""
+        probes: list[Probe] = []
+        failed: BaseException | None = None
+        with ThreadPoolExecutor(len(places)) as threads:
+            for future in [threads.submit(self._ask, at) for at in places]:
+                error = future.exception()
+                if error is None:
+                    probes.append(future.result())
+                failed = failed or error
+        if failed is not None:
+            self._over(probes)
+            raise failed
+        return probes
+
+    def _ask(self, at: Position) -> Probe:
+        return Probe(self._channel, self.topic, at).ask()
+
+    def _over(self, probes: Sequence[Probe]) -> None:
+        if probes:
+            close: Callable[[Probe], None] = Probe.close
+            with ThreadPoolExecutor(len(probes)) as threads:
+                for _ in threads.map(close, probes):
+                    continue
+
+
+def _signed(number: int) -> int:
+    """Return an unsigned 64-bit number of the protocol as the signed number that Java means."""
+    return number - (1 << 64) if number >> 63 else number
