@@ -20,24 +20,19 @@ class DefaultSource(DataSource):
         return "txnsegment"
 
     def schema(self) -> StructType:
-        from metadata.client.client import shared_client
-        from spark_txn_source.columns import columns_now
-        from spark_txn_source.current_names import with_current_names
-        from spark_txn_source.options import ReadOptions
+        from spark_txn_source.providers import columns
 
-        options = ReadOptions.parse_common(self._given())
-        client = shared_client(options.service_url.text)
-        return columns_now(client, with_current_names(client, options)).output
+        return columns(self._given())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from spark_txn_source.batch import BatchReader
+        from spark_txn_source.providers import batch_reader
 
-        return BatchReader(self._given(), schema)
+        return batch_reader(self._given(), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from spark_txn_source.stream import StreamReader
+        from spark_txn_source.providers import stream_reader
 
-        return StreamReader(self._given(), schema)
+        return stream_reader(self._given(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from spark_txn_sink.providers import batch_writer

@@ -24,8 +24,8 @@ from pulsar_protocol.probing import Bounds, following
 WAIT_SECONDS: Final = 0.25
 """A probe has no answer if none came in this time, and if a probe of a known entry, sent later, was answered."""
 ALONE_SECONDS: Final = 2.0
-"""The same time while no entry of the segment is known."""
-PATIENCE_SECONDS: Final = 5.0
+"""The further time that the lowest probe has while no entry of the segment is known."""
+PATIENCE_SECONDS: Final = 2.0
 """The longest wait for the probe of a known entry. Retention may have removed the entry."""
 PROBES: Final = 8
 """The number of probes at a time."""
@@ -148,18 +148,19 @@ class Segment:
             )
         return probe.found
 
-    def cut(self, floor: Position = EARLIEST) -> Cut:
-        """Return the cut. `floor`: an earlier cut, or EARLIEST. The result is never below it."""
+    def cut(self, floor: Position = EARLIEST, *, sealed: bool = False) -> Cut:
+        """Return the cut. `floor`: an earlier cut, or EARLIEST. The result is never below it. `sealed`: whether the segment is
+        sealed. Then `whole` counts the entries of aborted transactions at the end of the segment as decided, too.
+        """
         last = self.last()
         if last <= floor or (floor == EARLIEST and last.entry < 0 and self.before_first() == last):
             return Cut(floor, last, whole=True)
-        bounds, whole, number = Bounds(floor, following(last)), False, 2
+        bounds, number = Bounds(floor, following(last)), 2
         while not bounds.done:
-            places = bounds.places(number)
-            answers, at_end = self._probe(places, bounds.low)
-            whole = at_end and all(found is None for found in answers.values())
-            bounds, number = bounds.learned({at: found and found.position for at, found in answers.items()}), PROBES
-        return Cut(bounds.low, last, whole or bounds.low >= last)
+            answers = self._probe(bounds.places(number), bounds.low)
+            bounds, number = bounds.learned({at: one.found.position if one.found else None for at, one in answers.items()}), PROBES
+        whole = bounds.low >= last or (sealed and self._at_end(bounds.low))
+        return Cut(bounds.low, last, whole)
 
     def before_time(self, ms: int, cut: Position) -> Position:
         """Return the last entry up to `cut` that was published before `ms`, as a binary search finds it (EARLIEST: none). Clients
@@ -184,18 +185,24 @@ class Segment:
         finally:
             probe.close()
 
-    def _probe(self, places: Sequence[Position], known: Position) -> tuple[dict[Position, Found | None], bool]:
-        """Probe positions at once. Return what was found at each, and whether the lowest probe met the end of a sealed segment. If
-        the highest probe is answered, the others are not waited for.
-        """
+    def _at_end(self, cut: Position) -> bool:
+        """Return whether a sealed segment has no entries after its cut, except those of aborted transactions."""
+        ((_, probe),) = self._probe([following(cut)], cut).items()
+        return probe.at_end
+
+    def _probe(self, places: Sequence[Position], known: Position) -> dict[Position, Probe]:
+        """Probe positions at once. If the highest probe is answered, the others are not waited for."""
         probes = self._asked(places)
         try:
-            if not probes[-1].take(ALONE_SECONDS if known == EARLIEST else WAIT_SECONDS) and known != EARLIEST:
-                probes += self._asked([known])
-                probes[-1].take(PATIENCE_SECONDS)
+            if not probes[-1].take(WAIT_SECONDS):
+                if known != EARLIEST:
+                    probes += self._asked([known])
+                    probes[-1].take(PATIENCE_SECONDS)
+                else:
+                    probes[0].take(ALONE_SECONDS)
             for probe in probes:
                 probe.take(0.0)
-            return {probe.at: probe.found for probe in probes[: len(places)]}, probes[0].at_end
+            return {probe.at: probe for probe in probes[: len(places)]}
         finally:
             self._over(probes)
 

@@ -1,0 +1,59 @@
+"""The readers of each kind of cluster, by the scheme of `serviceUrl`. The modules are imported when they are needed: what Spark's
+processes import is a good part of the time of a small read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from metadata.common.service import VARIABLE
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.types import StructType
+
+PULSAR: Final = ("pulsar", "pulsar+ssl")
+
+
+def scheme_of(options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> str:
+    """Return the scheme of the service URL, in lower case; empty if no URL is given."""
+    given = {name.lower(): text for name, text in options.items()}.get("serviceurl") or environment.get(VARIABLE, "")
+    return given.strip().partition("://")[0].lower()
+
+
+def columns(options: dict[str, str]) -> StructType:
+    """Return the columns of a read for which the user gives no schema."""
+    if scheme_of(options) in PULSAR:
+        from spark_txn_source.pulsar.columns import columns_now as pulsar_columns_now
+
+        return pulsar_columns_now(options)
+    from metadata.client.client import shared_client
+    from spark_txn_source.columns import columns_now
+    from spark_txn_source.current_names import with_current_names
+    from spark_txn_source.options import ReadOptions
+
+    found = ReadOptions.parse_common(options)
+    client = shared_client(found.service_url.text)
+    return columns_now(client, with_current_names(client, found)).output
+
+
+def batch_reader(options: dict[str, str], schema: StructType) -> DataSourceReader:
+    if scheme_of(options) in PULSAR:
+        from spark_txn_source.pulsar.batch import BatchReader as PulsarBatchReader
+
+        return PulsarBatchReader(options, schema)
+    from spark_txn_source.batch import BatchReader
+
+    return BatchReader(options, schema)
+
+
+def stream_reader(options: dict[str, str], schema: StructType) -> DataSourceStreamReader:
+    if scheme_of(options) in PULSAR:
+        from spark_txn_source.pulsar.stream import StreamReader as PulsarStreamReader
+
+        return PulsarStreamReader(options, schema)
+    from spark_txn_source.stream import StreamReader
+
+    return StreamReader(options, schema)

@@ -1,0 +1,12 @@
+"""The source for topics of a live Apache Pulsar cluster (`serviceUrl` is `pulsar://..` or `pulsar+ssl://..`).
+
+option_table   the options, with the reason for each option that Pulsar topics do not have
+options        parses and checks them
+topics         the segments of a topic, and the shared clients
+columns        the columns of a read, by the topic's schema
+offsets        the offset of a stream
+planning       what a micro-batch reads. Pure.
+places         asks the broker for the cuts and starts of segments
+tasks          reads a range of a segment as Arrow batches
+batch, stream  the readers of Spark's DataSource API
+"""

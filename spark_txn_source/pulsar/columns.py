@@ -1,0 +1,81 @@
+"""The columns of a read from Pulsar: those of the topic's schema, or one column `value`, and the metadata columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType, TimestampType
+
+from ledgers import schema as schemas
+from metadata.common.errors import OptionError, SchemaError
+from pulsar_protocol.client import PulsarClient
+from pulsar_protocol.messages import Schema
+from pulsar_protocol.values import Values, codec
+from spark_txn_source import columns as others
+from spark_txn_source.pulsar.options import PulsarReadOptions
+from spark_txn_source.pulsar.topics import layout, shared_client
+
+METADATA_FIELDS = (
+    *others.METADATA_FIELDS,
+    StructField("__key", BinaryType()),
+    StructField("__properties", MapType(StringType(), StringType())),
+    StructField("__eventTime", TimestampType()),
+    StructField("__orderingKey", BinaryType()),
+)
+"""Columns that the other sources have, too, have the same names and meanings there."""
+_KINDS = {field.name: field.dataType for field in METADATA_FIELDS}
+
+
+@dataclass(frozen=True)
+class PulsarColumns:
+    """The columns of a read. `wanted`: those of the topic's schema that are read. `output`: the columns that Spark gets. `schema`:
+    the bytes of the topic's schema when the read began (None: the values are bytes).
+    """
+
+    wanted: StructType
+    output: StructType
+    schema: bytes | None
+
+    def values(self, topic: str) -> Values:
+        return codec(None if self.schema is None else Schema.FromString(self.schema), topic)
+
+
+def columns_now(options: dict[str, str]) -> StructType:
+    """Return the columns of a read for which the user gives no schema. Raises OptionError, TopicMissing, SchemaError."""
+    found = PulsarReadOptions.parse(options, streaming=None)
+    full, _ = _topic_columns(shared_client(found.url), found)
+    wanted = full if found.columns is None else schemas.columns(full, list(found.columns))
+    return StructType([*wanted.fields, *(METADATA_FIELDS if found.include_metadata else ())])
+
+
+def columns_wanted(client: PulsarClient, options: PulsarReadOptions, given: StructType) -> PulsarColumns:
+    """Return the columns of a read with the schema `given`, which is that of `columns_now`, or one that the user gave. The user's
+    schema may leave out, reorder or widen columns. Raises OptionError, TopicMissing, SchemaError.
+    """
+    full, schema = _topic_columns(client, options)
+    for field in given:
+        if field.name in _KINDS and not options.include_metadata:
+            raise SchemaError(f"The column {field.name} is a metadata column.", advice="Read it with includeMetadata=true.")
+        if field.name in _KINDS and field.dataType != _KINDS[field.name]:
+            raise SchemaError(
+                f"The metadata column {field.name} is {_KINDS[field.name].simpleString()}; it cannot be read as "
+                f"{field.dataType.simpleString()}.",
+                advice="Read it with its own type and cast it after.",
+            )
+    wanted = StructType([field for field in given if field.name not in _KINDS])
+    if options.columns is not None and wanted.fieldNames() != list(options.columns):
+        raise OptionError(
+            f"The option columns is {', '.join(options.columns)}, but the schema given has {', '.join(wanted.fieldNames())}.",
+            advice="Give one of the two.",
+        )
+    if wanted.fields:
+        schemas.project(full, wanted)
+    return PulsarColumns(wanted, given, schema)
+
+
+def _topic_columns(client: PulsarClient, options: PulsarReadOptions) -> tuple[StructType, bytes | None]:
+    """Return the columns of the topic, and the bytes of its schema."""
+    layout(client, options.topic)  # a topic that does not exist has no schema either: its error must name the topic
+    schema = None if options.value_format == "binary" else client.schema(options.topic)
+    return from_arrow_schema(codec(schema, options.topic).columns), None if schema is None else schema.SerializeToString()

@@ -1,0 +1,132 @@
+"""The declarations of the options of a read from Pulsar. They have the names of the other sources' options. An option that Pulsar
+topics do not have is refused with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, NoReturn
+
+from ledgers.json_text import read_json
+from metadata.common.errors import OptionError
+from metadata.common.options import Option, OptionTable, Parse, bad, one_of, unique_pairs
+from metadata.common.service import SERVICE_URL
+from pulsar_protocol.layout import Position
+from spark_txn_source import option_table as others
+
+ValueFormat = Literal["columns", "binary"]
+_OFFSET_ADVICE: Final = (
+    'Write {"segments": {"segment://tenant/namespace/name/0000-ffff-0": "ledger:entry"}}, as a query\'s progress shows it. A '
+    "segment that is not named is read from its beginning."
+)
+
+
+@dataclass(frozen=True)
+class At:
+    """A place: the last entry before it in each segment."""
+
+    segments: Mapping[str, Position]
+
+
+Place = Literal["earliest", "latest"] | At
+
+
+def _place(name: str, text: str) -> Place:
+    match text.strip().lower():
+        case "earliest":
+            return "earliest"
+        case "latest":
+            return "latest"
+    try:
+        found = read_json(text, pairs=unique_pairs)
+    except ValueError as error:
+        raise bad(name, text, f"it is neither a known word nor JSON ({error})", _OFFSET_ADVICE) from error
+    segments = found.get("segments") if isinstance(found, dict) else None
+    if not isinstance(segments, dict):
+        raise bad(name, text, "it is not a JSON object with the field segments", _OFFSET_ADVICE)
+    if more := sorted(found.keys() - {"topic", "epoch", "segments", "ended", "initial", "began", "subscription"}):
+        raise bad(name, text, f"it has unknown fields ({', '.join(more)})", _OFFSET_ADVICE)
+    try:
+        return At({segment: Position.parse(place) for segment, place in segments.items()})
+    except (TypeError, ValueError) as error:
+        raise bad(name, text, str(error), _OFFSET_ADVICE) from error
+
+
+def _end(name: str, text: str) -> Place:
+    found = _place(name, text)
+    if found == "earliest":
+        raise bad(name, text, "a read cannot end at its start", "Write latest, or positions of segments as JSON.")
+    return found
+
+
+def _refused(why: str, advice: str) -> Parse[Any]:
+    def parse(name: str, text: str) -> NoReturn:
+        raise OptionError(f"The option {name} cannot be used with a Pulsar cluster: {why}.", advice=advice)
+
+    return parse
+
+
+def _without(option: Option[Any], why: str, advice: str = "Leave it out.") -> Option[Any]:
+    return replace(option, parse=_refused(why, advice), default=None)
+
+
+STARTING_OFFSETS: Final[Option[Place]] = Option(
+    "startingOffsets",
+    '`earliest`, `latest`, `{"segments":{"segment://..":"ledger:entry"}}`',
+    "Reads rows after this place. A stream uses it with a new checkpoint only.",
+    _place,
+    default_note="batch `earliest`, stream `latest`",
+)
+ENDING_OFFSETS: Final[Option[Place]] = Option(
+    "endingOffsets",
+    '`latest`, `{"segments":{"segment://..":"ledger:entry"}}`',
+    others.ENDING_OFFSETS.meaning,
+    _end,
+    default="latest",
+    only="batch",
+    why=others.ENDING_OFFSETS.why,
+)
+VALUE_FORMAT: Final[Option[ValueFormat]] = Option(
+    "valueFormat",
+    "`columns`, `binary`",
+    "`columns`: by the topic's schema. `binary`: one column `value` with the bytes of each message.",
+    one_of("columns", "binary"),
+    default="columns",
+)
+_ONE_TOPIC: Final = "the offset of a stream has the segments of one topic"
+
+SOURCE: Final = OptionTable(
+    "source",
+    (
+        SERVICE_URL,
+        others.TOPIC,
+        _without(others.TOPICS, _ONE_TOPIC, "Read each topic and union them."),
+        _without(others.TOPICS_PATTERN, _ONE_TOPIC, "Read each topic and union them."),
+        STARTING_OFFSETS,
+        ENDING_OFFSETS,
+        others.STARTING_TIMESTAMP,
+        others.ENDING_TIMESTAMP,
+        _without(others.TIMESTAMP_TIMEOUT, "clients set the publish times, so no wait makes a time final"),
+        others.SUBSCRIPTION,
+        _without(others.ACKNOWLEDGED, "only `txn.read` of a txnsegment cluster sets it"),
+        others.MAX_ROWS,
+        others.MAX_BYTES,
+        _without(others.MIN_PARTITIONS, "one task reads one segment, because a client does not see the sizes of ledgers"),
+        _without(others.PARTITION_BYTES, "one task reads one segment, because a client does not see the sizes of ledgers"),
+        replace(
+            others.ISOLATION_LEVEL,
+            parse=one_of("read_committed"),
+            values="`read_committed`",
+            meaning="A Pulsar broker shows committed rows only.",
+        ),
+        others.FAIL_ON_DATA_LOSS,
+        _without(others.TOPICS_CHANGED, "a stream reads one topic"),
+        _without(others.SCHEMA_CHANGE, "values of newer schema versions are read into the columns of the query's start"),
+        others.COLUMNS,
+        others.INCLUDE_METADATA,
+        VALUE_FORMAT,
+        _without(others.SCHEMA_VERSION, "values are read by their own schema versions into the columns of the latest one"),
+    ),
+    spark_own=(others.PATH, _without(others.PATHS, _ONE_TOPIC, "Read each topic and union them.")),
+)

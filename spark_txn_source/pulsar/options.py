@@ -1,0 +1,89 @@
+"""The options of a read from Pulsar, parsed and checked together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from metadata.common.errors import OptionError
+from metadata.common.options import Given
+from metadata.common.service import SERVICE_URL, service_url
+from spark_txn_source.option_table import (
+    COLUMNS,
+    ENDING_TIMESTAMP,
+    FAIL_ON_DATA_LOSS,
+    INCLUDE_METADATA,
+    MAX_BYTES,
+    MAX_ROWS,
+    PATH,
+    STARTING_TIMESTAMP,
+    SUBSCRIPTION,
+    TOPIC,
+)
+from spark_txn_source.pulsar.option_table import ENDING_OFFSETS, SOURCE, STARTING_OFFSETS, VALUE_FORMAT, Place, ValueFormat
+
+
+@dataclass(frozen=True)
+class PulsarReadOptions:
+    """The options of one read. `start`, `end`: a place, or a publish time in ms. An option that was not given is None."""
+
+    url: str
+    topic: str
+    start: Place | int
+    end: Place | int
+    columns: tuple[str, ...] | None
+    include_metadata: bool
+    value_format: ValueFormat
+    max_rows_per_trigger: int | None
+    max_bytes_per_trigger: int | None
+    fail_on_data_loss: bool
+    subscription: str | None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, object], *, streaming: bool | None) -> PulsarReadOptions:
+        """Parse and check the options. `streaming`: None while the mode is not known. Raises OptionError."""
+        given = SOURCE.read(options, streaming=streaming)
+        if given.has(SUBSCRIPTION.name) and streaming is False:
+            raise OptionError(
+                "The option subscription is for streams: a batch from Pulsar acknowledges nothing.",
+                advice="Leave it out, and give startingOffsets.",
+            )
+        if given.value(VALUE_FORMAT) == "binary" and COLUMNS in given and given.get(COLUMNS) != ("value",):
+            raise OptionError(
+                "The options valueFormat=binary and columns are both given: with valueFormat=binary the only column is value.",
+                advice="Leave one of the two out.",
+            )
+        return cls(
+            url=service_url(given.get(SERVICE_URL)).text,
+            topic=_topic(given),
+            start=_one_of(given, STARTING_OFFSETS.name, STARTING_TIMESTAMP.name, "latest" if streaming else "earliest"),
+            end=_one_of(given, ENDING_OFFSETS.name, ENDING_TIMESTAMP.name, "latest"),
+            columns=given.get(COLUMNS),
+            include_metadata=given.value(INCLUDE_METADATA),
+            value_format=given.value(VALUE_FORMAT),
+            max_rows_per_trigger=given.get(MAX_ROWS),
+            max_bytes_per_trigger=given.get(MAX_BYTES),
+            fail_on_data_loss=given.value(FAIL_ON_DATA_LOSS),
+            subscription=given.get(SUBSCRIPTION),
+        )
+
+
+def _topic(given: Given) -> str:
+    path, topic = given.get(PATH), given.get(TOPIC)
+    if path is not None and topic is not None and path != topic:
+        raise OptionError(
+            f"The argument of load() is {path} and the option topic is {topic}: they differ.", advice="Give one of the two."
+        )
+    found = path if topic is None else topic
+    if found is None:
+        raise OptionError("There is no topic to read.", advice="Give load(name), or the option topic.")
+    return str(found)
+
+
+def _one_of(given: Given, offsets: str, timestamp: str, default: Place) -> Place | int:
+    options = {STARTING_OFFSETS.name: STARTING_OFFSETS, ENDING_OFFSETS.name: ENDING_OFFSETS}
+    times = {STARTING_TIMESTAMP.name: STARTING_TIMESTAMP, ENDING_TIMESTAMP.name: ENDING_TIMESTAMP}
+    place, ms = given.get(options[offsets]), given.get(times[timestamp])
+    if place is not None and ms is not None:
+        raise OptionError(f"{offsets} and {timestamp} are both given.", advice="Give one of the two.")
+    return place if place is not None else ms if ms is not None else default

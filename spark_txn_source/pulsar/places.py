@@ -1,0 +1,96 @@
+"""Asks the broker for the cuts and starts of several segments at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from metadata.common.errors import DataLoss, OffsetOutOfRange
+from pulsar_protocol.client import PulsarClient
+from pulsar_protocol.cut import Cut, Segment
+from pulsar_protocol.layout import EARLIEST, Position
+from pulsar_protocol.layout import Segment as LayoutSegment
+from spark_txn_source.pulsar.option_table import At, Place
+
+T = TypeVar("T")
+_AT_ONCE: Final = 8
+_NO_FLOORS: Final[Mapping[str, Position]] = {}
+
+
+class Places:
+    """The places of the segments of one topic."""
+
+    def __init__(self, client: PulsarClient, topic: str) -> None:
+        self._client, self._topic = client, topic
+
+    def cuts(self, segments: Iterable[LayoutSegment], floors: Mapping[str, Position] = _NO_FLOORS) -> dict[str, Cut]:
+        """Return the cut of each segment, by name. `floors`: earlier cuts. The layout must be read before: the last entry of a
+        segment that was sealed then does not change.
+        """
+        sealed = {one.name: not one.active for one in segments}
+        return self._each(sealed, lambda name: self._segment(name).cut(floors.get(name, EARLIEST), sealed=sealed[name]))
+
+    def starts(self, start: Place | int, cuts: Mapping[str, Cut]) -> dict[str, Position]:
+        """Return the last entry before the start of a read in each segment. `start`: a place, or a publish time in ms."""
+        match start:
+            case "earliest":
+                return dict.fromkeys(cuts, EARLIEST)
+            case "latest":
+                return {name: cut.position for name, cut in cuts.items()}
+            case At(segments=places):
+                self._check_names(places, cuts)
+                return {name: places.get(name, EARLIEST) for name in cuts}
+        return self._each(cuts, lambda name: self._segment(name).before_time(start, cuts[name].position))
+
+    def ends(self, end: Place | int, cuts: Mapping[str, Cut]) -> dict[str, Position]:
+        """Return the last entry of a batch in each segment. Raises OffsetOutOfRange for an end that is not decided yet."""
+        if isinstance(end, int):
+            return self.starts(end + 1, cuts)
+        if not isinstance(end, At):
+            return {name: cut.position for name, cut in cuts.items()}
+        self._check_names(end.segments, cuts)
+        for name, place in end.segments.items():
+            if place > cuts[name].position:
+                raise OffsetOutOfRange(
+                    f"The end {place.text} of {name} is not decided: all is decided up to {cuts[name].position.text}.",
+                    advice="Read again later, or give an end at or before that position.",
+                )
+        return dict(end.segments)
+
+    def check_kept(self, starts: Mapping[str, Position]) -> None:
+        """Raise DataLoss if retention has removed the entries after a start. Starts at the beginning lose nothing."""
+        places = {name: place for name, place in starts.items() if place != EARLIEST}
+        for name, before in self._each(places, lambda name: self._segment(name).before_first()).items():
+            if places[name].ledger < before.ledger:
+                raise DataLoss(
+                    f"{name}: the read starts after {places[name].text}, but the first position that is kept is {before.ledger}:0. "
+                    "Entries between them may be lost.",
+                    advice="Start a new checkpoint with startingOffsets=earliest, or go on without them with failOnDataLoss=false.",
+                )
+
+    def first_after(self, starts: Mapping[str, Position]) -> dict[str, tuple[Position, int, int]]:
+        """Return the first entry after each position: its position, its number of messages and its size in bytes."""
+
+        def first(name: str) -> tuple[Position, int, int]:
+            found = self._segment(name).first_after(starts[name])
+            return found.position, found.count, found.size
+
+        return self._each(starts, first)
+
+    def _check_names(self, places: Mapping[str, Position], cuts: Mapping[str, Cut]) -> None:
+        if strange := sorted(places.keys() - cuts.keys()):
+            raise OffsetOutOfRange(
+                f"{strange[0]} is no segment of {self._topic} now; its segments are {', '.join(sorted(cuts))}.",
+                advice="Leave it out of the offsets.",
+            )
+
+    def _segment(self, name: str) -> Segment:
+        return Segment(self._client, name)
+
+    def _each(self, names: Iterable[str], ask: Callable[[str], T]) -> dict[str, T]:
+        listed = sorted(names)
+        if len(listed) < 2:
+            return {name: ask(name) for name in listed}
+        with ThreadPoolExecutor(min(_AT_ONCE, len(listed))) as threads:
+            return dict(zip(listed, threads.map(ask, listed), strict=True))

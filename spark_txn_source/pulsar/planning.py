@@ -1,0 +1,89 @@
+"""What a micro-batch reads from the segments of a Pulsar topic. Pure: no I/O, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from metadata.common.errors import DataLoss
+from pulsar_protocol.cut import Cut
+from pulsar_protocol.layout import EARLIEST, Layout, Position, Segment
+from spark_txn_source.pulsar.offsets import PulsarOffset
+
+
+def readable(layout: Layout, ended: frozenset[str]) -> tuple[Segment, ...]:
+    """Return the segments that may be read: those that have not ended, and whose parents have all ended. A parent that is not in
+    the layout any more was deleted after its retention, so it does not hold its children back.
+    """
+    found = []
+    for one in layout.segments.values():
+        parents = [layout.segments[number] for number in one.parents if number in layout.segments]
+        if one.name not in ended and all(parent.name in ended for parent in parents):
+            found.append(one)
+    return tuple(found)
+
+
+def read_to_end(segment: Segment, position: Position, cut: Cut) -> bool:
+    """Return whether a segment that was read up to `position` has ended: it is sealed, all its entries are decided, and all
+    committed ones were read.
+    """
+    return not segment.active and cut.whole and position >= cut.position
+
+
+def without_gone(offset: PulsarOffset, layout: Layout, *, fail_on_data_loss: bool) -> PulsarOffset:
+    """Return the offset without the segments that the layout does not have any more. Raises DataLoss if one of them was not read to
+    its end, or if the topic was deleted and created again.
+    """
+    if layout.epoch < offset.epoch:
+        raise DataLoss(
+            f"{offset.topic} has the epoch {layout.epoch}, but the checkpoint has seen the epoch {offset.epoch}: the topic was "
+            "deleted and created again.",
+            advice="Start with a new checkpoint.",
+        )
+    names = {one.name for one in layout.segments.values()}
+    gone = {name for name in offset.segments if name not in names}
+    unread = sorted(gone - offset.ended)
+    if unread and fail_on_data_loss:
+        raise DataLoss(
+            f"{unread[0]} was deleted. It was read up to {offset.segments[unread[0]].text} only, and may have had more entries.",
+            advice="Keep a subscription or retention on the topic. Start a new checkpoint, or set failOnDataLoss=false.",
+        )
+    kept = {name: place for name, place in offset.segments.items() if name in names}
+    return replace(offset, epoch=layout.epoch, segments=kept, ended=offset.ended & names)
+
+
+@dataclass(frozen=True)
+class FirstEntry:
+    """The first unread entry of a segment: its position, the number of its messages, and its size in bytes."""
+
+    position: Position
+    messages: int
+    size: int
+
+
+def limited(
+    ends: Mapping[str, Position], firsts: Mapping[str, FirstEntry], max_rows: int | None, max_bytes: int | None
+) -> dict[str, Position]:
+    """Return the ends within the limits. The limits are soft. Each segment gets the same share, and at least one entry. The first
+    entry of a segment stands for the others, whose sizes are not known. An end is in the ledger of the first entry, or in `ends`.
+    """
+    found = {}
+    for name, end in ends.items():
+        first = firsts[name]
+        counts = [
+            max(1, limit // len(ends) // max(1, size))
+            for limit, size in ((max_rows, first.messages), (max_bytes, first.size))
+            if limit is not None
+        ]
+        last = Position(first.position.ledger, first.position.entry + min(counts) - 1) if counts else end
+        found[name] = min(end, last)
+    return found
+
+
+def moved(offset: PulsarOffset, ends: Mapping[str, Position], ended: frozenset[str]) -> PulsarOffset:
+    """Return the end of a micro-batch. If the start is that of a new checkpoint, the end names it."""
+    segments = {**offset.segments, **ends}
+    began = None
+    if offset.is_initial:
+        began = {name: offset.segments.get(name, EARLIEST) for name in ends}
+    return replace(offset, segments=segments, ended=ended, is_initial=False, began=began)

@@ -1,0 +1,108 @@
+"""The plan of a micro-batch from Pulsar, without a broker."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from metadata.common.errors import DataLoss, OffsetOutOfRange, OptionError
+from pulsar_protocol.cut import Cut
+from pulsar_protocol.layout import EARLIEST, Layout, Position, Segment
+from spark_txn_source.pulsar.offsets import PulsarOffset
+from spark_txn_source.pulsar.planning import FirstEntry, limited, moved, read_to_end, readable, without_gone
+
+TOPIC = "topic://public/default/t"
+
+
+def segment(number: int, *, active: bool = True, parents: tuple[int, ...] = (), children: tuple[int, ...] = ()) -> Segment:
+    return Segment(number, f"segment://public/default/t/{number}", 0, 0xFFFF, active, parents, children)
+
+
+def layout(*segments: Segment, epoch: int = 3) -> Layout:
+    return Layout(TOPIC, epoch, {one.id: one for one in segments})
+
+
+SPLIT = layout(segment(0, active=False, children=(1, 2)), segment(1, parents=(0,)), segment(2, parents=(0,)))
+MERGED = layout(
+    segment(0, active=False, children=(2,)), segment(1, active=False, children=(2,)), segment(2, parents=(0, 1)), segment(3)
+)
+
+
+def names(found: tuple[Segment, ...]) -> list[int]:
+    return [one.id for one in found]
+
+
+def of(*numbers: int) -> frozenset[str]:
+    return frozenset(f"segment://public/default/t/{number}" for number in numbers)
+
+
+def test_children_are_read_after_all_their_parents() -> None:
+    assert names(readable(SPLIT, of())) == [0]
+    assert names(readable(SPLIT, of(0))) == [1, 2]
+    assert names(readable(MERGED, of())) == [0, 1, 3]
+    assert names(readable(MERGED, of(0))) == [1, 3]
+    assert names(readable(MERGED, of(0, 1))) == [2, 3]
+
+
+def test_a_parent_that_left_the_layout_does_not_hold_its_children_back() -> None:
+    assert names(readable(layout(segment(1, parents=(0,))), frozenset())) == [1]
+
+
+def test_a_segment_ends_when_it_is_sealed_and_decided_and_read() -> None:
+    sealed, cut = segment(0, active=False), Cut(Position(4, 9), Position(4, 9), whole=True)
+    assert read_to_end(sealed, Position(4, 9), cut)
+    assert not read_to_end(sealed, Position(4, 8), cut), "a committed entry is unread"
+    assert not read_to_end(sealed, Position(4, 9), Cut(Position(4, 9), Position(4, 12), whole=False)), "a transaction is open"
+    assert not read_to_end(segment(0), Position(4, 9), cut), "the segment takes new entries"
+
+
+def test_a_deleted_segment_with_unread_entries_is_data_loss() -> None:
+    gone, kept = "segment://public/default/t/0", "segment://public/default/t/1"
+    offset = PulsarOffset(TOPIC, 2, {gone: Position(1, 5), kept: Position(2, 0)})
+    now = layout(segment(1))
+    with pytest.raises(DataLoss, match=r"t/0 was deleted. It was read up to 1:5"):
+        without_gone(offset, now, fail_on_data_loss=True)
+    assert without_gone(offset, now, fail_on_data_loss=False).segments == {kept: Position(2, 0)}
+    read = PulsarOffset(TOPIC, 2, offset.segments, ended=frozenset({gone}))
+    assert without_gone(read, now, fail_on_data_loss=True) == PulsarOffset(TOPIC, 3, {kept: Position(2, 0)})
+
+
+def test_a_topic_that_was_created_again_is_data_loss() -> None:
+    with pytest.raises(DataLoss, match="deleted and created again"):
+        without_gone(PulsarOffset(TOPIC, 4, {}), layout(segment(0)), fail_on_data_loss=False)
+
+
+def test_limits_give_each_segment_its_share_and_at_least_one_entry() -> None:
+    ends = {"a": Position(1, 99), "b": Position(7, 3)}
+    firsts = {"a": FirstEntry(Position(1, 10), 100, 1000), "b": FirstEntry(Position(5, 0), 1, 10)}
+    assert limited(ends, firsts, 1000, None) == {"a": Position(1, 14), "b": Position(5, 499)}
+    assert limited(ends, firsts, 1, None) == {"a": Position(1, 10), "b": Position(5, 0)}
+    assert limited(ends, firsts, 1_000_000, 4000) == {"a": Position(1, 11), "b": Position(5, 199)}
+    assert limited(ends, firsts, 10**9, None) == {"a": Position(1, 99), "b": Position(5, 5 * 10**8 - 1)}
+
+
+def test_the_first_batch_records_where_it_began() -> None:
+    first = PulsarOffset(TOPIC, 1, {"a": Position(1, 5)}, is_initial=True)
+    end = moved(first, {"a": Position(1, 8), "b": Position(2, 0)}, frozenset())
+    assert end.began == {"a": Position(1, 5), "b": EARLIEST}
+    assert moved(end, {"a": Position(1, 9)}, frozenset()).began is None
+
+
+def test_an_offset_is_the_same_after_json() -> None:
+    for offset in (
+        PulsarOffset(TOPIC, 1, {"a": Position(1, 5), "b": EARLIEST}, is_initial=True),
+        PulsarOffset(TOPIC, 1, {"a": Position(1, 5)}, frozenset({"a"}), began={"a": EARLIEST}),
+    ):
+        assert PulsarOffset.of_json(json.loads(json.dumps(offset.to_json()))) == offset
+
+
+@pytest.mark.parametrize("found", [{"log": 41}, {"topic": TOPIC, "epoch": 0, "segments": {"a": "x"}}])
+def test_an_offset_of_another_source_is_refused(found: dict[str, object]) -> None:
+    with pytest.raises(OffsetOutOfRange, match="not of a Pulsar topic"):
+        PulsarOffset.of_json(found)
+
+
+def test_an_offset_of_another_topic_is_refused() -> None:
+    with pytest.raises(OptionError, match="belongs to topic://public/default/t"):
+        PulsarOffset(TOPIC, 0, {}).check_topic("topic://public/default/u")
