@@ -30,7 +30,7 @@ _SECONDS: Final = 1800
 
 LOG: Final = """<Configuration status="WARN">
   <Appenders>
-    <Console name="all" target="SYSTEM_OUT"><PatternLayout pattern="%d{ISO8601} %-5p %c{1} - %m%n"/></Console>
+    <Console name="all" target="SYSTEM_ERR"><PatternLayout pattern="%d{ISO8601} %-5p %c{1} - %m%n"/></Console>
   </Appenders>
   <Loggers><Root level="{level}"><AppenderRef ref="all"/></Root></Loggers>
 </Configuration>

@@ -55,7 +55,7 @@ def decompressed(payload: bytes | memoryview, number: int, size: int) -> bytes |
         raise ProtocolError(f"An entry announces {size} bytes; at most {MAX_BYTES} are possible.", advice="It is damaged.")
     try:
         if number == 2:
-            found = zlib.decompressobj().decompress(payload, size + 1)
+            found = zlib.decompressobj().decompress(payload, size + 1)  # Pulsar's Java client ends no stream
         elif number in _ARROW:
             _check_size(payload, number, size)
             found = bytes(pa.Codec(_ARROW[number]).decompress(payload, size, asbytes=True))

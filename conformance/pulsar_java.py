@@ -1,0 +1,142 @@
+"""Pulsar's own Java client, to write and read topics beside this project's client.
+
+    with JavaClient(folder, broker.url) as java:
+        java.write(topic, [{"key": "a", "value": "1"}], end="commit")
+        rows = java.read(topic, count=1)
+
+The program in conformance/pulsar/java is compiled at the first use (`javac`). One process serves all requests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from conformance.processes import marked
+from conformance.pulsar_jars import DATA, java_command, pulsar_classpath
+from metadata.common.errors import ConfigurationError, Unavailable
+from txnsegment.java import find_java
+
+How = Literal["stream", "queue", "checkpoint"]
+Schema = Literal["string", "bytes", "int64", "avro", "json"]
+End = Literal["commit", "abort"]
+Compression = Literal["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"]
+Row = Mapping[str, Any]
+LIMIT_MS: Final = 60_000
+QUIET_MS: Final = 1_000
+
+
+def compiled(folder: Path) -> Path:
+    """Compile the Java program and return the folder of its classes. Raises ConfigurationError."""
+    beside = find_java().with_name("javac")
+    javac = str(beside) if beside.exists() else shutil.which("javac")
+    if javac is None:
+        raise ConfigurationError(
+            "The Java compiler was not found: there is no javac beside java and none on PATH.",
+            advice="Install a JDK (for example: apt install openjdk-17-jdk-headless).",
+        )
+    classes = folder / "classes"
+    sources = [str(source) for source in sorted((DATA / "java").glob("*.java"))]
+    command = [javac, "-encoding", "UTF-8", "-proc:none", "-nowarn", "-cp", pulsar_classpath(), "-d", str(classes), *sources]
+    ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if ran.returncode != 0:
+        raise ConfigurationError(
+            f"javac failed for {', '.join(sources)}: {ran.stderr[-2000:]}", advice="Use a JDK of Java 17 or newer."
+        )
+    return classes
+
+
+class JavaClient:
+    """A process with a Java client of one cluster. A context manager, whose end ends the process.
+
+    A row is `{"value": .., "key": .., "properties": {..}, "event_ms": ..}`. Its value is a text, a number, the hexadecimal digits
+    of bytes, or for `avro` and `json` the fields of conformance/pulsar/java/Order.java.
+    """
+
+    def __init__(self, folder: Path, url: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        classes = compiled(folder)
+        self.log = folder / "java.log"
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*java_command("Rows", folder, classpath=[classes], options=["-Xmx256m"]), url],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                encoding="utf-8",
+                start_new_session=True,
+                env=marked(),
+            )
+
+    def write(
+        self,
+        topic: str,
+        rows: Sequence[Row],
+        *,
+        schema: Schema = "string",
+        end: End | None = None,
+        compression: Compression = "NONE",
+        batch: int = 0,
+        chunk: int = 0,
+    ) -> None:
+        """Send rows. `end`: in a transaction, which then ends in this way. `batch`: the greatest number of rows in an entry (0: no
+        batches). `chunk`: the greatest number of bytes in an entry; a longer row is sent in several (0: it is not).
+        """
+        request = {"topic": topic, "rows": rows, "schema": schema, "end": end, "compression": compression}
+        self._ask("write", batch=batch, chunk=chunk, **request)
+
+    def read(
+        self, topic: str, *, count: int, how: How = "stream", schema: Schema = "string", subscription: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Receive `count` rows from the beginning of the topic, and what comes within a second after them. Fewer rows are returned
+        if no row comes within a minute. `subscription`: its name; a new one if it is not given.
+        """
+        name = subscription or uuid.uuid4().hex
+        limits = {"count": count, "quiet_ms": QUIET_MS, "limit_ms": LIMIT_MS}
+        found: list[dict[str, Any]] = self._ask("read", topic=topic, how=how, schema=schema, subscription=name, **limits)
+        return found
+
+    def rewrite(self, records: Sequence[tuple[str, bytes]]) -> list[bytes]:
+        """Let Pulsar's own classes, given by their names, read records of the metadata store. Return the bytes that they write."""
+        found = self._ask("rewrite", records=[[name, value.decode()] for name, value in records])
+        return [text.encode() for text in found]
+
+    def _ask(self, what: str, **request: object) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps({"do": what, **request}) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise Unavailable(f"The Java client ended: {self.log.read_text()[-2000:]}", advice=f"See {self.log}.")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise Unavailable(f"The Java client could not {what}: {answer['error']}", advice=f"See {self.log}.")
+        return answer["done"]
+
+    def close(self) -> None:
+        """End the process. Idempotent."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None and not pipe.closed:
+                pipe.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

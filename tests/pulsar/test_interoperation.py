@@ -1,0 +1,277 @@
+"""Rows that Pulsar's own Java client (v5) writes are read by `pulsar_protocol`, and rows that `pulsar_protocol` writes are read by
+each of the three Java consumers. Rows of aborted transactions are read by none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import pyarrow as pa
+import pytest
+
+from conformance.pulsar_java import Compression as JavaCompression
+from conformance.pulsar_java import How, JavaClient, Schema
+from conformance.pulsar_server import PulsarBroker
+from metadata.records.pulsar_layout import with_pulsar_fields
+from metadata.records.records import (
+    AbortedTxn,
+    Event,
+    Header,
+    Layout,
+    Nanos,
+    Op,
+    OpKind,
+    Range,
+    SegmentInfo,
+    SegmentState,
+    State,
+    TcSequence,
+    Watermark,
+)
+from pulsar_protocol.client import PulsarClient
+from pulsar_protocol.entries import Compression, Message
+from pulsar_protocol.producer import Producer
+from pulsar_protocol.reader import entries
+from pulsar_protocol.values import codec, codec_for
+
+pytestmark = pytest.mark.pulsar
+
+CONSUMERS: Sequence[How] = get_args(How)
+TEXT = "Grüße an alle, die dies lesen. " * 150
+"""Pulsar's Java client compresses entries of at least 4 KiB only."""
+
+
+@pytest.fixture
+def topic(pulsar_broker: PulsarBroker, request: pytest.FixtureRequest) -> str:
+    """Return a new topic with two segments."""
+    name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
+    return pulsar_broker.create(f"interoperation-{name}", 2)
+
+
+def read(client: PulsarClient, topic: str, count: int) -> list[Message]:
+    """Return all messages of a topic, with those of each segment in their order. `count`: how many are expected.
+
+    A segment shows the rows of a transaction some time after its end. So a read with too few rows is repeated.
+    """
+    for _ in range(20):
+        segments = sorted(client.layout(topic).segments.values(), key=lambda one: one.id)
+        found = [m for one in segments for _, entry in entries(client, one.name, idle_seconds=1) for m in entry.messages()]
+        if len(found) >= count:
+            return found
+    return found
+
+
+def write(client: PulsarClient, topic: str, messages: Sequence[Message], **options: Any) -> None:
+    """Send messages with keys to the segments of their keys, one entry for each segment."""
+    layout = client.layout(topic)
+    schema = options.pop("schema", None)
+    for segment in layout.active:
+        mine = [one for one in messages if layout.segment_of(one.key or b"", "low") == segment]
+        if mine:
+            with Producer(client, segment.name, schema=schema) as producer:
+                producer.send(mine, **options)
+
+
+def keyed(number: int) -> dict[str, Any]:
+    return {
+        "key": f"k{number % 5}",
+        "value": f"{number} {TEXT}",
+        "properties": {"n": str(number), "ü": "ß"},
+        "event_ms": 1000 + number,
+    }
+
+
+def as_message(row: dict[str, Any]) -> Message:
+    return Message(row["value"].encode(), row["key"].encode(), row["properties"], row["event_ms"])
+
+
+def by_number(messages: Sequence[Message]) -> list[Message]:
+    return sorted(messages, key=lambda one: int(one.properties["n"]))
+
+
+ROWS = [keyed(number) for number in range(20)]
+
+
+@pytest.mark.parametrize("compression", get_args(JavaCompression))
+@pytest.mark.parametrize("batch", [0, 7])
+def test_rows_of_java_are_read(
+    java: JavaClient, client: PulsarClient, topic: str, compression: JavaCompression, batch: int
+) -> None:
+    java.write(topic, ROWS, compression=compression, batch=batch)
+    found = read(client, topic, len(ROWS))
+    assert by_number(found) == [as_message(row) for row in ROWS]
+    for key in {one.key for one in found}:
+        numbers = [int(one.properties["n"]) for one in found if one.key == key]
+        assert numbers == sorted(numbers), "the rows of a key are in order"
+
+
+def test_each_key_of_java_is_in_the_segment_that_this_client_would_choose(
+    java: JavaClient, client: PulsarClient, topic: str
+) -> None:
+    """Pulsar 5.0.0-M1 routes by the low 16 bits of the hash."""
+    rows = [{"key": f"key {number} é", "value": "v"} for number in range(40)]
+    java.write(topic, rows)
+    layout = client.layout(topic)
+    found = {one.id: {m.key for _, e in entries(client, one.name, idle_seconds=1) for m in e.messages()} for one in layout.active}
+    expected: dict[int, set[bytes | None]] = {one.id: set() for one in layout.active}
+    for row in rows:
+        expected[layout.segment_of(row["key"].encode(), "low").id].add(row["key"].encode())
+    assert all(expected.values())
+    assert found == expected
+
+
+@pytest.mark.parametrize("batch", [0, 7])
+def test_committed_rows_of_java_are_read_and_aborted_ones_are_not(
+    java: JavaClient, client: PulsarClient, topic: str, batch: int
+) -> None:
+    java.write(topic, ROWS[:5], end="commit", batch=batch)
+    java.write(topic, ROWS[5:10], end="abort", batch=batch)
+    java.write(topic, ROWS[10:15], end="commit", batch=batch, compression="ZSTD")
+    java.write(topic, ROWS[15:], batch=batch)
+    assert by_number(read(client, topic, 15)) == [as_message(row) for row in (*ROWS[:5], *ROWS[10:])]
+
+
+ORDERS = [
+    {"id": 1, "name": "Ölkanne", "price": 2.5},
+    {"id": 2**40, "name": None, "price": None},
+    {"id": None, "name": "", "price": -0.5},
+]
+SCHEMAS: dict[Schema, list[Any]] = {
+    "string": ["", "Grüße"],
+    "int64": [0, -(2**63), 2**63 - 1],
+    "avro": ORDERS,
+    "json": ORDERS,
+}
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_values_with_a_schema_of_java_are_read(java: JavaClient, client: PulsarClient, topic: str, schema: Schema) -> None:
+    java.write(topic, [{"key": "one", "value": value} for value in SCHEMAS[schema]], schema=schema)
+    values = codec(client.schema(topic), topic)
+    batch = values.decode([one.value for one in read(client, topic, len(SCHEMAS[schema]))])
+    rows = batch.to_pylist()
+    assert (rows if schema in ("avro", "json") else [row["value"] for row in rows]) == SCHEMAS[schema]
+
+
+@pytest.mark.parametrize("how", CONSUMERS)
+@pytest.mark.parametrize("compression", get_args(Compression))
+def test_rows_of_this_client_are_read_by_java(
+    java: JavaClient, client: PulsarClient, topic: str, compression: Compression, how: How
+) -> None:
+    schema = client_string_schema()
+    write(client, topic, [as_message(row) for row in ROWS], compression=compression, schema=schema)
+    found = java.read(topic, count=len(ROWS), how=how)
+    assert sorted(found, key=lambda row: int(row["properties"]["n"])) == ROWS
+    if how != "queue":
+        for key in {row["key"] for row in found}:
+            numbers = [int(row["properties"]["n"]) for row in found if row["key"] == key]
+            assert numbers == sorted(numbers), "the rows of a key are in order"
+
+
+def client_string_schema() -> Any:
+    """Return the schema of texts, without which consumers with `Schema.string()` are refused."""
+    return codec_for(pa.schema([("value", pa.string())]), "primitive").schema
+
+
+@pytest.mark.parametrize("how", CONSUMERS)
+def test_committed_rows_of_this_client_are_read_by_java_and_aborted_ones_are_not(
+    java: JavaClient, client: PulsarClient, topic: str, how: How
+) -> None:
+    schema = client_string_schema()
+    for rows, commit in [(ROWS[:8], True), (ROWS[8:12], False), (ROWS[12:], True)]:
+        txn = client.begin(60_000)
+        write(client, topic, [as_message(row) for row in rows], txn=txn, schema=schema)
+        client.end(txn, commit=commit)
+    found = java.read(topic, count=16, how=how)
+    assert sorted(found, key=lambda row: int(row["properties"]["n"])) == [*ROWS[:8], *ROWS[12:]]
+
+
+@pytest.mark.parametrize("kind", ["avro", "json"])
+@pytest.mark.parametrize("how", CONSUMERS)
+def test_records_of_this_client_are_read_by_java(java: JavaClient, client: PulsarClient, topic: str, kind: Any, how: How) -> None:
+    columns = pa.schema([("id", pa.int64()), ("name", pa.string()), ("price", pa.float64())])
+    values = codec_for(columns, kind, "Order")
+    data = values.encode(pa.RecordBatch.from_pylist(ORDERS, schema=values.columns))
+    write(client, topic, [Message(value, b"one") for value in data], schema=values.schema)
+    assert [row["value"] for row in java.read(topic, count=len(ORDERS), how=how, schema=kind)] == ORDERS
+
+
+BROKER = "org.apache.pulsar.broker.transaction.metadata."
+LAYOUT = "org.apache.pulsar.broker.resources.ScalableTopicMetadata"
+SEGMENT = "segment://a/b/c/0000-7fff-0"
+OUR_RECORDS = [
+    ("TxnHeader", Header(state=State.OPEN, timeout=Nanos(60 * 10**9), created_at=Nanos(1717000000123456789))),
+    (
+        "TxnHeader",
+        Header(
+            state=State.COMMITTED,
+            timeout=Nanos(0),
+            created_at=Nanos(1717000000000000000),
+            finalized_at=Nanos(1717000001000000001),
+            owner="rôle",
+        ),
+    ),
+    ("TxnHeader", Header(state=State.ABORTED, timeout=Nanos(1_500_000_000), created_at=Nanos(1000), finalized_at=Nanos(10**9))),
+    ("TxnOp", Op(kind=OpKind.WRITE, segment=SEGMENT, ledger_id=0, entry_id=0)),
+    ("TxnOp", Op(kind=OpKind.ACK, segment=SEGMENT, subscription="s", ledger_id=5, entry_id=2, cumulative=True)),
+    ("TxnOp", Op(kind=OpKind.ACK, segment=SEGMENT, subscription="s", ledger_id=5, entry_id=2)),
+    ("TxnEvent", Event(txn_id="3_17", decision=State.COMMITTED)),
+    ("SegmentWatermark", Watermark(ledger_id=5, entry_id=0)),
+    ("AbortedTxnRecord", AbortedTxn(max_ledger_id=3, max_entry_id=5)),
+    ("TcSequence", TcSequence(next=42)),
+]
+
+
+def test_records_of_this_project_pass_through_the_classes_of_the_broker_byte_for_byte(java: JavaClient) -> None:
+    """A header with a time below a microsecond is left out: Java writes 1E-9 for 0.000000001."""
+    ours = [(f"{BROKER}{name}", record.to_bytes()) for name, record in OUR_RECORDS]
+    assert java.rewrite(ours) == [value for _, value in ours]
+
+
+def test_a_layout_of_this_project_passes_through_the_class_of_the_broker(java: JavaClient) -> None:
+    old = SegmentInfo(
+        segment_id=0,
+        hash_range=Range(start=0, end=65535),
+        state=SegmentState.SEALED,
+        child_ids=(1,),
+        created_at_epoch=0,
+        sealed_at_epoch=1,
+        created_at_ms=5,
+        sealed_at_ms=7,
+        legacy_topic_name="persistent://a/b/c",
+    )
+    new = SegmentInfo(
+        segment_id=1,
+        hash_range=Range(start=0, end=65535),
+        state=SegmentState.ACTIVE,
+        parent_ids=(0,),
+        created_at_epoch=1,
+        created_at_ms=7,
+    )
+    layout = with_pulsar_fields(Layout(epoch=1, next_segment_id=2, segments={"0": old, "1": new}, properties={"a": "b"}))
+    (theirs,) = java.rewrite([(LAYOUT, layout.to_bytes())])
+    assert unordered(theirs) == unordered(layout.to_bytes())
+
+
+FIVE = ("sealed", "active", "root", "leaf", "legacy")
+
+
+def unordered(layout: bytes) -> list[object]:
+    """Return a layout with the order of all fields but the five. Java decides their order anew in each process: it is the order in
+    which the JVM lists the methods of the class.
+    """
+    parsed = json.loads(layout)
+    segments = [[[*one.items()][:-5], {name: one[name] for name in FIVE}] for one in parsed["segments"].values()]
+    return [[*parsed], parsed, segments]
+
+
+def test_the_broker_reads_a_layout_without_the_five_fields(java: JavaClient) -> None:
+    """Our own layouts do not have the five fields. Pulsar's class computes them."""
+    info = SegmentInfo(
+        segment_id=0, hash_range=Range(start=0, end=65535), state=SegmentState.ACTIVE, created_at_epoch=0, created_at_ms=5
+    )
+    layout = Layout(epoch=1, next_segment_id=1, segments={"0": info})
+    (theirs,) = java.rewrite([(LAYOUT, layout.to_bytes())])
+    assert unordered(theirs) == unordered(with_pulsar_fields(layout).to_bytes())
