@@ -270,12 +270,18 @@ class Channel:
         for future in [self._ready, *futures]:
             if not future.done():
                 future.set_exception(error.again())
-        for handler in handlers:
-            handler(error.again())
         with self._io:  # without it, a thread could write plain bytes to an encrypted connection that is being closed
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._socket.close()
+        wrong: list[Exception] = []
+        for handler in handlers:
+            try:
+                handler(error.again())
+            except Exception as raised:  # the other handlers must hear of the end, too
+                wrong.append(raised)
+        if wrong:
+            raise wrong[0]
 
     def _broken(self, error: OSError) -> ConnectionLost:
         advice = _ADVICE

@@ -294,18 +294,22 @@ def test_a_flood_does_not_stop_requests(broker: FakeBroker) -> None:
         assert partitions(channel) == 3
 
 
-def test_a_handler_that_fails_ends_the_connection_with_an_error(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handler_that_fails_ends_the_connection_for_all(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(event: object) -> None:
         raise KeyError("handler")
 
     reported: queue.Queue[type[BaseException]] = queue.Queue()
     monkeypatch.setattr(threading, "excepthook", lambda found: reported.put(found.exc_type))
+    seen: queue.Queue[Delivery | PulsarError] = queue.Queue()
     with connect(broker) as channel:
         number = channel.add("consumer", wrong)
+        channel.add("consumer", seen.put)
         broker.on("partition_metadata", lambda peer, body: peer.send("message", consumer_id=number))
         with pytest.raises(ProtocolError, match="KeyError"):
             partitions(channel)
         assert reported.get(timeout=PATIENCE) is KeyError
+        assert isinstance(seen.get(timeout=PATIENCE), ProtocolError), "the other handler hears of the end"
+        assert channel._socket.fileno() == -1, "the socket is closed"
 
 
 # --- a broker that takes no bytes ---
