@@ -14,6 +14,7 @@ values       values by the topic's schema as Arrow columns and back: `value_type
              `record_values` (AVRO and JSON; `avro_columns`, `json_text`), `key_values`
 entries      the rows of one entry and back: metadata, compression
 batches      the payload of a batch as columns and back
+chunks       messages in chunks, put together and divided
 producer     sends entries to one segment
 reader       reads the entries of one segment
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 from pulsar_protocol.batches import Message, Rows, batch_payload, check_end, message_of, parse_rows, single, text_key
 from pulsar_protocol.errors import NotSupported, ProtocolError
 from pulsar_protocol.frames import decode_entry, encode_entry
+from pulsar_protocol.layout import Position
 from pulsar_protocol.messages import MessageMetadata, SingleMessageMetadata
 
 __all__ = ["MAX_BYTES", "Compression", "Entry", "Message", "Rows", "encode_batch", "parse"]
@@ -33,6 +34,11 @@ _ARROW: Final = {1: "lz4_raw", 3: "zstd", 4: "snappy"}
 """The name in pyarrow of each compression that pyarrow has."""
 MAX_BYTES: Final = 1 << 28
 """The greatest size of a payload after decompression. An entry has at most 5 MB by default, so only a hostile one comes near it."""
+
+
+def compression_number(compression: Compression) -> int:
+    """Return Pulsar's number of a compression."""
+    return _NUMBERS[compression]
 
 
 def compressed(payload: bytes, compression: Compression) -> bytes:
@@ -129,13 +135,13 @@ def _payload(messages: Sequence[Message], sequence: int) -> bytes:
     pieces = []
     for number, one in enumerate(messages):
         metadata = SingleMessageMetadata(payload_size=len(one.value or b""), sequence_id=sequence + number)
-        _describe(metadata, one)
+        described(metadata, one)
         head = metadata.SerializeToString()
         pieces += [struct.pack(">I", len(head)), head, one.value or b""]
     return b"".join(pieces)
 
 
-def _describe(metadata: Any, message: Message) -> None:
+def described(metadata: Any, message: Message) -> None:
     """Set the fields that a message has in its metadata."""
     if message.key is not None:
         if message.key_is_binary:
@@ -154,15 +160,24 @@ def _describe(metadata: Any, message: Message) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A parsed entry. `metadata`: its `MessageMetadata`. `payload`: the bytes after decompression."""
+    """A parsed entry. `metadata`: its `MessageMetadata`. `payload`: the bytes after decompression; of a chunk: its part of the
+    payload before decompression. `first`: the position of the first chunk, if the entry was put together from chunks
+    (`pulsar_protocol.chunks`). `metadata` is then that of the last chunk.
+    """
 
     metadata: Any
     payload: bytes | memoryview
+    first: Position | None = None
 
     @property
     def is_marker(self) -> bool:
         """Whether the entry is a marker of the broker, which has no message."""
         return bool(self.metadata.HasField("marker_type"))
+
+    @property
+    def is_chunk(self) -> bool:
+        """Whether the entry is a part of a message, which has no rows alone."""
+        return self.first is None and self.metadata.num_chunks_from_msg > 1
 
     @property
     def count(self) -> int:
@@ -173,12 +188,14 @@ class Entry:
         """Return the messages as columns. This is the fast way: `values.decode(rows.values, rows.keys)` gives an Arrow batch.
         Raises ProtocolError if a batch is damaged.
         """
+        self._refuse_chunk()
         if self.metadata.HasField("num_messages_in_batch"):
             return parse_rows(bytes(self.payload), self.count)
         return Rows.of([message_of(self.metadata, bytes(self.payload))])
 
     def messages(self) -> Iterator[Message]:
         """Yield the messages in their order, each as an object. Raises ProtocolError if a batch is damaged."""
+        self._refuse_chunk()
         if not self.metadata.HasField("num_messages_in_batch"):
             yield message_of(self.metadata, bytes(self.payload))
             return
@@ -189,12 +206,20 @@ class Entry:
                 yield message_of(metadata, payload[begin:at])
         check_end(payload, at, self.count)
 
+    def _refuse_chunk(self) -> None:
+        if self.is_chunk:
+            raise NotSupported(
+                f"An entry is a chunk of the message {self.metadata.uuid}.", advice="Read the range with `chunks.whole`."
+            )
+
 
 def parse(entry: bytes) -> Entry:
-    """Return a parsed entry. Raises ProtocolError if it is damaged, NotSupported if it is encrypted or a chunk of a message."""
+    """Return a parsed entry. Raises ProtocolError if it is damaged, NotSupported if it is encrypted."""
     metadata, payload = decode_entry(entry)
     if metadata.encryption_keys:
         raise NotSupported(
             "An entry is encrypted.", advice="txnsegment reads no encrypted topics; read it with Pulsar's Java client."
         )
+    if metadata.num_chunks_from_msg > 1:
+        return Entry(metadata, payload)
     return Entry(metadata, decompressed(payload, metadata.compression, metadata.uncompressed_size))

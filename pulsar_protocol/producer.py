@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Final, Literal, Self
 
 from pulsar_protocol.channel import ANSWER_SECONDS
+from pulsar_protocol.chunks import encode_chunks
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.connection import Delivery
 from pulsar_protocol.entries import Compression, Message, Rows, encode_batch
@@ -74,11 +75,30 @@ class Producer:
             txn=txn,
             compression=compression,
         )
-        ids = {} if txn is None else {"txnid_most_bits": txn.most, "txnid_least_bits": txn.least}
-        highest = sequence + len(messages) - 1
-        self._channel.send(
-            entry, producer_id=self._id, sequence_id=sequence, num_messages=len(messages), highest_sequence_id=highest, **ids
+        return self._sent(entry, sequence, txn, num_messages=len(messages), highest_sequence_id=sequence + len(messages) - 1)
+
+    def send_chunks(self, message: Message, size: int, txn: TxnId | None = None, compression: Compression = "none") -> Position:
+        """Send a message that is too large for one entry, in chunks of at most `size` bytes. Return the position of the last one.
+        Raises as `send`. If not all chunks were written, no consumer reads the message.
+        """
+        sequence, self._sequence = self._sequence, self._sequence + 1
+        chunks = encode_chunks(
+            message,
+            size,
+            producer=self.name,
+            sequence=sequence,
+            publish_ms=int(time.time() * 1000),
+            schema_version=self.schema_version,
+            txn=txn,
+            compression=compression,
         )
+        *_, last = (self._sent(chunk, sequence, txn, num_messages=1, is_chunk=True) for chunk in chunks)
+        return last
+
+    def _sent(self, entry: bytes, sequence: int, txn: TxnId | None, **fields: object) -> Position:
+        """Send an entry, wait for its receipt, and return its position."""
+        ids = {} if txn is None else {"txnid_most_bits": txn.most, "txnid_least_bits": txn.least}
+        self._channel.send(entry, producer_id=self._id, sequence_id=sequence, **fields, **ids)
         deadline = time.monotonic() + self._seconds
         while True:
             found = self._next(deadline)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import urllib.request
 import uuid
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
 
+from conformance.pulsar_server import PulsarBroker
 from ledgers.errors import SchemaError
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.entries import Message
@@ -22,27 +20,17 @@ from pulsar_protocol.reader import entries
 from pulsar_protocol.values import SchemaVersions, Values, codec, codec_for
 
 pytestmark = pytest.mark.pulsar
-URL = os.environ.get("TXNSEGMENT_TEST_PULSAR", "pulsar://127.0.0.1:16650")
-WEB = os.environ.get("TXNSEGMENT_TEST_PULSAR_WEB", "http://127.0.0.1:18080")
 
 
 @pytest.fixture
-def client() -> Iterator[PulsarClient]:
-    host, _, port = URL.removeprefix("pulsar://").rpartition(":")
-    with socket.socket() as probe:
-        probe.settimeout(2)
-        if probe.connect_ex((host, int(port))):
-            pytest.skip(f"no Pulsar broker at {URL}")
-    with PulsarClient(URL) as opened:
+def client(pulsar_broker: PulsarBroker) -> Iterator[PulsarClient]:
+    with PulsarClient(pulsar_broker.url) as opened:
         yield opened
 
 
 @pytest.fixture
-def topic() -> str:
-    name = f"pe-{uuid.uuid4().hex[:8]}"
-    url = f"{WEB}/admin/v2/scalable/public/default/{name}?numInitialSegments=1"
-    with urllib.request.urlopen(urllib.request.Request(url, method="PUT")):
-        return f"topic://public/default/{name}"
+def topic(pulsar_broker: PulsarBroker) -> str:
+    return pulsar_broker.create(f"values-{uuid.uuid4().hex[:8]}")
 
 
 def segment(client: PulsarClient, topic: str) -> str:

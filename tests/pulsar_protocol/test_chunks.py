@@ -1,0 +1,275 @@
+"""Messages in chunks: put together in any mixture, read exactly once however the ranges are cut, in bounded memory."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conformance.pulsar_server import PulsarBroker
+from pulsar_protocol.chunks import Assembler, ChunksLost, Missing, Read, encode_chunks, whole
+from pulsar_protocol.client import PulsarClient
+from pulsar_protocol.entries import MAX_BYTES, Compression, Entry, Message, encode_batch, parse
+from pulsar_protocol.errors import NotSupported, ProtocolError
+from pulsar_protocol.frames import encode_entry
+from pulsar_protocol.layout import EARLIEST, Position
+from pulsar_protocol.messages import MessageMetadata
+from pulsar_protocol.producer import Producer
+from pulsar_protocol.reader import entries
+
+Log = Sequence[tuple[Position, bytes]]
+
+
+def chunks(text: str, parts: int, producer: str = "p", sequence: int = 0, compression: Compression = "none") -> list[bytes]:
+    """Return the entries of a message in this number of chunks."""
+    message = Message((text * parts).encode(), b"k", {"a": "b"})
+    size = len(text) if compression == "none" else 10**6
+    return encode_chunks(message, size, producer=producer, sequence=sequence, publish_ms=1, compression=compression)
+
+
+def plain(text: str) -> bytes:
+    return encode_batch([Message(text.encode())], producer="p", sequence=0, publish_ms=1)
+
+
+def log_of(data: Sequence[bytes], ledgers: int = 1) -> Log:
+    """Return entries with positions in so many ledgers."""
+    each = -(-len(data) // ledgers)
+    return [(Position(7 + number // each, number % each), one) for number, one in enumerate(data)]
+
+
+def reading(log: Log, reads: list[tuple[Position, Position]] | None = None) -> Read:
+    def read(after: Position, to: Position) -> Iterator[tuple[Position, Entry]]:
+        if reads is not None:
+            reads.append((after, to))
+        yield from ((position, parse(data)) for position, data in log if after < position <= to)
+
+    return read
+
+
+def texts(found: Iterator[tuple[Position, Entry]]) -> list[tuple[Position, str]]:
+    return [(position, (one.value or b"").decode()) for position, entry in found for one in entry.rows().messages()]
+
+
+# --- by definition ----------------------------------------------------------------------------------------------------------
+
+
+def expected(log: Log) -> list[tuple[Position, str]]:
+    """Return the messages of a whole log by the rules, one uuid at a time: `next` counts the chunks of its last begin."""
+    found: list[tuple[Position, str]] = []
+    seen: dict[str, list[bytes]] = {}
+    for position, data in log:
+        entry = parse(data)
+        if not entry.is_chunk:
+            found += [(position, (one.value or b"").decode()) for one in entry.messages()]
+            continue
+        name, number = entry.metadata.uuid, entry.metadata.chunk_id
+        if number == 0:
+            seen[name] = []
+        held = seen.get(name)
+        if held is None or number < len(held):
+            continue
+        if number > len(held):
+            del seen[name]
+            continue
+        held.append(bytes(entry.payload))
+        if len(held) == entry.metadata.num_chunks_from_msg:
+            found.append((position, b"".join(seen.pop(name)).decode()))
+    return found
+
+
+@st.composite
+def producers(draw: st.DrawFn, name: str) -> list[bytes]:
+    """Return what one producer sends: messages in chunks, some of them incomplete, repeated or with gaps, and others."""
+    sent: list[bytes] = []
+    for sequence in range(draw(st.integers(1, 3))):
+        made = chunks(f"{name}{sequence}", draw(st.integers(2, 4)), name, sequence)
+        match draw(st.sampled_from(["all", "all", "all", "incomplete", "repeated", "again", "gap", "plain"])):
+            case "all":
+                sent += made
+            case "incomplete":
+                sent += made[:-1]
+            case "repeated":  # the connection was lost: chunks that had arrived come again
+                at = draw(st.integers(1, len(made)))
+                sent += made[:at] + made[draw(st.integers(0, at - 1)) :]
+            case "again":
+                sent += made[: draw(st.integers(1, len(made)))] + made
+            case "gap":
+                del made[draw(st.integers(0, len(made) - 2))]
+                sent += made
+            case "plain":
+                sent.append(plain(f"{name}{sequence}"))
+    return sent
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> Log:
+    """Return the entries of two producers in any mixture that keeps the order of each."""
+    left = [draw(producers("a")), draw(producers("b"))]
+    mixed = []
+    while left[0] or left[1]:
+        which = draw(st.sampled_from([one for one in left if one]))
+        mixed.append(which.pop(0))
+    return log_of(mixed, draw(st.integers(1, 2)))
+
+
+@given(logs(), st.data())
+def test_every_message_is_read_once_however_the_ranges_are_cut(log: Log, data: st.DataObject) -> None:
+    places = [position for position, _ in log]
+    cuts = sorted(data.draw(st.sets(st.sampled_from(places))) | {places[-1]})
+    held = data.draw(st.sampled_from([1, 5, 10**6]))
+    read, found, after = reading(log), [], EARLIEST
+    for to in cuts:
+        found += texts(whole(read, after, to, fail_on_loss=False, held=held))
+        after = to
+    assert found == expected(log)
+
+
+@given(logs())
+def test_complete_messages_are_read_completely(log: Log) -> None:
+    for _, text in texts(whole(reading(log), EARLIEST, log[-1][0])):
+        assert len(text) % 2 == 0
+        assert {text[index : index + 2] for index in range(0, len(text), 2)} == {text[:2]}
+
+
+def test_two_producers_that_send_in_turn() -> None:
+    a, b = chunks("aa", 3, "a"), chunks("bb", 3, "b")
+    log = log_of([one for pair in zip(a, b, strict=True) for one in pair])
+    found = list(whole(reading(log), EARLIEST, log[-1][0]))
+    assert [(position.entry, entry.first) for position, entry in found] == [(4, Position(7, 0)), (5, Position(7, 1))]
+    (message,) = found[0][1].messages()
+    assert message == Message(b"aaaaaa", b"k", {"a": "b"})
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "zlib", "zstd", "snappy"])
+def test_the_payload_is_decompressed_as_a_whole(compression: Compression) -> None:
+    value = random.Random(1).randbytes(5000)
+    made = encode_chunks(Message(value), 999, producer="p", sequence=0, publish_ms=1, compression=compression)
+    assert len(made) >= 5
+    assert all(parse(one).is_chunk for one in made)
+    ((_, entry),) = whole(reading(log_of(made)), EARLIEST, Position(9, 0))
+    assert entry.rows().values == [value]
+
+
+def test_the_memory_is_bounded_and_a_forgotten_message_is_read_again() -> None:
+    many = [chunks("x" * 100, 3, f"p{number}") for number in range(50)]
+    log = log_of([one for row in zip(*many, strict=True) for one in row])
+    assembler = Assembler(held=1000)
+    for position, data in log:
+        found = assembler.feed(position, parse(data))
+        assert found is None or isinstance(found, Missing | Entry)
+        assert assembler.held <= 1000
+    reads: list[tuple[Position, Position]] = []
+    assert len(texts(whole(reading(log, reads), EARLIEST, log[-1][0], held=1000))) == 50
+    assert len(reads) > 1
+
+
+def test_messages_that_never_end_are_forgotten_by_their_number() -> None:
+    assembler = Assembler(messages=10)
+    for number in range(100):
+        assert assembler.feed(Position(1, number), parse(chunks("x", 2, f"p{number}")[0])) is None
+    assert assembler.held == 10
+
+
+def test_the_first_chunk_is_looked_for_near_the_last_one_first() -> None:
+    made = chunks("x", 2)
+    log = log_of([*(plain(str(n)) for n in range(1000)), made[0], plain("y"), made[1]])
+    reads: list[tuple[Position, Position]] = []
+    found = texts(whole(reading(log, reads), Position(7, 1001), log[-1][0]))
+    assert found == [(Position(7, 1002), "xx")]
+    assert reads == [(Position(7, 1001), Position(7, 1002)), (Position(7, 994), Position(7, 1002))]
+
+
+def test_first_chunks_in_an_earlier_ledger_are_found() -> None:
+    made = chunks("x", 3)
+    log = [(Position(3, 5), made[0]), (Position(9, 0), made[1]), (Position(9, 1), made[2])]
+    assert texts(whole(reading(log), Position(9, 0), Position(9, 1))) == [(Position(9, 1), "xxx")]
+
+
+def test_chunks_that_retention_has_deleted_are_an_error_in_the_middle_and_none_at_the_begin() -> None:
+    made = chunks("x", 3)
+    log = log_of([made[1], made[2], plain("y")])
+    end = log[-1][0]
+    assert texts(whole(reading(log), EARLIEST, end)) == [(end, "y")]
+    with pytest.raises(ChunksLost, match="7:1") as caught:
+        texts(whole(reading(log), Position(7, 0), end))
+    assert "failOnDataLoss" in caught.value.advice
+    assert texts(whole(reading(log), Position(7, 0), end, fail_on_loss=False)) == [(end, "y")]
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------------
+
+
+def raw(**fields: object) -> Entry:
+    given: dict[str, object] = {"uuid": "u", "chunk_id": 0, "num_chunks_from_msg": 2, "total_chunk_msg_size": 4}
+    return parse(encode_entry(MessageMetadata(**{**given, "uncompressed_size": 4, **fields}), b"ab"))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [raw(uuid="")],
+        [raw(chunk_id=2)],
+        [raw(chunk_id=-1)],
+        [raw(total_chunk_msg_size=-1)],
+        [raw(total_chunk_msg_size=1)],
+        [raw(), raw(chunk_id=1, num_chunks_from_msg=3)],
+        [raw(), raw(chunk_id=1, total_chunk_msg_size=5)],
+        [raw(total_chunk_msg_size=5), raw(chunk_id=1, total_chunk_msg_size=5)],
+        [raw(compression=1), raw(chunk_id=1, compression=1)],
+    ],
+)
+def test_damaged_chunks_name_the_position(given: list[Entry]) -> None:
+    assembler = Assembler()
+    *before, last = given
+    assert [assembler.feed(Position(4, number), entry) for number, entry in enumerate(before)] == [None] * len(before)
+    with pytest.raises(ProtocolError):
+        assembler.feed(Position(4, len(before)), last)
+
+
+def test_a_message_that_is_too_large_is_refused() -> None:
+    with pytest.raises(NotSupported, match="4:2"):
+        Assembler().feed(Position(4, 2), raw(total_chunk_msg_size=MAX_BYTES + 1))
+
+
+@pytest.mark.parametrize("read", [lambda entry: entry.rows(), lambda entry: [*entry.messages()]])
+def test_a_chunk_alone_has_no_rows(read: Callable[[Entry], object]) -> None:
+    with pytest.raises(NotSupported, match="chunk of the message u"):
+        read(raw())
+
+
+# --- a running broker -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.pulsar
+def test_chunks_of_two_producers_on_a_broker_are_read_once_from_every_position(pulsar_broker: PulsarBroker) -> None:
+    topic = pulsar_broker.create(f"chunks-{uuid.uuid4().hex[:8]}")
+    with PulsarClient(pulsar_broker.url) as client:
+        (segment,) = client.layout(topic).active
+        values = [random.Random(seed).randbytes(3000) for seed in range(3)]
+        with Producer(client, segment.name) as a, Producer(client, segment.name) as b:
+            made = [
+                encode_chunks(Message(value, b"k"), 1100, producer=one.name, sequence=100, publish_ms=1, compression="lz4")
+                for one, value in zip((a, b), values[:2], strict=True)
+            ]
+            for first, second in zip(*made, strict=True):
+                a._sent(first, 100, None, num_messages=1, is_chunk=True)
+                b._sent(second, 100, None, num_messages=1, is_chunk=True)
+            a.send([Message(b"plain")])
+            end = a.send_chunks(Message(values[2]), 1000)
+
+        def read(after: Position, to: Position) -> Iterator[tuple[Position, Entry]]:
+            return entries(client, segment.name, after, to)
+
+        places = [position for position, _ in entries(client, segment.name, EARLIEST, end)]
+        assert len(places) == 2 * 3 + 1 + 3
+        every = [(position, entry.rows().values[0]) for position, entry in whole(read, EARLIEST, end)]
+        assert [value for _, value in every] == [*values[:2], b"plain", values[2]]
+        for middle in places:
+            ranges = itertools.pairwise(sorted({EARLIEST, middle, end}))
+            found = [(position, entry.rows().values[0]) for after, to in ranges for position, entry in whole(read, after, to)]
+            assert found == every
