@@ -18,5 +18,6 @@ chunks       messages in chunks, put together and divided
 producer     sends entries to one segment
 reader       reads the entries of one segment
 
-whole_transactions   the greatest cut that splits no transaction
+whole_transactions   cuts that split no transaction
+sent_log             where the rows of each transaction of txnsegment are, for such cuts
 """

@@ -1,12 +1,13 @@
-"""The greatest cut that splits no transaction. Pure.
+"""Cuts that split no transaction. Pure.
 
 Pulsar shows a committed transaction in each segment on its own. Its rows can be visible in one segment while another transaction,
 which is still open, hides them in the next segment. A reader that takes each segment up to its own maxReadPosition would return a
 part of such a transaction. `whole_cut` lowers these positions until each transaction is complete in the result or absent from it.
 
-The greatest such cut exists. If two cuts split no transaction, then neither does the cut that has, in each segment, the greater
+The greatest such cut exists, and so does the least one at or above a position of each segment (`least_whole_cut`), by which a rate
+limit ends between transactions. If two cuts split no transaction, then neither does the cut that has, in each segment, the greater
 position of the two: a transaction that is complete in one of them is complete in it, and a transaction that is absent from both is
-absent from it.
+absent from it. The same holds for the lesser position of the two.
 """
 
 from __future__ import annotations
@@ -55,3 +56,35 @@ def whole_cut(cut: Mapping[str, Position], transactions: Iterable[Extent]) -> di
 def _by_last(segment: str, read: Sequence[Mapping[str, tuple[Position, Position]]]) -> list[tuple[Position, int]]:
     """Return the last position in the segment and the number of each transaction, ascending by position."""
     return sorted((places[segment][1], number) for number, places in enumerate(read) if segment in places)
+
+
+def least_whole_cut(
+    ends: Mapping[str, Position], cut: Mapping[str, Position], transactions: Iterable[Extent]
+) -> dict[str, Position]:
+    """Return the least cut at or above `ends` that splits none of the transactions. `cut`: a cut at or above `ends` that splits
+    none of them (`whole_cut`).
+
+    >>> txn = Extent({"a": (Position(1, 4), Position(1, 5)), "b": (Position(2, 4), Position(2, 6))})
+    >>> least_whole_cut({"a": Position(1, 4)}, {"a": Position(1, 9), "b": Position(2, 9)}, [txn])
+    {'a': Position(ledger=1, entry=5), 'b': Position(ledger=2, entry=6)}
+    """
+    found = dict(ends)
+    read = [{s: places for s, places in one.ranges.items() if s in cut} for one in transactions]
+    by_first: dict[str, list[tuple[Position, int]]] = {segment: [] for segment in cut}
+    for number, places in enumerate(read):
+        if all(last <= cut[segment] for segment, (_, last) in places.items()):
+            for segment, (first, _) in places.items():
+                by_first[segment].append((first, number))
+    for waiting in by_first.values():
+        waiting.sort(reverse=True)
+    raised = list(found)
+    while raised:
+        segment = raised.pop()
+        waiting = by_first[segment]
+        while waiting and waiting[-1][0] <= found[segment]:
+            _, number = waiting.pop()
+            for other, (_, last) in read[number].items():
+                if other not in found or last > found[other]:
+                    found[other] = last
+                    raised.append(other)
+    return found

@@ -13,7 +13,6 @@ sends.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from pulsar_protocol.errors import ConnectionLost, TimedOut
 from pulsar_protocol.layout import Position
 from pulsar_protocol.producer import Producer
 from pulsar_protocol.reader import entries
+from pulsar_protocol.sent_log import log_name
 from spark_txn_sink.pulsar.admin import found_or_created
 
 TRIES = 3
@@ -67,15 +67,9 @@ def first_of(records: Iterable[Attempt], txn: str, partition: int) -> str | None
     return next((one.id for one in records if one.txn == txn and one.partition == partition), None)
 
 
-def attempts_name(topic: str) -> str:
-    """Return the name of the attempts topic of a data topic (`topic://tenant/namespace/name`)."""
-    tenant, namespace, _ = topic.removeprefix("topic://").split("/", 2)
-    return f"topic://{tenant}/{namespace}/__txnsegment_attempts_{hashlib.sha256(topic.encode()).hexdigest()[:32]}"
-
-
 def open_transaction(client: PulsarClient, topic: str, admin_url: str | None, timeout_ms: int, unique: str) -> Opened:
     """Open a transaction and write the record of its opening. Raises the broker's error."""
-    layout = found_or_created(client, attempts_name(topic), admin_url, 1)
+    layout = found_or_created(client, log_name(topic), admin_url, 1)
     segment = layout.active[0].name
     txn = client.begin(timeout_ms)
     try:

@@ -18,6 +18,8 @@ from pyspark.sql.types import StructType
 from metadata.common.errors import OptionError
 from pulsar_protocol.client import TxnId
 from pulsar_protocol.layout import Position
+from pulsar_protocol.sent_log import Sent as SentRecord
+from pulsar_protocol.sent_log import log_name, record_sent
 from spark_txn_sink.plan import OVERWRITE
 from spark_txn_sink.pulsar.clients import new_client, shared_client
 from spark_txn_sink.pulsar.committing import Committer, NotCommitted, Work
@@ -81,10 +83,18 @@ class _Writer:
             streaming=self.options.streaming,
             accepts_loss=self.options.after_restore == "continue",
         )
+        self._record(work)
         if app is None:
             committer(self.options, "").commit_alone(work)
             return True
         return committer(self.options, app).commit(work)
+
+    def _record(self, work: Work) -> None:
+        """Record where the rows are, so that readers see all of them or none (`pulsar_protocol.sent_log`)."""
+        if work.segments:
+            client = shared_client(self.options.service_url)
+            (log,) = client.layout(log_name(self.options.topic)).active
+            record_sent(client, log.name, SentRecord(work.txn, work.segments))
 
     def give_up(self, messages: Messages) -> None:
         """Abort the transaction of a write that Spark gave up."""

@@ -9,9 +9,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pulsar_protocol.layout import EARLIEST
+from pulsar_protocol.sent_log import SentLog
 from spark_txn_source.pulsar.columns import columns_wanted
 from spark_txn_source.pulsar.options import PulsarReadOptions
-from spark_txn_source.pulsar.places import Places
+from spark_txn_source.pulsar.places import Places, whole
 from spark_txn_source.pulsar.tasks import read_task, tasks
 from spark_txn_source.pulsar.topics import layout, shared_client
 
@@ -27,7 +28,7 @@ class BatchReader(DataSourceReader):
         options = self._options
         client = shared_client(options.url)
         places = Places(client, options.topic)
-        cuts = places.cuts(layout(client, options.topic).segments.values())
+        cuts = whole(SentLog(client, options.topic), places.cuts(layout(client, options.topic).segments.values()))
         starts, ends = places.starts(options.start, cuts), places.ends(options.end, cuts)
         if options.fail_on_data_loss:
             places.check_kept({name: starts[name] for name, end in ends.items() if end > starts.get(name, EARLIEST)})

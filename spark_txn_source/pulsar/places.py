@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from metadata.common.errors import DataLoss, OffsetOutOfRange
@@ -11,6 +12,7 @@ from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.cut import Cut, Segment
 from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.layout import Segment as LayoutSegment
+from pulsar_protocol.sent_log import SentLog
 from spark_txn_source.pulsar.option_table import At, Place
 
 T = TypeVar("T")
@@ -94,3 +96,14 @@ class Places:
             return {name: ask(name) for name in listed}
         with ThreadPoolExecutor(min(_AT_ONCE, len(listed))) as threads:
             return dict(zip(listed, threads.map(ask, listed), strict=True))
+
+
+def whole(sent: SentLog, cuts: Mapping[str, Cut]) -> dict[str, Cut]:
+    """Return the cuts without the transactions of txnsegment's writers that are visible in some of their segments only. The cuts
+    must have been found before this call.
+    """
+    positions = sent.whole({name: cut.position for name, cut in cuts.items()})
+    return {
+        name: cut if positions[name] == cut.position else replace(cut, position=positions[name], whole=False)
+        for name, cut in cuts.items()
+    }

@@ -13,10 +13,11 @@ from pyspark.sql.types import StructType
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.cut import Cut
 from pulsar_protocol.layout import EARLIEST, Layout, Position, Segment
+from pulsar_protocol.sent_log import SentLog
 from spark_txn_source.pulsar.columns import columns_wanted
 from spark_txn_source.pulsar.offsets import PulsarOffset
 from spark_txn_source.pulsar.options import PulsarReadOptions
-from spark_txn_source.pulsar.places import Places
+from spark_txn_source.pulsar.places import Places, whole
 from spark_txn_source.pulsar.planning import FirstEntry, limited, moved, read_to_end, readable, without_gone
 from spark_txn_source.pulsar.tasks import read_task, tasks
 from spark_txn_source.pulsar.topics import layout, shared_client
@@ -24,7 +25,8 @@ from spark_txn_source.pulsar.topics import layout, shared_client
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of one `spark.readStream.format("txnsegment").load(...)` from Pulsar. A micro-batch ends at or below the cut of
-    each segment, so it has decided entries only. A segment is read after its parents.
+    each segment, so it has decided entries only. It has each transaction of txnsegment's writers as a whole. A segment is read
+    after its parents.
     """
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
@@ -35,6 +37,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Mapping[str, Cut] | None = None
         """The cuts up to which `Trigger.AvailableNow` reads. None for other triggers."""
         self._newest: dict[str, Any] | None = None
+        self._sent_log: SentLog | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the log of writers, which has a connection. Spark pickles the reader for its tasks, which do not plan."""
+        return self.__dict__ | {"_sent_log": None}
+
+    @property
+    def _sent(self) -> SentLog:
+        if self._sent_log is None:
+            self._sent_log = SentLog(self._client(), self._options.topic)
+        return self._sent_log
 
     def _client(self) -> PulsarClient:
         return shared_client(self._options.url)
@@ -54,7 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ended: frozenset[str] = frozenset()
         if start != "earliest":
             cuts = self._cuts_of(found.segments.values(), {})
-            segments = self._places().starts(start, cuts)
+            segments = self._places().starts(start, whole(self._sent, cuts))
             by_name = {one.name: one for one in found.segments.values()}
             ended = frozenset(name for name, place in segments.items() if read_to_end(by_name[name], place, cuts[name]))
         return PulsarOffset(self._options.topic, found.epoch, segments, ended, is_initial=True).to_json()
@@ -75,6 +88,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         given = PulsarOffset.of_json(start)
         given.check_topic(options.topic)
         offset = without_gone(given, found, fail_on_data_loss=options.fail_on_data_loss)
+        self._sent.forget_to(offset.segments)
         ends, ended = self._unread(found, offset)
         if not ends:
             self._newest = start
@@ -88,13 +102,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             starts = {name: offset.segments.get(name, EARLIEST) for name in ends}
             firsts = {name: FirstEntry(*one) for name, one in self._places().first_after(starts).items()}
-            chosen = limited(ends, firsts, options.max_rows_per_trigger, options.max_bytes_per_trigger)
+            some = limited(ends, firsts, options.max_rows_per_trigger, options.max_bytes_per_trigger)
+            chosen = self._sent.limited(some, ends)
         complete = {one.name for one in found.segments.values() if one.name in chosen and self._ends(one, chosen[one.name])}
         return moved(offset, chosen, ended | complete).to_json()
 
     def _unread(self, found: Layout, offset: PulsarOffset) -> tuple[dict[str, Position], frozenset[str]]:
-        """Return the cut of each segment that has unread entries and may be read now, and the segments that have ended. A segment
-        that turns out to have ended lets its children be read at once.
+        """Return the end of each segment that has unread entries and may be read now, and the segments that have ended. A segment
+        that turns out to have ended lets its children be read at once. The ends split no transaction of txnsegment's writers.
+        Segments that may not be read yet count with the position up to which they were read.
         """
         ended = offset.ended
         while True:
@@ -103,7 +119,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             at = {one.name: offset.segments.get(one.name, EARLIEST) for one in segments}
             more = {one.name for one in segments if read_to_end(one, at[one.name], cuts[one.name])}
             if not more:
-                return {name: cuts[name].position for name, place in at.items() if cuts[name].position > place}, ended
+                positions = {one.name: offset.segments.get(one.name, EARLIEST) for one in found.segments.values()}
+                ends = self._sent.whole(positions | {name: cuts[name].position for name in at})
+                return {name: ends[name] for name, place in at.items() if ends[name] > place}, ended
             ended |= more
 
     def _cuts_of(self, segments: Any, positions: Mapping[str, Position]) -> dict[str, Cut]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_protocol.layout import Position
-from pulsar_protocol.whole_transactions import Extent, whole_cut
+from pulsar_protocol.whole_transactions import Extent, least_whole_cut, whole_cut
 
 SEGMENTS = ("a", "b", "c")
 LEDGERS = (3, 7)
@@ -72,3 +72,20 @@ def test_a_transaction_that_is_left_out_takes_the_next_one_along() -> None:
     second = Extent({"b": (Position(3, 1), Position(3, 1)), "c": (Position(3, 0), Position(3, 0))})
     cut = {"a": Position(3, 1), "b": Position(3, 2), "c": Position(3, 2)}
     assert whole_cut(cut, [first, second]) == {"a": Position(3, 1), "b": Position(3, -1), "c": Position(3, -1)}
+
+
+@given(cuts, cuts, st.lists(extents, max_size=4))
+def test_a_limit_ends_at_the_least_cut_that_splits_no_transaction(
+    one: dict[str, Position], two: dict[str, Position], transactions: list[Extent]
+) -> None:
+    """All cuts between the limit and the whole cut are tried."""
+    cut = whole_cut({segment: max(one[segment], two[segment]) for segment in SEGMENTS}, transactions)
+    limit = {segment: min(one[segment], cut[segment]) for segment in SEGMENTS}
+    found = least_whole_cut(limit, cut, transactions)
+    assert all(limit[segment] <= found[segment] <= cut[segment] for segment in SEGMENTS)
+    assert not any(splits(found, txn) for txn in transactions)
+    ends = [sorted({limit[s], *(place for place in PLACES if limit[s] <= place <= cut[s])}) for s in SEGMENTS]
+    for tried in itertools.product(*ends):
+        other = dict(zip(SEGMENTS, tried, strict=True))
+        if not any(splits(other, txn) for txn in transactions):
+            assert all(found[segment] <= other[segment] for segment in SEGMENTS)
