@@ -13,9 +13,10 @@ from metadata.records.names import topic_name
 from metadata.write.write_set import Committed
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.entries import Message
-from pulsar_protocol.errors import ConnectionLost, PulsarError, TimedOut, TopicTerminated, TransactionEnded
-from pulsar_protocol.layout import Bits, Layout, Segment
+from pulsar_protocol.errors import ConnectionLost, PulsarError, TimedOut, TopicMissing, TopicTerminated, TransactionEnded
+from pulsar_protocol.layout import Bits, Layout, Position, Segment
 from pulsar_protocol.producer import Producer
+from pulsar_protocol.sent_log import Sent, log_name, record_sent
 from pulsar_protocol.values import Values, codec
 from txnsegment.transaction import Batches, batches_of
 
@@ -39,6 +40,8 @@ class PulsarTransaction:
         self._client, self._timeout_ms, self._bits = client, timeout_ms, bits
         self._id: TxnId | None = None
         self._producers: dict[str, Producer] = {}
+        self._places: dict[str, dict[str, tuple[Position, Position]]] = {}
+        """For each topic and segment, the first and last position of the rows."""
         self._rows = self._bytes = self._turn = 0
         self._committed: Committed | None = None
         self._ended = False
@@ -102,7 +105,10 @@ class PulsarTransaction:
         if self._id is None:
             self._id = self._client.begin(self._timeout_ms)
         for name, messages in found.items():
-            self._producer(name, values.schema).send(messages, self._id)
+            place = self._producer(name, values.schema).send(messages, self._id)
+            places = self._places.setdefault(layout.topic, {})
+            first, _ = places.get(name, (place, place))
+            places[name] = first, place
         self._rows += batch.num_rows
         self._bytes += sum(len(value or b"") for value in data)
 
@@ -119,6 +125,7 @@ class PulsarTransaction:
             return self._committed
         self._check_open("commit")
         if self._id is not None:
+            self._record(self._id)
             try:
                 self._client.end(self._id, commit=True)
             except TransactionEnded as error:
@@ -137,6 +144,17 @@ class PulsarTransaction:
         self._committed = Committed(self.id, None, self._rows, self._bytes)
         self._close()
         return self._committed
+
+    def _record(self, txn: TxnId) -> None:
+        """Record where the rows are, so that Spark's reads see all of a topic's rows or none. A topic that Spark has never written
+        has no log for such records; its segments then show the transaction one by one.
+        """
+        for topic, places in self._places.items():
+            try:
+                (log,) = self._client.layout(log_name(topic)).active
+            except TopicMissing:
+                continue
+            record_sent(self._client, log.name, Sent(txn, places))
 
     def abort(self) -> None:
         """Abort the transaction. A call after the end changes nothing. Raises the broker's error: the timeout then ends it."""

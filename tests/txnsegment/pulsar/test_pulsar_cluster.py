@@ -14,6 +14,7 @@ from conformance.pulsar_server import PulsarBroker
 from metadata.common.errors import NotAllowed, OptionError, SchemaError, TopicSealed, TxnConflict
 from pulsar_protocol.errors import ConnectionLost, TopicMissing
 from pulsar_protocol.reader import entries
+from pulsar_protocol.sent_log import decode, log_name
 from pulsar_protocol.values import codec, codec_for
 from txnsegment import connect
 from txnsegment.cli.app import build
@@ -182,3 +183,19 @@ def test_what_pulsar_does_not_have_is_refused(pulsar: str) -> None:
         connect(pulsar, ledgers="file:///tmp/x")
     with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1 "):
         connect("pulsar://127.0.0.1:1")
+
+
+def test_a_commit_records_where_its_rows_are(cluster: PulsarCluster, topic: str, pulsar_broker: PulsarBroker) -> None:
+    pulsar_broker.create(log_name(topic), 1)
+    with cluster.begin() as txn:
+        txn.append(topic, ROWS, key="who")
+        txn.append(topic, ROWS, key="who")
+        txn.commit()
+    (log,) = cluster.client.layout(log_name(topic)).active
+    ((_, entry),) = entries(cluster.client, log.name, idle_seconds=1.0)
+    (record,) = [decode(message.value or b"") for message in entry.messages()]
+    assert record is not None
+    assert record.txn.text == txn.id
+    for segment, (first, last) in record.segments.items():
+        places = [place for place, _ in entries(cluster.client, segment, idle_seconds=1.0)]
+        assert (places[0], places[-1]) == (first, last)
