@@ -1,0 +1,230 @@
+"""The commit protocol on a model of a broker: each version is committed once, whatever is killed, lost, late or suspended. Each
+planted fault is detected.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pulsar_protocol.client import TxnId
+from pulsar_protocol.errors import ConnectionLost
+from pulsar_protocol.layout import Position
+from spark_txn_sink.pulsar import committing, control
+from spark_txn_sink.pulsar.committing import Committer, Control, Work
+from spark_txn_sink.pulsar.control import Begin, ControlDamaged, Done, Record, Recovery, Take, encode
+from tests.support.pulsar_control_model import PATIENCE, ModelControl, World, simulate
+
+SEEDS = 1_500
+VERSIONS = 6
+
+
+def wrong(seed: int, **planted: Any) -> str:
+    """Run one schedule. Return what is wrong with its result, or an empty text."""
+    try:
+        world = simulate(seed, **planted)
+    except (ControlDamaged, AssertionError) as error:
+        return str(error)
+    counts = world.committed()
+    expected = dict.fromkeys(range(VERSIONS + 1), 1)
+    return "" if counts == expected else f"committed: {dict(counts)}"
+
+
+@pytest.fixture(autouse=True)
+def frequent_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(committing, "CHECKPOINT_EVERY", 5)
+
+
+def test_each_version_is_committed_once() -> None:
+    found = {seed: text for seed in range(SEEDS) if (text := wrong(seed))}
+    assert found == {}
+
+
+def test_the_schedules_meet_what_they_are_for() -> None:
+    """Among the schedules are takeovers, repeated batches and checkpoints."""
+    worlds = [simulate(seed) for seed in range(200)]
+    assert sum(world.taken_over > 0 for world in worlds) > 20
+    assert sum(world.skipped > 0 for world in worlds) > 20
+    assert sum(world.kept_from >= 0 for world in worlds) > 20
+    assert sum("aborted" in world.txns.values() for world in worlds) > 20
+
+
+# --- planted faults ---
+
+
+class DoneOutside(ModelControl):
+    """`done` is sent as a plain record."""
+
+    def append(self, record: Record, txn: TxnId | None = None) -> Position:
+        return super().append(record, None)
+
+
+class NoFence(ModelControl):
+    """An earlier producer may go on writing."""
+
+    def check_fence(self) -> None:
+        if self.epoch < 0:
+            raise ConnectionLost("The producer was closed.")
+
+
+class Pipelined(ModelControl):
+    """`begin` and `done` are in flight together, and arrive in the other order."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._flying: list[Record] = []
+
+    def append(self, record: Record, txn: TxnId | None = None) -> Position:
+        if isinstance(record, Begin):
+            self._flying = [record]
+            return Position(1, len(self.world.log))
+        place = super().append(record, txn)
+        for one in self._flying:
+            self._flying = []
+            place = super().append(one)
+        return place
+
+
+class CheckpointFirst(Committer):
+    """The checkpoint is written when `done` is sent, and not when its transaction has committed."""
+
+    def _end(self, work: Work, found_done: Callable[[], bool]) -> None:
+        assert self._state is not None
+        before = self._state
+        self._state = control.after(before, work.done)
+        self._checkpoint()
+        super()._end(work, found_done)
+        self._state = before
+
+
+class TrustsItself(Committer):
+    """An unknown end counts as a commit."""
+
+    def _end(self, work: Work, found_done: Callable[[], bool]) -> None:
+        try:
+            self._control.end(work.txn, commit=True)
+        except ConnectionLost:
+            return
+
+
+def made(kind: type[Committer]) -> Callable[[Control, Callable[[float], None], Callable[[], float]], Committer]:
+    return lambda over, pause, now: kind(over, pause=pause, now=now, patience=PATIENCE)
+
+
+def skips_leftovers(recovery: Recovery) -> list[TxnId]:
+    return []
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        pytest.param({"control": DoneOutside}, id="done outside of the transaction"),
+        pytest.param({"control": NoFence}, id="no fencing"),
+        pytest.param({"control": Pipelined}, id="pipelined sends"),
+        pytest.param({"make": made(CheckpointFirst)}, id="checkpoint before the commit"),
+        pytest.param({"make": made(TrustsItself)}, id="an unknown end counts as a commit"),
+        pytest.param({"early_offset": True}, id="offset taken before the commit"),
+    ],
+)
+def test_a_planted_fault_is_detected(planted: dict[str, Any]) -> None:
+    assert any(wrong(seed, **planted) for seed in range(SEEDS))
+
+
+def test_skipping_the_abort_of_leftovers_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Recovery, "leftovers", skips_leftovers)
+    assert any(wrong(seed) for seed in range(SEEDS))
+
+
+# --- golden schedules ---
+
+
+def alone(world: World) -> Committer:
+    """Return a committer whose calls run to their end at once."""
+    return Committer(Instant(world), pause=lambda seconds: None, now=lambda: 0.0, patience=PATIENCE)
+
+
+class Instant(ModelControl):
+    """A control topic whose calls are no steps of a schedule, and meet no fault."""
+
+    def _step(self, work: Callable[[], Any]) -> Any:
+        return work()
+
+
+def work(world: World, version: int, run: str = "r1") -> Work:
+    return Work(world.begin(version), run, version, "t", {}, 1, "app to t", streaming=True)
+
+
+def fresh() -> World:
+    return World(random.Random(0), 0.0)
+
+
+def test_one_commit_writes_take_begin_and_done() -> None:
+    world = fresh()
+    one = work(world, 0)
+    assert alone(world).commit(one)
+    assert [data for data, _ in world.log] == [encode(Take("r1")), encode(Begin(one.txn, 0, "r1")), encode(one.done)]
+    assert [txn for _, txn in world.log] == [None, None, one.txn]
+    assert world.txns == {one.txn: "committed"}
+
+
+def test_the_next_version_needs_no_take_and_no_read() -> None:
+    world = fresh()
+    committer = alone(world)
+    committer.commit(work(world, 0))
+    reads = world.reads
+    committer.commit(work(world, 1))
+    assert [type(control.decode(data)) for data, _ in world.log][:5] == [Take, Begin, Done, Begin, Done]
+    assert world.reads == reads
+
+
+def test_a_repeated_batch_of_a_new_run_is_skipped_and_its_transaction_aborted() -> None:
+    world = fresh()
+    alone(world).commit(work(world, 0))
+    again = work(world, 0, "r2")
+    assert not alone(world).commit(again)
+    assert world.txns[again.txn] == "aborted"
+    assert world.committed() == {0: 1}
+
+
+def test_a_driver_that_was_replaced_is_told_and_its_successor_goes_on() -> None:
+    world = fresh()
+    first, second = alone(world), alone(world)
+    first.commit(work(world, 0, "r1"))
+    second.commit(work(world, 1, "r2"))
+    with pytest.raises(control.TakenOver):
+        first.commit(work(world, 1, "r1"))
+    assert second.commit(work(world, 2, "r2")), "the successor takes over again, since its producer was fenced"
+    assert world.committed() == {0: 1, 1: 1, 2: 1}
+
+
+def test_two_processes_of_one_run_take_turns() -> None:
+    """Spark may commit the batches of one query in several processes."""
+    world = fresh()
+    processes = [alone(world), alone(world)]
+    for version in range(6):
+        assert processes[version % 2].commit(work(world, version))
+    assert world.committed() == dict.fromkeys(range(6), 1)
+
+
+def test_a_transaction_that_timed_out_is_an_error_and_the_batch_can_run_again() -> None:
+    world = fresh()
+    committer = alone(world)
+    one = work(world, 0)
+    world.end(one.txn, "aborted")
+    with pytest.raises(committing.NotCommitted):
+        committer.commit(one)
+    assert alone(world).commit(work(world, 0, "r2"))
+    assert world.committed() == {0: 1}
+
+
+def test_a_read_is_bounded_by_the_checkpoints() -> None:
+    world = fresh()
+    committer = alone(world)
+    for version in range(500):
+        committer.commit(work(world, version))
+    world.reads = 0
+    assert alone(world).commit(work(world, 500, "r2"))
+    assert world.reads <= 5 + 4
