@@ -1,9 +1,9 @@
 """A model of a broker with one control topic, and drivers that run the real committing code on it. One seed gives one schedule.
 
-The model keeps what a broker promises and nothing more: entries of one log in their order, records of open transactions hold back all
-that follows them, one of two opposite ends of a transaction wins, and a fenced producer cannot write. A schedule kills drivers,
-suspends them while a successor runs, loses requests and replies, lets an end arrive long after its caller gave up, and lets
-transactions time out.
+The model keeps what a broker promises and nothing more: entries of one log are in their order, records of an open transaction hold
+back all that follows them, one of two opposite ends of a transaction wins, and a fenced producer cannot write. A schedule kills
+drivers, suspends them while a successor runs, loses requests and replies, lets an end arrive long after its caller gave up,
+and lets transactions time out.
 """
 
 from __future__ import annotations

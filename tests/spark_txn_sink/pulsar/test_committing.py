@@ -18,7 +18,7 @@ from spark_txn_sink.pulsar.committing import Committer, Control, Work
 from spark_txn_sink.pulsar.control import Begin, ControlDamaged, Done, Record, Recovery, Take, encode
 from tests.support.pulsar_control_model import PATIENCE, ModelControl, World, simulate
 
-SEEDS = 1_500
+SEEDS = 1_000
 VERSIONS = 6
 
 
