@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import google_crc32c
 import pyarrow as pa
+from google.protobuf.message import DecodeError
 
 from ledgers import snapshot_files, snapshots
 from ledgers.avro.parsing import parse
@@ -43,9 +44,15 @@ from metadata.records.row_ranges import parse_all, texts
 from metadata.store.zookeeper_paths import from_data
 from metadata.topics.subscriptions import checked
 from metadata.write.staging_manifests import StagingManifest, _crc
+from pulsar_protocol.batches import parse_rows
+from pulsar_protocol.chunks import Assembler
 from pulsar_protocol.connection import Connection
+from pulsar_protocol.entries import parse as parse_entry
 from pulsar_protocol.frames import decode_entry, encode, encode_entry
-from pulsar_protocol.messages import command
+from pulsar_protocol.layout import Position
+from pulsar_protocol.messages import Schema, command
+from pulsar_protocol.primitive_values import PRIMITIVES
+from pulsar_protocol.values import codec
 from spark_txn_sink.options import SINK
 from spark_txn_source.offsets import StreamOffset, offset_of, planned_selection
 from spark_txn_source.option_table import SOURCE
@@ -247,6 +254,49 @@ def footers(data: bytes) -> None:
     part_staging_id(LedgerStorage(str(_folder())), "part.parquet")
 
 
+def pulsar_messages(data: bytes) -> None:
+    """An entry without a checksum, which a broker may deliver. Both ways to read it must agree."""
+    entry = parse_entry(data)
+    if entry.is_chunk:
+        Assembler().feed(Position(0, 0), entry)
+        return
+    outcomes: list[object] = []
+    for read in (lambda: [*entry.rows().messages()], lambda: [*entry.messages()]):
+        try:
+            outcomes.append(read())
+        except TxnSegmentError as error:
+            outcomes.append(error.message)
+    assert outcomes[0] == outcomes[1]
+
+
+def pulsar_batches(data: bytes) -> None:
+    choice, rest = _split(data, 5)
+    parse_rows(rest, choice)
+
+
+_PULSAR_RECORD: Final = json.dumps(
+    {"type": "record", "name": "r", "fields": [{"name": f"f{n}", "type": kind} for n, kind in enumerate(_SCHEMAS)]}
+).encode()
+_PULSAR: Final = (
+    *(Schema(type=kind) for kind in sorted(PRIMITIVES)),
+    *(Schema(type=k, schema_data=_PULSAR_RECORD) for k in (2, 4)),
+)
+
+
+def pulsar_values(data: bytes) -> None:
+    choice, rest = _split(data, len(_PULSAR) + 1)
+    values = codec(Schema(type=15, schema_data=bytes(8)) if choice == len(_PULSAR) else _PULSAR[choice])
+    batch = values.decode([rest])
+    assert values.decode(values.encode(batch)).num_rows == 1
+
+
+def pulsar_schemas(data: bytes) -> None:
+    schema = Schema()
+    with suppress(DecodeError):
+        schema = Schema.FromString(data)
+    codec(schema).columns  # noqa: B018
+
+
 def page_headers(data: bytes) -> None:
     with suppress(BadPage, IndexError):
         _struct(data, 0, 1)
@@ -277,6 +327,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     for target in (
         *(records, json_texts, columns, ddl, avro_schemas, avro_values, offsets, options, patterns, urls, names, rows, znodes),
         *(backups, heads, blocks, directories, staging, footers, page_headers, pulsar_frames, pulsar_entries),
+        *(pulsar_messages, pulsar_batches, pulsar_values, pulsar_schemas),
     )
 }
 
