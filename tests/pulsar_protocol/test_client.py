@@ -29,6 +29,8 @@ from tests.support.fake_broker import PATIENCE, Action, FakeBroker, Peer, accept
 TOPIC = "persistent://a/b/c"
 SCALABLE = "topic://a/b/c"
 TXN = TxnId(1, 7)
+BRIEF = 1.0
+"""Seconds of a deadline that is meant to pass, although a busy machine needs some of them to connect."""
 
 
 @pytest.fixture
@@ -246,19 +248,17 @@ def test_an_error_that_does_not_pass_is_raised_at_once(broker: FakeBroker) -> No
     assert broker.count("scalable_topic_lookup") == 1
 
 
-def test_an_error_that_stays_is_raised_at_the_deadline(broker: FakeBroker) -> None:
+def test_an_error_that_stays_is_raised_when_the_next_pause_would_pass_the_deadline(broker: FakeBroker) -> None:
     broker.on("partition_metadata", refuse(6))
-    begun = time.monotonic()
-    with client(broker, seconds=0.3, pauses=lambda: itertools.repeat(0.02)) as made, pytest.raises(Retriable):
+    with client(broker, pauses=lambda: iter([0.0, 0.0, 2 * PATIENCE])) as made, pytest.raises(Retriable):
         made.partitions(TOPIC)
-    assert time.monotonic() - begun < PATIENCE / 2
-    assert broker.count("partition_metadata") > 2
+    assert broker.count("partition_metadata") == 3
 
 
 @pytest.mark.parametrize("name", ["scalable_topic_lookup", "partition_metadata"])
 def test_a_request_without_an_answer_is_not_repeated(broker: FakeBroker, name: str) -> None:
     broker.on(name, silent)
-    with client(broker, seconds=0.2) as made, pytest.raises(TimedOut, match="did not answer within"):
+    with client(broker, seconds=BRIEF) as made, pytest.raises(TimedOut, match="did not answer within"):
         SAFE["layout" if name.startswith("scalable") else "partitions"][2](made, broker)
     assert broker.count(name) == 1
 
@@ -298,7 +298,7 @@ def test_begin_is_sent_once_when_its_outcome_is_unknown(broker: FakeBroker, faul
 def test_begin_without_an_answer_is_sent_once(broker: FakeBroker) -> None:
     coordinators(broker)
     broker.on("new_txn", silent)
-    with client(broker, seconds=0.2) as made, pytest.raises(TimedOut):
+    with client(broker, seconds=BRIEF) as made, pytest.raises(TimedOut):
         made.begin(1000)
     assert broker.count("new_txn") == 1
 
@@ -351,6 +351,15 @@ def test_a_coordinator_is_opened_once_on_a_connection(broker: FakeBroker) -> Non
         broker.drop()
         made.end(TxnId(0, 7), commit=True)
     assert broker.count("tc_client_connect_request") == 2
+
+
+def test_a_coordinator_is_opened_again_after_its_broker_did_not_have_it(broker: FakeBroker) -> None:
+    coordinators(broker, broker)
+    broker.on("end_txn", answer("end_txn_response", error=20, message="starts"), ENDED)
+    with client(broker) as made:
+        made.end(TXN, commit=True)
+    assert (broker.count("tc_client_connect_request"), broker.count("watch_tc_assignments")) == (2, 2)
+    assert len({one.connection for one in broker.asked("end_txn")}) == 1
 
 
 def test_a_coordinator_that_no_broker_has_now_is_waited_for(broker: FakeBroker) -> None:

@@ -107,7 +107,10 @@ def test_a_client_without_the_certificate_that_is_needed_is_told(
     own: Certificate, of_client: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(TLS_CA, str(own.file))
-    with FakeBroker(own.server(of_client)) as broker, connect(broker.url, seconds=0.5) as client:
+    with (
+        FakeBroker(own.server(of_client)) as broker,
+        connect(broker.url, seconds=PATIENCE, pauses=lambda: iter([2 * PATIENCE])) as client,
+    ):
         with pytest.raises(ConnectionLost, match=TLS_CERT):
             client.partitions(TOPIC)
         assert broker.count("connect") == 0
@@ -149,7 +152,7 @@ def test_a_silent_broker_is_given_up(broker: FakeBroker, own: Certificate) -> No
     broker.on("ping", lambda peer, body: None)
     broker.on("partition_metadata", lambda peer, body: None)
     tls = own.trusted()
-    with Channel("127.0.0.1", broker.port, tls=tls, seconds=PATIENCE, silence_seconds=0.05) as channel:
+    with Channel("127.0.0.1", broker.port, tls=tls, seconds=PATIENCE, silence_seconds=0.3) as channel:
         with pytest.raises(ConnectionLost, match="silent"):
             channel.ask("partition_metadata", topic=TOPIC)
         assert not channel.alive
