@@ -17,6 +17,9 @@ batches      the payload of a batch as columns and back
 chunks       messages in chunks, put together and divided
 producer     sends entries to one segment
 reader       reads the entries of one segment
+probing      the search for a place in a segment by probes. Pure.
+cut          finds the cut and other places of a segment
+subscription acknowledges entries for a reader with its own positions
 
 whole_transactions   cuts that split no transaction
 sent_log             where the rows of each transaction of txnsegment are, for such cuts

@@ -108,7 +108,13 @@ SOURCE: Final = OptionTable(
         others.STARTING_TIMESTAMP,
         others.ENDING_TIMESTAMP,
         _without(others.TIMESTAMP_TIMEOUT, "clients set the publish times, so no wait makes a time final"),
-        others.SUBSCRIPTION,
+        replace(
+            others.SUBSCRIPTION,
+            meaning="A durable subscription that keeps unread entries from retention. It is made if it does not exist, and moves "
+            "as batches end. The positions of the stream are in its checkpoint, and not in the subscription.",
+            only="stream",
+            why="a batch acknowledges nothing",
+        ),
         _without(others.ACKNOWLEDGED, "only `txn.read` of a txnsegment cluster sets it"),
         others.MAX_ROWS,
         others.MAX_BYTES,

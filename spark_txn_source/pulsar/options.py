@@ -43,11 +43,6 @@ class PulsarReadOptions:
     def parse(cls, options: Mapping[str, object], *, streaming: bool | None) -> PulsarReadOptions:
         """Parse and check the options. `streaming`: None while the mode is not known. Raises OptionError."""
         given = SOURCE.read(options, streaming=streaming)
-        if given.has(SUBSCRIPTION.name) and streaming is False:
-            raise OptionError(
-                "The option subscription is for streams: a batch from Pulsar acknowledges nothing.",
-                advice="Leave it out, and give startingOffsets.",
-            )
         if given.value(VALUE_FORMAT) == "binary" and COLUMNS in given and given.get(COLUMNS) != ("value",):
             raise OptionError(
                 "The options valueFormat=binary and columns are both given: with valueFormat=binary the only column is value.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.cut import Cut
 from pulsar_protocol.layout import EARLIEST, Layout, Position, Segment
 from pulsar_protocol.sent_log import SentLog
+from pulsar_protocol.subscription import Subscription
 from spark_txn_source.pulsar.columns import columns_wanted
 from spark_txn_source.pulsar.offsets import PulsarOffset
 from spark_txn_source.pulsar.options import PulsarReadOptions
@@ -38,16 +40,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The cuts up to which `Trigger.AvailableNow` reads. None for other triggers."""
         self._newest: dict[str, Any] | None = None
         self._sent_log: SentLog | None = None
+        self._acknowledged: dict[str, Position] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the log of writers, which has a connection. Spark pickles the reader for its tasks, which do not plan."""
-        return self.__dict__ | {"_sent_log": None}
+        """Leave out what only the planning needs. Spark pickles the reader for its tasks."""
+        kept = {name: value for name, value in self.__dict__.items() if name != "_subscription"}
+        return kept | {"_sent_log": None, "_cuts": {}, "_target": None}
 
     @property
     def _sent(self) -> SentLog:
         if self._sent_log is None:
             self._sent_log = SentLog(self._client(), self._options.topic)
         return self._sent_log
+
+    @cached_property
+    def _subscription(self) -> Subscription | None:
+        """The subscription that keeps unread entries from retention, or None if the option is not given."""
+        name = self._options.subscription
+        return None if name is None else Subscription(self._client(), self._options.topic, name)
 
     def _client(self) -> PulsarClient:
         return shared_client(self._options.url)
@@ -89,6 +99,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         given.check_topic(options.topic)
         offset = without_gone(given, found, fail_on_data_loss=options.fail_on_data_loss)
         self._sent.forget_to(offset.segments)
+        if self._subscription is not None:
+            self._subscription.hold([one.name for one in found.segments.values() if one.name not in offset.ended])
         ends, ended = self._unread(found, offset)
         if not ends:
             self._newest = start
@@ -161,4 +173,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark's checkpoint has the progress of the stream. Without a subscription there is nothing else to move."""
+        """Acknowledge the entries of the batch that ends at `end`, if the stream has a subscription. The progress of the stream is
+        in Spark's checkpoint, and the cursors follow it. Idempotent.
+        """
+        if self._subscription is None:
+            return
+        offset, names = PulsarOffset.of_json(end), {one.name for one in self._layout().segments.values()}
+        places = {name: self._done(name, place, offset) for name, place in offset.segments.items() if name in names}
+        moved_on = {name: place for name, place in places.items() if place > self._acknowledged.get(name, EARLIEST)}
+        self._subscription.acknowledge(moved_on)
+        self._acknowledged |= moved_on
+
+    def _done(self, name: str, position: Position, offset: PulsarOffset) -> Position:
+        """Return the last entry that is done. In a segment that has ended, these are also the entries of aborted transactions."""
+        known = self._cuts.get(name)
+        return max(position, known.last) if known is not None and name in offset.ended else position
+
+    def stop(self) -> None:
+        """End the consumers of the subscription. The client stays open, because all queries of the process share it."""
+        if self._subscription is not None:
+            self._subscription.close()

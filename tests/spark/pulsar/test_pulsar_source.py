@@ -38,7 +38,7 @@ def wide(pulsar_broker: PulsarBroker) -> Iterator[Topic]:
 def test_a_batch_reads_committed_rows_of_all_segments(wide: Topic) -> None:
     wide.send(wide.segment(0), [1, 2, 3])
     wide.send(wide.segment(1), range(10, 20), compression="zstd")
-    txn = wide.client.begin(60_000)
+    txn = wide.client.begin(600_000)
     wide.send(wide.segment(0), [4, 5], txn, "lz4")
     last = wide.send(wide.segment(1), [6], txn)
     wide.client.end(txn, commit=True)
@@ -49,7 +49,7 @@ def test_a_batch_reads_committed_rows_of_all_segments(wide: Topic) -> None:
 def test_rows_after_an_open_transaction_wait_and_aborted_rows_are_never_read(topic: Topic) -> None:
     one = topic.segment()
     topic.send(one, [1])
-    txn = topic.client.begin(60_000)
+    txn = topic.client.begin(600_000)
     topic.send(one, [2], txn)
     last = topic.send(one, [3])
     assert topic.rows() == [1]
@@ -107,7 +107,7 @@ def test_the_cut_is_below_the_first_open_entry(topic: Topic) -> None:
     assert segment.cut().position == EARLIEST
     plain = [topic.send(name, [number]) for number in range(40)]
     assert segment.cut().position == plain[-1]
-    txn = topic.client.begin(60_000)
+    txn = topic.client.begin(600_000)
     hidden = topic.send(name, [1], txn)
     last = [topic.send(name, [number]) for number in range(40)][-1]
     for floor in (EARLIEST, plain[3], plain[-1]):
@@ -123,7 +123,7 @@ def test_a_sealed_segment_is_whole_when_its_last_transactions_are_aborted(topic:
     name = topic.segment()
     segment = Segment(topic.client, name)
     last = topic.send(name, [1])
-    txn = topic.client.begin(60_000)
+    txn = topic.client.begin(600_000)
     topic.send(name, [2], txn)
     topic.split()
     assert not segment.cut(sealed=True).whole, "a transaction is open"
@@ -158,7 +158,7 @@ def test_a_stream_starts_at_the_end_unless_told_otherwise(topic: Topic) -> None:
 def test_a_stream_waits_for_open_transactions(topic: Topic) -> None:
     one, stream = topic.segment(), topic.stream(startingOffsets="earliest")
     topic.send(one, [1])
-    txn = topic.client.begin(60_000)
+    txn = topic.client.begin(600_000)
     last = topic.send(one, [2], txn)
     topic.send(one, [3])
     assert stream.batch() == [1]
@@ -172,7 +172,7 @@ def test_children_are_read_after_their_parent(topic: Topic) -> None:
     stream = topic.stream(startingOffsets="earliest")
     parent = topic.segment()
     topic.send(parent, [1])
-    txn = topic.client.begin(60_000)
+    txn = topic.client.begin(600_000)
     last = topic.send(parent, [2], txn)
     topic.split()
     topic.send(topic.segment(1), [3])
@@ -229,6 +229,64 @@ def test_available_now_ends_at_the_rows_of_its_start(topic: Topic) -> None:
     stream.reader.prepareForTriggerAvailableNow()
     topic.send(one, [99])
     assert list(stream.batches(ReadMaxRows(2))) == [[0, 1], [2, 3], [4]]
+
+
+def cursor(topic: Topic, segment: str, name: str) -> Position:
+    """Return the last acknowledged position of a durable subscription."""
+    channel = topic.client.broker_of(segment)
+    number = channel.add("consumer", lambda event: None)
+    channel.ask("subscribe", topic=segment, subscription=name, sub_type=2, consumer_id=number, durable=True)
+    found = channel.ask("get_last_message_id", consumer_id=number).consumer_mark_delete_position
+    channel.ask("close_consumer", consumer_id=number)
+    channel.remove("consumer", number)
+    entry = found.entry_id
+    return Position(found.ledger_id, entry - (1 << 64) if entry >> 63 else entry)
+
+
+def test_a_subscription_follows_the_batches(topic: Topic) -> None:
+    parent = topic.segment()
+    first = topic.send(parent, [1])
+    stream = topic.stream(startingOffsets="earliest", subscription="kept")
+    assert stream.batch() == [1]
+    assert cursor(topic, parent, "kept") == first
+    second = topic.send(parent, [2])
+    assert cursor(topic, parent, "kept") == first
+    topic.split()
+    topic.send(topic.segment(1), [3])
+    assert cursor(topic, topic.segment(1), "kept").entry == -1, "the controller gave the child a cursor at its beginning"
+    assert stream.batch() == [2]
+    assert cursor(topic, parent, "kept") == second
+    assert stream.batch() == [3]
+    stream.reader.stop()
+    again = topic.stream(startingOffsets="earliest", subscription="kept")
+    again.ends = stream.ends
+    last = topic.send(topic.segment(2), [4])
+    assert again.batch() == [4]
+    assert cursor(topic, topic.segment(2), "kept") == last
+    again.reader.stop()
+
+
+# --- persistent topics --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("partitions", [0, 3])
+def test_a_persistent_topic_is_read(topic: Topic, partitions: int) -> None:
+    name = topic.name.replace("topic://", "persistent://") + f"-{partitions}"
+    path = name.replace("://", "/")
+    topic.broker.rest("PUT", f"{path}/partitions" if partitions else path, partitions or None)
+    topic.name = name
+    parts = [f"{name}-partition-{number}" for number in range(partitions)] or [name]
+    stream = topic.stream(startingOffsets="earliest", subscription="kept")
+    last = [topic.send(part, [number]) for number, part in enumerate(parts)]
+    assert sorted(topic.rows()) == list(range(len(parts)))
+    assert sorted(stream.batch()) == list(range(len(parts)))
+    assert [cursor(topic, part, "kept") for part in parts] == last
+    topic.send(parts[-1], [9])
+    assert stream.batch() == [9]
+    stream.reader.stop()
+
+
+# --- losses -------------------------------------------------------------------------------------------------------
 
 
 def test_an_offset_below_the_first_kept_position_is_data_loss(topic: Topic) -> None:
