@@ -42,8 +42,8 @@ class Sent:
 
 
 def log_name(topic: str) -> str:
-    """Return the name of the log of a topic (`topic://tenant/namespace/name`)."""
-    tenant, namespace, _ = topic.removeprefix("topic://").split("/", 2)
+    """Return the name of the log of a topic (`topic://tenant/namespace/name`, or `persistent://..`)."""
+    tenant, namespace, _ = topic.partition("://")[2].split("/", 2)
     return f"topic://{tenant}/{namespace}/__txnsegment_attempts_{hashlib.sha256(topic.encode()).hexdigest()[:32]}"
 
 
