@@ -16,6 +16,7 @@ from pulsar_protocol.entries import Compression
 from spark_txn_sink.options import AFTER_RESTORE, AUTO_CREATE, KEY_COLUMN, PATHS, TXN_APP_ID, TXN_VERSION, AfterRestore
 
 HashBits = Literal["auto", "low", "high"]
+ValueFormat = Literal["columns", "binary"]
 ADMIN_VARIABLE: Final = "TXNSEGMENT_PULSAR_ADMIN_URL"
 MIN_TIMEOUT_MS: Final = 1_000
 MAX_TIMEOUT_MS: Final = 86_400_000
@@ -93,6 +94,15 @@ ENTRY_ROWS: Final = Option(
     "entryRows", "whole number", "The largest number of rows of an entry.", integer(1, 100_000), default="5000"
 )
 
+VALUE_FORMAT: Final[Option[ValueFormat]] = Option(
+    "valueFormat",
+    "`columns`, `binary`",
+    "`columns`: the topic's schema encodes the columns; a topic without one gets an AVRO schema, or for one column `value` that of "
+    "its type. `binary`: one column `value` is sent as it is.",
+    one_of("columns", "binary"),
+    default="columns",
+)
+
 _OPTIONS: Final = (
     SERVICE_URL,
     TOPIC,
@@ -108,6 +118,7 @@ _OPTIONS: Final = (
     COMPRESSION,
     ENTRY_BYTES,
     ENTRY_ROWS,
+    VALUE_FORMAT,
 )
 
 
@@ -143,6 +154,7 @@ class PulsarWriteOptions:
     compression: Compression
     entry_bytes: int
     entry_rows: int
+    value_format: ValueFormat
 
     @classmethod
     def parse(
@@ -188,4 +200,5 @@ class PulsarWriteOptions:
             compression=given.value(COMPRESSION),
             entry_bytes=given.value(ENTRY_BYTES),
             entry_rows=given.value(ENTRY_ROWS),
+            value_format=given.value(VALUE_FORMAT),
         )

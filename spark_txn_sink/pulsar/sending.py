@@ -21,7 +21,7 @@ from pulsar_protocol.errors import TopicTerminated
 from pulsar_protocol.layout import RING, Bits, Layout, Position
 from pulsar_protocol.producer import Producer
 from spark_txn_sink.pulsar.attempts import Attempt, claim
-from spark_txn_sink.pulsar.plan import VALUE, PulsarPlan
+from spark_txn_sink.pulsar.plan import PulsarPlan
 
 THREADS: Final = 8
 """The greatest number of segments to which a task sends at a time."""
@@ -80,11 +80,12 @@ def send_rows(
     attempt, txn = uuid.uuid4().hex, plan.opened.txn
     router = Router(plan.layout, plan.bits, plan.entry_bytes, plan.entry_rows, task.start)
     claimed = Attempt(txn.text, attempt, task.partition, app or task.query)
-    outgoing = Outgoing(lambda segment: Producer(client, segment), txn, plan.compression, plan.topic)
+    values = plan.rows.values()
+    outgoing = Outgoing(lambda segment: Producer(client, segment, schema=values.schema), txn, plan.compression, plan.topic)
     ready = False
     try:
         for batch in batches:
-            for segment, entry in router.route(messages_of(batch, plan.key)):
+            for segment, entry in router.route(plan.rows.messages(batch, values)):
                 if not ready:
                     claim(client, plan.opened, claimed)
                     ready = True
@@ -97,28 +98,6 @@ def send_rows(
     finally:
         outgoing.close()
     return Sent(txn, attempt, task.partition, segments, router.rows, task.query, task.run)
-
-
-def messages_of(batch: pa.RecordBatch, key: str | None) -> Iterator[Message]:
-    """Yield the messages of the rows of a batch. A key of integers is their decimal text."""
-    values = _bytes(batch.column(batch.schema.get_field_index(VALUE)))
-    if key is None:
-        yield from (Message(value) for value in values)
-        return
-    column = batch.column(batch.schema.get_field_index(key))
-    binary = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
-    keys = _bytes(column.cast(pa.string()) if pa.types.is_integer(column.type) else column)
-    for value, name in zip(values, keys, strict=True):
-        yield Message(value, name, key_is_binary=binary and name is not None)
-
-
-def _bytes(column: pa.Array) -> list[bytes | None]:
-    if pa.types.is_string(column.type):
-        column = column.cast(pa.binary())
-    elif pa.types.is_large_string(column.type):
-        column = column.cast(pa.large_binary())
-    found: list[bytes | None] = column.to_pylist()
-    return found
 
 
 @dataclass

@@ -25,7 +25,7 @@ from spark_txn_sink.pulsar.clients import new_client, shared_client
 from spark_txn_sink.pulsar.committing import Committer, NotCommitted, Work
 from spark_txn_sink.pulsar.control_topic import ControlTopic
 from spark_txn_sink.pulsar.options import PulsarWriteOptions
-from spark_txn_sink.pulsar.plan import PulsarPlan, check_columns, plan_write
+from spark_txn_sink.pulsar.plan import PulsarPlan, check_key_column, plan_write
 from spark_txn_sink.pulsar.sending import Sent, Task, send_rows
 
 PATIENCE_SECONDS = 60.0
@@ -43,7 +43,7 @@ class _Writer:
             raise OVERWRITE
         self.options = PulsarWriteOptions.parse(options, streaming=streaming)
         self._schema = schema
-        check_columns(self.options, schema)
+        check_key_column(self.options, schema)
         self.plan: PulsarPlan | None = None
 
     def __getstate__(self) -> dict[str, Any]:

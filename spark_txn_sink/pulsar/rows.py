@@ -1,0 +1,99 @@
+"""The messages of rows: keys and values, by the schema of the topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from metadata.common.errors import OptionError, SchemaError
+from pulsar_protocol.client import PulsarClient
+from pulsar_protocol.entries import Message
+from pulsar_protocol.messages import Schema
+from pulsar_protocol.values import VALUE, Values, codec, codec_for
+from spark_txn_sink.pulsar.options import ValueFormat
+
+
+@dataclass(frozen=True)
+class RowFormat:
+    """How rows become messages. It is pickled to the tasks. `key`: the column with the key of a message. `columns`: the columns of
+    its value. `schema`: the bytes of the topic's schema; None: the value is one binary column without a schema.
+    """
+
+    key: str | None
+    columns: tuple[str, ...]
+    schema: bytes | None
+
+    def values(self) -> Values:
+        return codec(None if self.schema is None else Schema.FromString(self.schema))
+
+    def messages(self, batch: pa.RecordBatch, values: Values) -> Iterator[Message]:
+        """Yield the messages of the rows of a batch. A key of integers is their decimal text. Raises SchemaError,
+        ValueFormatError.
+        """
+        part = batch.select(list(self.columns))
+        encoded = values.encode(part)
+        if self.key is None:
+            keys = values.keys_of(part)
+            for value, key in zip(encoded, keys or [None] * len(encoded), strict=True):
+                yield Message(value, key, key_is_binary=key is not None)
+            return
+        column = batch.column(batch.schema.get_field_index(self.key))
+        binary = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+        for value, key in zip(encoded, _bytes(column), strict=True):
+            yield Message(value, key, key_is_binary=binary and key is not None)
+
+
+def row_format(
+    client: PulsarClient, topic: str, segment: str, columns: pa.Schema, key: str | None, value_format: ValueFormat
+) -> RowFormat:
+    """Return the format of a write, and register a schema if the topic has none and the rows need one. Idempotent.
+
+    The topic's schema decides. Without one, a single column `value` beside the key is sent as it is (binary), or with the schema of
+    its type; other columns become an AVRO record. Raises SchemaError, OptionError, and SchemaRefused by the broker.
+    """
+    kept = None if value_format == "binary" else client.schema(topic)
+    values = _new(columns, key, value_format) if kept is None else codec(kept, topic)
+    if values.takes_keys and key is not None:
+        raise OptionError(
+            f"keyColumn is {key!r}, but the schema of {topic} has the keys in its rows (KEY_VALUE, separated).",
+            advice="Leave keyColumn out.",
+        )
+    names = tuple(name for name in columns.names if name != key or name in values.columns.names)
+    if sorted(names) != sorted(values.columns.names):
+        raise SchemaError(
+            f"The rows have the columns {', '.join(names) or 'none'}, and the values of {topic} have "
+            f"{', '.join(values.columns.names)}.",
+            advice="Select the columns of the topic, and the column that keyColumn names.",
+        )
+    empty = columns.empty_table().select(list(names))
+    values.encode(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in empty.schema], schema=empty.schema))
+    if kept is None and values.schema is not None:
+        client.register(segment, values.schema)
+    return RowFormat(key, names, None if values.schema is None else values.schema.SerializeToString())
+
+
+def _new(columns: pa.Schema, key: str | None, value_format: ValueFormat) -> Values:
+    """Return the format of a topic that has no schema."""
+    rest = pa.schema([field for field in columns if field.name != key or field.name == VALUE])
+    if value_format == "binary" or (rest.names == [VALUE] and _is_binary(rest.field(0).type)):
+        return codec(None)
+    if rest.names == [VALUE]:
+        return codec_for(rest, "primitive")
+    return codec_for(columns, "avro")
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _bytes(column: pa.Array) -> list[bytes | None]:
+    if pa.types.is_integer(column.type):
+        column = column.cast(pa.string())
+    if pa.types.is_string(column.type):
+        column = column.cast(pa.binary())
+    elif pa.types.is_large_string(column.type):
+        column = column.cast(pa.large_binary())
+    found: list[bytes | None] = column.to_pylist()
+    return found

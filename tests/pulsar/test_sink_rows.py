@@ -1,0 +1,149 @@
+"""The values and keys that the sink's tasks send to a real broker, and which attempt of a task may send."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from conformance.pulsar_server import PulsarBroker
+from metadata.common.errors import SchemaError
+from pulsar_protocol.client import PulsarClient
+from pulsar_protocol.errors import TopicTerminated
+from pulsar_protocol.reader import entries
+from pulsar_protocol.values import SchemaVersions
+from spark_txn_sink.pulsar.attempts import AttemptRefused
+from spark_txn_sink.pulsar.committing import Committer, Work
+from spark_txn_sink.pulsar.control_topic import ControlTopic
+from spark_txn_sink.pulsar.options import PulsarWriteOptions
+from spark_txn_sink.pulsar.plan import PulsarPlan, plan_write
+from spark_txn_sink.pulsar.sending import Sent, Task, send_rows
+from spark_txn_sink.pulsar.writer import joined
+
+pytestmark = pytest.mark.pulsar
+
+
+class Sink:
+    """A topic, and writes to it without Spark."""
+
+    def __init__(self, broker: PulsarBroker, segments: int) -> None:
+        self.broker = broker
+        self.topic = broker.create(f"sink-rows-{uuid.uuid4().hex[:12]}", segments)
+        self.client = PulsarClient(broker.url)
+
+    def plan(self, columns: pa.Schema, **options: str) -> PulsarPlan:
+        given = {"serviceUrl": self.broker.url, "adminUrl": self.broker.admin, "topic": self.topic, **options}
+        parsed = PulsarWriteOptions.parse(given, streaming=False)
+        return plan_write(self.client, parsed, from_arrow_schema(columns), uuid.uuid4().hex)
+
+    def commit(self, plan: PulsarPlan, *reports: Sent) -> None:
+        control = ControlTopic(lambda: PulsarClient(self.broker.url), "", self.topic, self.broker.admin)
+        committer = Committer(control, pause=time.sleep, now=time.monotonic, patience=20.0)
+        rows = sum(one.rows for one in reports)
+        txn = plan.opened.txn
+        committer.commit_alone(Work(txn, txn.text, 1, self.topic, joined(reports), rows, "a write", streaming=False))
+        control.drop()
+
+    def write(self, batch: pa.RecordBatch, **options: str) -> None:
+        plan = self.plan(batch.schema, **options)
+        self.commit(plan, send_rows(self.client, plan, [batch], Task()))
+
+    def rows(self) -> list[tuple[bytes | None, dict[str, object]]]:
+        """Return the key and the columns of each message."""
+        versions = SchemaVersions.latest(self.client, self.topic)
+        found: list[tuple[bytes | None, dict[str, object]]] = []
+        for segment in self.client.layout(self.topic).segments.values():
+            for _, entry in entries(self.client, segment.name, idle_seconds=1.0):
+                messages = [*entry.messages()]
+                values = versions.of(entry.metadata.schema_version).decode([one.value for one in messages])
+                found += zip([one.key for one in messages], values.to_pylist(), strict=True)
+        return found
+
+
+@pytest.fixture
+def sink(pulsar_broker: PulsarBroker) -> Iterator[Sink]:
+    made = Sink(pulsar_broker, 4)
+    yield made
+    made.client.close()
+
+
+ORDERS = pa.RecordBatch.from_pylist([{"id": number, "name": f"n{number}", "x": number / 2} for number in range(20)])
+
+
+def test_columns_become_an_avro_record_and_the_key_is_kept_in_it(sink: Sink) -> None:
+    sink.write(ORDERS, keyColumn="name")
+    sink.write(ORDERS, keyColumn="name")
+    assert sorted(sink.rows(), key=lambda row: row[0] or b"") == sorted(
+        [(one["name"].encode(), one) for one in ORDERS.to_pylist() for _ in range(2)], key=lambda row: row[0]
+    )
+
+
+def test_columns_that_do_not_fit_the_schema_of_the_topic_are_refused(sink: Sink) -> None:
+    sink.write(ORDERS)
+    with pytest.raises(SchemaError, match="id, name"):
+        sink.plan(ORDERS.select(["id", "name"]).schema)
+    with pytest.raises(SchemaError, match="id"):
+        sink.plan(pa.schema([("id", pa.string()), ("name", pa.string()), ("x", pa.float64())]))
+
+
+def test_one_column_has_the_schema_of_its_type_and_the_key_travels_beside_it(sink: Sink) -> None:
+    sink.write(pa.RecordBatch.from_pylist([{"k": 7, "value": "a"}, {"k": 8, "value": "b"}]), keyColumn="k")
+    assert sorted(sink.rows()) == [(b"7", {"value": "a"}), (b"8", {"value": "b"})]
+
+
+def test_keys_are_routed_as_the_broker_does(sink: Sink) -> None:
+    batch = pa.RecordBatch.from_pylist([{"k": f"key-{number}", "value": b"%d" % number} for number in range(50)])
+    plan = sink.plan(batch.schema, keyColumn="k")
+    assert plan.bits == "low", "the broker is 5.0.0-M1"
+    report = send_rows(sink.client, plan, [batch], Task())
+    sink.commit(plan, report)
+    layout = sink.client.layout(sink.topic)
+    for segment in layout.active:
+        for _, entry in entries(sink.client, segment.name, idle_seconds=1.0):
+            assert {layout.segment_of(one.key or b"", "low").name for one in entry.messages()} == {segment.name}
+    assert report.rows == 50
+
+
+def test_only_the_first_attempt_of_a_task_sends(sink: Sink) -> None:
+    """A retry, a speculative attempt, or an attempt of a stage that runs again: all have another id and the same partition."""
+    plan = sink.plan(ORDERS.schema)
+    report = send_rows(sink.client, plan, [ORDERS], Task(partition=3))
+    with pytest.raises(AttemptRefused, match="task 3"):
+        send_rows(sink.client, plan, [ORDERS], Task(partition=3))
+    other = send_rows(sink.client, plan, [ORDERS], Task(partition=4))
+    sink.commit(plan, report, other)
+    assert len(sink.rows()) == 2 * len(ORDERS)
+
+
+def test_an_attempt_whose_input_failed_leaves_its_retry_free(sink: Sink) -> None:
+    plan = sink.plan(ORDERS.schema)
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield ORDERS
+        raise OSError("a shuffle file is lost")
+
+    with pytest.raises(OSError, match="shuffle"):
+        send_rows(sink.client, plan, failing(), Task())
+    sink.commit(plan, send_rows(sink.client, plan, [ORDERS], Task()))
+    assert len(sink.rows()) == len(ORDERS)
+
+
+def test_a_segment_that_is_split_while_a_task_writes_is_an_error_and_the_write_can_run_again(sink: Sink) -> None:
+    plan = sink.plan(ORDERS.schema, entryRows="5")
+
+    def splitting() -> Iterator[pa.RecordBatch]:
+        yield ORDERS
+        for segment in range(4):
+            sink.broker.split(sink.topic, segment)
+        yield ORDERS
+
+    with pytest.raises(TopicTerminated, match="split or merged") as raised:
+        send_rows(sink.client, plan, splitting(), Task())
+    assert "again" in raised.value.advice
+    sink.client.end(plan.opened.txn, commit=False)
+    sink.write(ORDERS)
+    assert len(sink.rows()) == len(ORDERS)
