@@ -50,6 +50,11 @@ class Topic:
         self._producers.clear()
         self.broker.split(self.name, number)
 
+    def unload(self, path: str) -> None:
+        """Let the broker close the topic and its ledger. `path`: that of the topic in the REST interface."""
+        self._producers.clear()
+        self.broker.rest("PUT", f"{path}/unload")
+
     def options(self, **more: str) -> dict[str, str]:
         return {"serviceUrl": self.broker.url, "topic": self.name, **more}
 

@@ -286,6 +286,29 @@ def test_a_persistent_topic_is_read(topic: Topic, partitions: int) -> None:
     stream.reader.stop()
 
 
+def test_the_cut_of_several_ledgers(topic: Topic) -> None:
+    """Each unload of a topic begins a new ledger."""
+    topic.name = name = topic.name.replace("topic://", "persistent://")
+    path = name.replace("://", "/")
+    topic.broker.rest("PUT", path)
+    segment = Segment(topic.client, name)
+    stream = topic.stream(startingOffsets="earliest", maxRowsPerTrigger="2")
+    last = [topic.send(name, [number]) for number in range(5)]
+    for first in (5, 10):
+        topic.unload(path)
+        assert segment.cut().position == last[-1], "the new ledger has no entry"
+        last += [topic.send(name, [number]) for number in range(first, first + 5)]
+    assert len({one.ledger for one in last}) == 3
+    txn = topic.client.begin(600_000)
+    topic.send(name, [100], txn)
+    topic.send(name, [101])
+    for floor in (EARLIEST, last[2], last[7], last[-1]):
+        found = segment.cut(floor)
+        assert (found.position, found.whole) == (last[-1], False)
+    assert topic.rows() == list(range(15))
+    assert [number for one in stream.batches(ReadMaxRows(2)) for number in one] == list(range(15))
+
+
 # --- losses -------------------------------------------------------------------------------------------------------
 
 
