@@ -4,6 +4,7 @@ done, so that retention and the deletion of sealed segments keep those that are 
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -13,8 +14,10 @@ from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.connection import Delivery
 from pulsar_protocol.errors import ConnectionLost, PulsarError
 from pulsar_protocol.layout import Position
+from pulsar_protocol.retries import repeat
 
-ATTEMPTS: Final = 3
+PATIENCE_SECONDS: Final = 60.0
+"""The time for which requests are repeated while a broker is away."""
 _STREAM: Final = 0
 _FAILOVER: Final = 2
 """The type of the subscription of a segment. Several consumers may be connected, as after a restart of the reader."""
@@ -28,30 +31,33 @@ class Subscription:
     def __init__(self, client: PulsarClient, topic: str, name: str) -> None:
         self._client, self.topic, self.name = client, topic, name
         self._consumer_name = f"txnsegment-{uuid.uuid4().hex}"
+        self._closed = threading.Event()
         self._registered: tuple[Channel, int] | None = None
         self._consumers: dict[str, tuple[Channel, int]] = {}
 
     def acknowledge(self, positions: Mapping[str, Position]) -> None:
         """Acknowledge all entries of segments up to these positions, inclusive. Idempotent. A segment without a cursor gets one.
-        Raises ConnectionLost after several attempts, the broker's error.
+        Raises ConnectionLost if the broker stays away, the broker's other errors.
         """
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                for segment, position in positions.items():
-                    self._acknowledge(segment, position)
-                return
-            except ConnectionLost:
-                if attempt == ATTEMPTS:
-                    raise
+
+        def once(left: float) -> None:
+            for segment, position in positions.items():
+                self._acknowledge(segment, position)
+
+        repeat(once, PATIENCE_SECONDS, stop=self._closed)
 
     def hold(self, segments: list[str]) -> None:
         """Register the subscription, and give it a cursor in each of these segments if it has none. A new cursor stands at the
         beginning. Raises ConnectionLost, the broker's error.
         """
-        if self.topic.startswith("topic://"):
-            self._register()
-        for segment in segments:
-            self._consumer(segment)
+
+        def once(left: float) -> None:
+            if self.topic.startswith("topic://"):
+                self._register()
+            for segment in segments:
+                self._consumer(segment)
+
+        repeat(once, PATIENCE_SECONDS, stop=self._closed)
 
     def _register(self) -> None:
         """Make the subscription known to the controller of a scalable topic, which gives its cursors to new segments."""
@@ -78,7 +84,7 @@ class Subscription:
         if found is not None and found[0].alive:
             return found
         channel = self._client.broker_of(segment)
-        number = channel.add("consumer", self._closed(segment))
+        number = channel.add("consumer", self._forgetting(segment))
         try:
             channel.ask(
                 "subscribe",
@@ -96,7 +102,7 @@ class Subscription:
         self._consumers[segment] = channel, number
         return channel, number
 
-    def _closed(self, segment: str) -> Callable[[Delivery | PulsarError], None]:
+    def _forgetting(self, segment: str) -> Callable[[Delivery | PulsarError], None]:
         """Return a handler that forgets a consumer that the broker closed, for example because the segment moves."""
 
         def handler(event: Delivery | PulsarError) -> None:
@@ -112,6 +118,7 @@ class Subscription:
 
     def close(self) -> None:
         """End the consumers of this object. Idempotent."""
+        self._closed.set()
         consumers = [*self._consumers.values(), *([self._registered] if self._registered else [])]
         self._consumers, self._registered = {}, None
         for channel, number in consumers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,11 +13,14 @@ from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.cut import Cut, Segment
 from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.layout import Segment as LayoutSegment
+from pulsar_protocol.retries import repeat
 from pulsar_protocol.sent_log import SentLog
 from spark_txn_source.pulsar.option_table import At, Place
 
 T = TypeVar("T")
 _AT_ONCE: Final = 8
+PATIENCE_SECONDS: Final = 60.0
+"""The time after which a plan fails if a broker is away."""
 _NO_FLOORS: Final[Mapping[str, Position]] = {}
 
 
@@ -91,11 +95,16 @@ class Places:
         return Segment(self._client, name)
 
     def _each(self, names: Iterable[str], ask: Callable[[str], T]) -> dict[str, T]:
+        """Ask about each segment, several at once. Questions are repeated while the broker is away or busy."""
+
+        def patiently(name: str) -> T:
+            return repeat(lambda left: ask(name), PATIENCE_SECONDS, stop=threading.Event())
+
         listed = sorted(names)
         if len(listed) < 2:
-            return {name: ask(name) for name in listed}
+            return {name: patiently(name) for name in listed}
         with ThreadPoolExecutor(min(_AT_ONCE, len(listed))) as threads:
-            return dict(zip(listed, threads.map(ask, listed), strict=True))
+            return dict(zip(listed, threads.map(patiently, listed), strict=True))
 
 
 def whole(sent: SentLog, cuts: Mapping[str, Cut]) -> dict[str, Cut]:

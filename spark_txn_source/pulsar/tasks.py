@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -13,9 +14,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from ledgers.arrow import conform
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.entries import Entry, Message
-from pulsar_protocol.errors import ConnectionLost, Retriable
+from pulsar_protocol.errors import PulsarError
 from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.reader import entries
+from pulsar_protocol.retries import growing, passes
 from pulsar_protocol.values import SchemaVersions
 from spark_txn_source.pruning import pruned
 from spark_txn_source.pulsar.columns import PulsarColumns
@@ -23,8 +25,8 @@ from spark_txn_source.pulsar.topics import shared_client
 
 BATCH_ROWS: Final = 10_000
 BATCH_BYTES: Final = 4 * 1024 * 1024
-ATTEMPTS: Final = 5
-"""The number of times in a row that a task reads on after a lost connection without a new entry."""
+PATIENCE_SECONDS: Final = 60.0
+"""The time after which a task fails if it gets no entry because the broker is away."""
 
 
 class PulsarTask(InputPartition):
@@ -56,17 +58,18 @@ def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
 
 def _entries(client: PulsarClient, task: PulsarTask) -> Iterator[tuple[Position, Entry]]:
     """Yield the entries of the range. After a lost connection the read goes on after the last entry."""
-    after, lost = task.after, 0
+    after, pauses, deadline = task.after, growing(), time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             for position, entry in entries(client, task.segment, after, task.to):
                 yield position, entry
-                after, lost = position, 0
+                after, pauses, deadline = position, growing(), time.monotonic() + PATIENCE_SECONDS
             return
-        except (ConnectionLost, Retriable):
-            lost += 1
-            if lost == ATTEMPTS:
+        except PulsarError as error:
+            pause = next(pauses)
+            if not passes(error) or time.monotonic() + pause > deadline:
                 raise
+            time.sleep(pause)
 
 
 @dataclass

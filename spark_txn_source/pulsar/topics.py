@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
+from pulsar_protocol.auth import shared
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.layout import Layout, Segment
 
 
-@lru_cache(maxsize=16)
 def shared_client(url: str) -> PulsarClient:
-    """Return the client of this process for a service URL. It stays open, and connects again after a lost connection."""
-    return PulsarClient(url)
+    """Return the client of this process for a service URL, with the credentials of the environment."""
+    return shared(url)
 
 
 def layout(client: PulsarClient, topic: str) -> Layout:
