@@ -122,25 +122,32 @@ class AvroValues(RecordValues):
 
 
 class _Resolving:
-    """Reads values of an older version of a schema into the columns of a newer one, by Avro's schema resolution."""
+    """Reads values of an older version of a schema into the columns of a newer one, by Avro's schema resolution. Where the fields
+    that both have are equal, only whole columns are dropped and added. Otherwise fastavro resolves value by value.
+    """
 
     def __init__(self, written: Record, read: Record, columns: pa.Schema) -> None:
-        self._written = Codec(written)
+        self._written, self._codec = AvroValues(written), Codec(read)
         self._record, self._columns = read, columns
+        older = {field.name: field.type for field in written.fields}
+        self._equal = all(older.get(field.name, field.type) == field.type for field in read.fields)
+        self._shared = [field.name for field in read.fields if field.name in older]
         self._schemas = [fastavro.parse_schema(_without_logical_types(dump(one))) for one in (written, read)]
 
     def decode(self, values: Bytes, where: NameRow) -> pa.RecordBatch:
-        self._check(values, where)
+        rows = self._written.decode(values, None, where)  # raises for a value that is not one of the older schema
+        if self._equal and self._shared:
+            return conform(self._codec.filled(rows.select(self._shared)), self._columns)
         older, newer = self._schemas
-        found = [fastavro.schemaless_reader(BytesIO(value or b""), older, newer) for value in values]
+        found: list[Any] = []
+        for row, value in enumerate(values):
+            try:
+                found.append(fastavro.schemaless_reader(BytesIO(value or b""), older, newer))
+            except ValueError as error:  # bytes that are to be text
+                raise ValueFormatError(
+                    f"{where(row)} cannot be read by the newer schema {self._record.name}: {error}.", advice=_BYTES
+                ) from error
         return rows_of(found, self._record, self._columns, where)
-
-    def _check(self, values: Bytes, where: NameRow) -> None:
-        """Raise ValueFormatError for a value that is not one of the older schema, which fastavro alone would accept."""
-        try:
-            self._written.decode(pa.array(values, pa.binary()), where)
-        except ValueFormatError as error:
-            raise ValueFormatError(error.message, advice=_BYTES) from error
 
 
 def _without_logical_types(found: Any) -> Any:

@@ -52,7 +52,9 @@ def test_damaged_rows_are_left_to_the_codec_or_are_the_same(data: st.DataObject)
         found = decode(rows, parse(kind), Codec(parse(kind)).arrow)
     except Unusual:
         return
-    assert found.equals(by_codec(kind, rows))
+    expected = by_codec(kind, rows)
+    assert found.schema.equals(expected.schema)
+    assert repr(found.to_pylist()) == repr(expected.to_pylist())  # damage may make a NaN, which equals nothing
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=9), st.binary(max_size=12))

@@ -272,10 +272,25 @@ def test_an_older_version_is_read_by_avro_s_schema_resolution(data: st.DataObjec
         with pytest.raises(SchemaError, match="version 3 of topic://a/b/c cannot be read"):
             reader.of_version(schema(4, old), "version 3 of topic://a/b/c")
         return
-    found = reader.of_version(schema(4, old), "version 3").decode([written, None]).to_pylist()
-    expected = fastavro.schemaless_reader(BytesIO(written), fastavro.parse_schema(old), fastavro.parse_schema(new))
+    older = reader.of_version(schema(4, old), "version 3")
+    try:
+        expected = fastavro.schemaless_reader(BytesIO(written), fastavro.parse_schema(old), fastavro.parse_schema(new))
+    except UnicodeDecodeError:  # bytes that are read as a string
+        with pytest.raises(ValueFormatError, match="The message 1 "):
+            older.decode([None, written])
+        return
+    found = older.decode([written, None]).to_pylist()
     batch = pa.RecordBatch.from_pylist([expected], AvroValues(parse(new)).columns)
     assert found == [*batch.to_pylist(), dict.fromkeys(reader.columns.names)]
+
+
+def test_bytes_of_an_older_version_that_are_no_text_name_the_message() -> None:
+    old, new = ({"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]} for kind in ("bytes", "string"))
+    older = codec(schema(4, new)).of_version(schema(4, old), "version 3")
+    good, bad = (written_by_fastavro(old, {"a": value}) for value in (b"x", b"\x80"))
+    assert older.decode([good]).to_pylist() == [{"a": "x"}]
+    with pytest.raises(ValueFormatError, match=r"The message 2 .*newer schema r"):
+        older.decode([good, None, bad])
 
 
 @pytest.mark.parametrize(
