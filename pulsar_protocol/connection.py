@@ -157,6 +157,8 @@ class Connection:
         if name in _DELIVERIES:
             target, field = _DELIVERIES[name]
             return [Delivery(target, getattr(body, field), name, body, rest)]
+        if "request_id" not in body.DESCRIPTOR.fields_by_name:
+            raise ProtocolError(f"The broker sent {name}, which only clients send.", advice="Check the service URL.")
         return [Answer(body.request_id, name, body)]
 
     def _connected(self, body: Any) -> Ready:

@@ -131,6 +131,12 @@ def test_an_unknown_command_is_ignored_and_the_next_one_is_read() -> None:
     assert len(events) == 1
 
 
+@pytest.mark.parametrize("name", ["send", "flow", "connect", "scalable_topic_close"])
+def test_a_command_that_only_clients_send_is_an_error(name: str) -> None:
+    with pytest.raises(ProtocolError, match=f"sent {name}, which only clients send"):
+        ready().feed(encode(command(name)))
+
+
 def test_an_answer_has_the_number_of_its_request() -> None:
     (event,) = ready().feed(encode(command("partition_metadata_response", request_id=11, partitions=4)))
     assert isinstance(event, Answer)
