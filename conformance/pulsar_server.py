@@ -97,10 +97,14 @@ _SETTINGS: Final[Mapping[str, object]] = {
 class PulsarBroker:
     """A broker with its bookie and its ZooKeeper server. A context manager, which calls `start` and `stop`."""
 
-    def __init__(self, folder: Path | str, *, settings: Mapping[str, object] | None = None) -> None:
-        """`settings`: further lines of the broker's configuration, which take precedence over those of this module."""
+    def __init__(
+        self, folder: Path | str, *, port: int = 0, web_port: int = 0, settings: Mapping[str, object] | None = None
+    ) -> None:
+        """`port`, `web_port`: of the binary protocol and of the REST interface (0: a free port, reserved until this process ends).
+        `settings`: further lines of the broker's configuration, which take precedence over those of this module.
+        """
         self.folder = Path(folder).absolute()
-        self.port, self.web_port = free_ports(2)
+        self.port, self.web_port = (given or free for given, free in zip((port, web_port), free_ports(2), strict=True))
         self.zookeeper = ZooKeeperServer(self.folder / "zookeeper")
         self._settings = dict(settings or {})
         self._session: Session | None = None
@@ -111,9 +115,14 @@ class PulsarBroker:
         return f"pulsar://{LOCAL}:{self.port}"
 
     @property
+    def admin_url(self) -> str:
+        """The URL of Pulsar's REST interface, as the option `adminUrl` takes it."""
+        return f"http://{LOCAL}:{self.web_port}"
+
+    @property
     def admin(self) -> str:
-        """The beginning of the URLs of Pulsar's REST interface."""
-        return f"http://{LOCAL}:{self.web_port}/admin/v2"
+        """The beginning of the URLs of requests to the REST interface."""
+        return f"{self.admin_url}/admin/v2"
 
     @property
     def metadata_url(self) -> str:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from conformance.processes import processes
+from conformance.ports import free_ports
+from conformance.processes import Session, processes
 from conformance.pulsar_server import PulsarBroker
 from metadata.common.errors import Unavailable
 from pulsar_protocol.client import PulsarClient
@@ -80,4 +85,18 @@ def test_rows_outlive_a_kill_and_a_restart_and_the_end_leaves_no_process(tmp_pat
         broker.restart()
         assert rows(broker, topic) == [b"first", b"second"]
         assert [one for one in processes() if str(tmp_path) in " ".join(one.command())]
+    assert [one for one in processes() if str(tmp_path) in " ".join(one.command())] == []
+
+
+@pytest.mark.slow
+def test_the_command_runs_a_broker_until_it_is_told_to_end(tmp_path: Path) -> None:
+    port, web_port = free_ports(2)
+    command = [sys.executable, "-c", "from conformance.cli_pulsar import app; app()", "start", "--data", str(tmp_path / "data")]
+    with Session([*command, "--port", str(port), "--web-port", str(web_port)], tmp_path / "out") as session:
+        deadline = time.monotonic() + 240
+        while "serves on" not in (said := session.tail()) and session.running() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert f"Pulsar serves on pulsar://127.0.0.1:{port}, its REST interface on http://127.0.0.1:{web_port};" in said
+        os.kill(session.pid, signal.SIGTERM)
+        assert session.wait(30) == 0
     assert [one for one in processes() if str(tmp_path) in " ".join(one.command())] == []
