@@ -1,0 +1,46 @@
+"""The examples of docs/pulsar.md, and that of a broker in docs/servers.md, run and print what the pages say."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.harness.spark_start import spark_environment
+from conformance.pulsar_java import JavaClient
+from conformance.pulsar_server import PulsarBroker
+
+ROOT = Path(__file__).parents[2]
+README = runpy.run_path(str(ROOT / "docs" / "readme.py"))
+
+
+def blocks(page: str) -> list[Any]:
+    """Return the blocks of a page that this module runs."""
+    return [one for one in README["blocks"]((ROOT / "docs" / page).read_text(encoding="utf-8")) if one.purpose == "pulsar"]
+
+
+pytestmark = [pytest.mark.pulsar, pytest.mark.slow]
+
+
+def test_the_examples_print_what_the_page_says(pulsar_broker: PulsarBroker, java: JavaClient) -> None:
+    found = blocks("pulsar.md")
+    programs = [one.text for one in found if one.language == "python"]
+    program = "".join(programs).replace("pulsar://127.0.0.1:6650", pulsar_broker.url)
+    printed = README["run_python"](program.replace("http://127.0.0.1:8080", pulsar_broker.admin_url), **spark_environment())
+    assert len(programs) == 3
+    assert [line.rstrip() for line in printed.splitlines() if line.strip()] == [
+        line for one in found if one.language == "text" for line in one.text.splitlines()
+    ]
+    rows = java.read("topic://public/default/delays", count=3, schema="bytes")
+    assert sorted((row["key"], bytes.fromhex(row["value"])) for row in rows if row["key"]) == [
+        ("EWR", b"14 minutes"),
+        ("JFK", b"3 minutes"),
+    ]
+
+
+def test_the_broker_of_the_page_on_servers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = blocks("servers.md")
+    exec(block.text, {"folder": tmp_path})
+    assert capsys.readouterr().out == "['0', '1', '2', '3']\n"
