@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ledgers.avro.columns import derived
+from ledgers.avro.schema import Array, Field, Map, Optional, Record, Type, plain, with_fields
 from ledgers.errors import SchemaError
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.key_values import KEY_VALUE, KeyValues
@@ -56,9 +57,10 @@ def codec(schema: Any | None, topic: str = "the topic") -> Values:
 def codec_for(columns: pa.Schema, kind: Kind = "avro", name: str = "Row") -> Values:
     """Return the value format for a new topic with these columns. Its `schema` is what to register.
 
-    `avro`, `json`: a record, as Pulsar's Java client derives it from a class with nullable fields: each field is a union of null
-    and its type, with the default null. `name`: the full name of the record. The broker's check of compatibility may refuse Java
-    consumers with a class of another name. `bytes`: no schema, for one binary column. `primitive`: the schema of the one column.
+    `avro`, `json`: a record, as Pulsar's Java client derives it from a class with nullable fields. Each field is a union of null
+    and its type, with the default null. Elements of arrays and maps are never null: Java's schemas could not read them. `name`: the
+    full name of the record. The broker's check of compatibility may refuse Java consumers with a class of another name. `bytes`: no
+    schema, for one binary column. `primitive`: the schema of the one column.
 
     Raises SchemaError that names the column.
     """
@@ -68,7 +70,8 @@ def codec_for(columns: pa.Schema, kind: Kind = "avro", name: str = "Row") -> Val
                 struct = from_arrow_schema(columns)
             except PySparkException as error:
                 raise SchemaError(f"A column has a type that Spark does not have: {error}.", advice="Cast it.") from error
-            record = derived(struct, name)
+            made = derived(struct, name)
+            record = with_fields(made, [_as_java(field) for field in made.fields])
             return AvroValues(record) if kind == "avro" else JsonValues(record)
         case "bytes":
             if len(columns) == 1 and pa.types.is_binary(columns.field(0).type):
@@ -86,6 +89,25 @@ def codec_for(columns: pa.Schema, kind: Kind = "avro", name: str = "Row") -> Val
                 advice="Give one column of a simple type, or write records (AVRO, JSON).",
             )
     raise SchemaError(f"There is no schema of the kind {kind}.", advice="Give avro, json, bytes or primitive.")
+
+
+def _as_java(field: Field) -> Field:
+    return Field(field.name, _without_null_elements(field.type), field.default, field.extra)
+
+
+def _without_null_elements(kind: Type) -> Type:
+    """Return a derived type whose arrays and maps have no null elements. Java's derived schemas have none, and cannot read them."""
+    match kind:
+        case Optional():
+            inner = plain(_without_null_elements(kind.type))
+            return Optional(inner, kind.null_first)
+        case Array():
+            return Array(plain(_without_null_elements(kind.items)))
+        case Map():
+            return Map(plain(_without_null_elements(kind.values)))
+        case Record():
+            return with_fields(kind, [_as_java(field) for field in kind.fields])
+    return kind
 
 
 class SchemaVersions:

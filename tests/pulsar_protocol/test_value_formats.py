@@ -353,6 +353,15 @@ def test_the_schema_of_columns_is_the_one_that_java_derives() -> None:
         assert again.decode(again.encode(rows)).equals(rows)
 
 
+def test_elements_of_arrays_and_maps_are_not_null_as_in_java() -> None:
+    made = codec_for(pa.schema([("tags", pa.list_(pa.string())), ("m", pa.map_(pa.string(), pa.list_(pa.int32())))]))
+    found = json.loads(made.schema.schema_data)["fields"]
+    assert found[0]["type"] == ["null", {"type": "array", "items": "string"}]
+    assert found[1]["type"] == ["null", {"type": "map", "values": {"type": "array", "items": "int"}}]
+    with pytest.raises(ValueFormatError, match=r"The message 1 .*tags.element"):
+        made.encode(pa.RecordBatch.from_pydict({"tags": [["x"], [None]], "m": [None, [("k", [1])]]}, made.columns))
+
+
 def test_kinds_of_new_schemas() -> None:
     assert isinstance(codec_for(pa.schema([("v", pa.binary())]), "bytes"), BytesValues)
     assert isinstance(codec_for(pa.schema([("v", pa.string())]), "json"), JsonValues)
