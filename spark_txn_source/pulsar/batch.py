@@ -32,7 +32,7 @@ class BatchReader(DataSourceReader):
         starts, ends = places.starts(options.start, cuts), places.ends(options.end, cuts)
         if options.fail_on_data_loss:
             places.check_kept({name: starts[name] for name, end in ends.items() if end > starts.get(name, EARLIEST)})
-        return tasks(options.url, options.topic, starts, ends, self._columns)
+        return tasks(options.url, options.topic, starts, ends, self._columns, fail_on_loss=options.fail_on_data_loss)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition)

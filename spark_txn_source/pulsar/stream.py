@@ -164,7 +164,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         to.check_topic(options.topic)
         starts = dict(begin.segments if to.began is None or not begin.is_initial else to.began)
         ends = dict(to.segments)
-        found = tasks(options.url, options.topic, starts, ends, self._columns)
+        found = tasks(options.url, options.topic, starts, ends, self._columns, fail_on_loss=options.fail_on_data_loss)
         if options.fail_on_data_loss:
             self._places().check_kept({one.segment: one.after for one in found})
         return found

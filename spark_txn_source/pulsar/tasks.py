@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,8 +12,10 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ledgers.arrow import conform
+from pulsar_protocol.batches import Rows
+from pulsar_protocol.chunks import whole
 from pulsar_protocol.client import PulsarClient
-from pulsar_protocol.entries import Entry, Message
+from pulsar_protocol.entries import Entry
 from pulsar_protocol.errors import PulsarError
 from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.reader import entries
@@ -32,9 +34,11 @@ PATIENCE_SECONDS: Final = 60.0
 class PulsarTask(InputPartition):
     """One task: the entries of a segment after `after`, up to `to`."""
 
-    def __init__(self, url: str, topic: str, segment: str, after: Position, to: Position, columns: PulsarColumns) -> None:
+    def __init__(
+        self, url: str, topic: str, segment: str, after: Position, to: Position, columns: PulsarColumns, fail_on_loss: bool = True
+    ) -> None:
         self.url, self.topic, self.segment = url, topic, segment
-        self.after, self.to, self.columns = after, to, columns
+        self.after, self.to, self.columns, self.fail_on_loss = after, to, columns, fail_on_loss
 
 
 def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -48,20 +52,24 @@ def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
     rows = _Rows(task, versions)
     for position, entry in _entries(client, task):
         version = bytes(entry.metadata.schema_version)
-        if rows.messages and (version != rows.version or rows.full):
+        if rows.count and (version != rows.version or rows.full):
             yield rows.batch()
             rows = _Rows(task, versions)
         rows.add(position, entry, version)
-    if rows.messages:
+    if rows.count:
         yield rows.batch()
 
 
 def _entries(client: PulsarClient, task: PulsarTask) -> Iterator[tuple[Position, Entry]]:
     """Yield the entries of the range. After a lost connection the read goes on after the last entry."""
+
+    def read(start: Position, end: Position) -> Iterator[tuple[Position, Entry]]:
+        return entries(client, task.segment, start, end)
+
     after, pauses, deadline = task.after, growing(), time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
-            for position, entry in entries(client, task.segment, after, task.to):
+            for position, entry in whole(read, after, task.to, fail_on_loss=task.fail_on_loss):
                 yield position, entry
                 after, pauses, deadline = position, growing(), time.monotonic() + PATIENCE_SECONDS
             return
@@ -79,26 +87,27 @@ class _Rows:
     task: PulsarTask
     versions: SchemaVersions
     version: bytes = b""
-    messages: list[Message] = field(default_factory=list)
-    origins: list[tuple[Position, Any, int]] = field(default_factory=list)
-    """Of each entry: its position, its metadata and the number of its messages."""
+    origins: list[tuple[Position, Any, Rows]] = field(default_factory=list)
+    """Of each entry: its position, its metadata and its messages."""
+    count: int = 0
     size: int = 0
 
     @property
     def full(self) -> bool:
-        return len(self.messages) >= BATCH_ROWS or self.size >= BATCH_BYTES
+        return self.count >= BATCH_ROWS or self.size >= BATCH_BYTES
 
     def add(self, position: Position, entry: Entry, version: bytes) -> None:
-        found = list(entry.messages())
+        rows = entry.rows()
         self.version = version
-        self.messages += found
-        self.origins.append((position, entry.metadata, len(found)))
+        self.origins.append((position, entry.metadata, rows))
+        self.count += len(rows)
         self.size += len(entry.payload)
 
     def batch(self) -> pa.RecordBatch:
-        values, keys = [one.value for one in self.messages], [one.key for one in self.messages]
         columns = self.task.columns
-        decoded = self.versions.of(self.version).decode(values, keys, lambda row: f"The message {self._ids()[row]}")
+        decoded = self.versions.of(self.version).decode(
+            self._joined("values", None), self._joined("keys", None), lambda row: f"The message {self._ids()[row]}"
+        )
         wanted = to_arrow_schema(columns.wanted, timezone="UTC")
         batch = conform(pruned(decoded.select(wanted.names), wanted), wanted)
         if columns.output.fieldNames() == columns.wanted.fieldNames():
@@ -107,12 +116,11 @@ class _Rows:
         return pa.RecordBatch.from_arrays([self._column(one, batch) for one in output], schema=output)
 
     def _column(self, wanted: pa.Field, batch: pa.RecordBatch) -> pa.Array:
-        messages = self.messages
         match wanted.name:
             case "__topic":
-                found: list[Any] = [self.task.topic] * len(messages)
+                found: list[Any] = [self.task.topic] * self.count
             case "__segment":
-                found = [self.task.segment] * len(messages)
+                found = [self.task.segment] * self.count
             case "__messageId":
                 found = self._ids()
             case "__publishTime":
@@ -120,32 +128,42 @@ class _Rows:
             case "__txnId":
                 found = self._by_entry(_txn)
             case "__key":
-                found = [one.key for one in messages]
+                found = self._joined("keys", None)
             case "__properties":
-                found = [list(one.properties.items()) for one in messages]
+                found = [list(one.items()) for one in self._joined("properties", {})]
             case "__eventTime":
-                found = [one.event_ms * 1000 if one.event_ms else None for one in messages]
+                found = [one * 1000 if one else None for one in self._joined("events", 0)]
             case "__orderingKey":
-                found = [one.ordering_key for one in messages]
+                found = self._joined("ordering_keys", None)
             case name:
                 return batch.column(name)
         return pa.array(found, pa.int64()).cast(wanted.type) if pa.types.is_timestamp(wanted.type) else pa.array(found, wanted.type)
 
-    def _by_entry(self, of: Any) -> list[Any]:
-        return [one for _, metadata, count in self.origins for one in [of(metadata)] * count]
+    def _joined(self, attribute: str, nothing: object) -> list[Any]:
+        """Return an attribute of all messages. `nothing`: its value in entries of which no message has it."""
+        found: list[Any] = []
+        for _, _, rows in self.origins:
+            values = getattr(rows, attribute)
+            found += [nothing] * len(rows) if values is None else values
+        return found
+
+    def _by_entry(self, of: Callable[[Any], Any]) -> list[Any]:
+        return [one for _, metadata, rows in self.origins for one in [of(metadata)] * len(rows)]
 
     def _ids(self) -> list[str]:
-        return [f"{position.text}:{index}" for position, _, count in self.origins for index in range(count)]
+        return [f"{position.text}:{index}" for position, _, rows in self.origins for index in rows.indexes]
 
 
 def _txn(metadata: Any) -> str | None:
     return f"{metadata.txnid_most_bits}_{metadata.txnid_least_bits}" if metadata.HasField("txnid_most_bits") else None
 
 
-def tasks(url: str, topic: str, starts: dict[str, Position], ends: dict[str, Position], columns: PulsarColumns) -> list[PulsarTask]:
+def tasks(
+    url: str, topic: str, starts: dict[str, Position], ends: dict[str, Position], columns: PulsarColumns, *, fail_on_loss: bool
+) -> list[PulsarTask]:
     """Return a task for each segment that has entries between its start and its end. A segment without a start is read whole."""
     return [
-        PulsarTask(url, topic, segment, starts.get(segment, EARLIEST), end, columns)
+        PulsarTask(url, topic, segment, starts.get(segment, EARLIEST), end, columns, fail_on_loss)
         for segment, end in sorted(ends.items())
         if end > starts.get(segment, EARLIEST)
     ]

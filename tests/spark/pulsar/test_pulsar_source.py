@@ -12,8 +12,10 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from conformance.pulsar_server import PulsarBroker
 from metadata.common.errors import DataLoss, OffsetOutOfRange
 from pulsar_protocol.cut import Segment
+from pulsar_protocol.entries import Message
 from pulsar_protocol.errors import TopicMissing
 from pulsar_protocol.layout import EARLIEST, Position
+from pulsar_protocol.producer import Producer
 from tests.support.pulsar_topics import Topic, new_topic
 
 pytestmark = pytest.mark.pulsar
@@ -56,6 +58,19 @@ def test_rows_after_an_open_transaction_wait_and_aborted_rows_are_never_read(top
     topic.client.end(txn, commit=False)
     topic.decided(one, last)
     assert topic.rows() == [1, 3]
+
+
+def test_a_message_in_chunks_is_one_row_of_the_batch_that_has_its_last_chunk(topic: Topic) -> None:
+    one = topic.segment()
+    before = topic.send(one, [1])
+    with Producer(topic.client, one) as producer:
+        last = producer.send_chunks(Message(b"0" * 500 + b"2"), 100)
+    topic.send(one, [3])
+    assert last.entry > before.entry + 1, "the message has several entries"
+    inside = json.dumps({"segments": {one: Position(last.ledger, last.entry - 1).text}})
+    assert topic.rows() == [1, 2, 3]
+    assert topic.rows(endingOffsets=inside) == [1]
+    assert topic.rows(startingOffsets=inside) == [2, 3]
 
 
 def test_an_empty_topic_has_no_rows(wide: Topic) -> None:
