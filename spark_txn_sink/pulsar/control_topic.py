@@ -7,7 +7,7 @@ So a recovery reads at most the records since the last checkpoint, however long 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from pulsar_protocol.client import PulsarClient, TxnId
@@ -17,7 +17,6 @@ from pulsar_protocol.layout import Position
 from pulsar_protocol.producer import Producer
 from pulsar_protocol.reader import entries
 from spark_txn_sink.pulsar.admin import found_or_created
-from spark_txn_sink.pulsar.clients import Connect
 from spark_txn_sink.pulsar.control import ControlDamaged, Record, Take, decode, encode
 
 SUBSCRIPTION: Final = "txnsegment-control"
@@ -41,7 +40,7 @@ class ControlTopic:
     Implements `committing.Control`. Raises the errors of `pulsar_protocol`.
     """
 
-    def __init__(self, connect: Connect, app: str, topic: str, admin_url: str | None) -> None:
+    def __init__(self, connect: Callable[[], PulsarClient], app: str, topic: str, admin_url: str | None) -> None:
         self.name = control_name(app, topic)
         self._connect, self._admin_url = connect, admin_url
         self._client: PulsarClient | None = None

@@ -16,12 +16,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from metadata.common.errors import OptionError
+from pulsar_protocol.auth import connect, shared
 from pulsar_protocol.client import TxnId
 from pulsar_protocol.layout import Position
 from pulsar_protocol.sent_log import Sent as SentRecord
 from pulsar_protocol.sent_log import log_name, record_sent
 from spark_txn_sink.plan import OVERWRITE
-from spark_txn_sink.pulsar.clients import new_client, shared_client
 from spark_txn_sink.pulsar.committing import Committer, NotCommitted, Work
 from spark_txn_sink.pulsar.control_topic import ControlTopic
 from spark_txn_sink.pulsar.options import PulsarWriteOptions
@@ -48,12 +48,12 @@ class _Writer:
 
     def __getstate__(self) -> dict[str, Any]:
         if self.plan is None:
-            self.plan = plan_write(shared_client(self.options.service_url), self.options, self._schema, uuid.uuid4().hex)
+            self.plan = plan_write(shared(self.options.service_url), self.options, self._schema, uuid.uuid4().hex)
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
         assert self.plan is not None
-        return send_rows(shared_client(self.plan.service_url), self.plan, iterator, Task.now(), self.options.txn_app_id)
+        return send_rows(shared(self.plan.service_url), self.plan, iterator, Task.now(), self.options.txn_app_id)
 
     def finish(self, messages: Messages, version: int) -> bool:
         """Commit the transaction of the tasks. Return False if the version was committed before."""
@@ -92,7 +92,7 @@ class _Writer:
     def _record(self, work: Work) -> None:
         """Record where the rows are, so that readers see all of them or none (`pulsar_protocol.sent_log`)."""
         if work.segments:
-            client = shared_client(self.options.service_url)
+            client = shared(self.options.service_url)
             (log,) = client.layout(log_name(self.options.topic)).active
             record_sent(client, log.name, SentRecord(work.txn, work.segments))
 
@@ -152,6 +152,6 @@ def committer(options: PulsarWriteOptions, app: str) -> Committer:
     key = (options.service_url, app, options.topic)
     if key not in _committers:
         url = options.service_url
-        control = ControlTopic(lambda: new_client(url), app, options.topic, options.admin_url)
+        control = ControlTopic(lambda: connect(url), app, options.topic, options.admin_url)
         _committers[key] = Committer(control, pause=time.sleep, now=time.monotonic, patience=PATIENCE_SECONDS)
     return _committers[key]
