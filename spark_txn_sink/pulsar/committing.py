@@ -20,6 +20,7 @@ from ledgers.errors import TxnSegmentError
 from pulsar_protocol.client import TxnId
 from pulsar_protocol.errors import ConnectionLost, Fenced, PulsarError, Retriable, TimedOut, TransactionEnded
 from pulsar_protocol.layout import Position
+from spark_txn_sink.pulsar.attempts import Opened
 from spark_txn_sink.pulsar.control import (
     CHECKPOINT_EVERY,
     Begin,
@@ -75,6 +76,14 @@ class Control(Protocol):
     def keep_from(self, position: Position) -> None:
         """Let later reads begin after a position."""
 
+    def strays(self, opened: Opened) -> list[TxnId]:
+        """Return the transactions of this application that were opened before this one, and into which a task may have sent rows.
+        Some of them may have ended.
+        """
+
+    def passed(self, opened: Opened) -> None:
+        """Let later calls of `strays` leave out the transactions that were opened before this one."""
+
     def drop(self) -> None:
         """Close the producer and its connection, so that the next `take` makes new ones."""
 
@@ -94,6 +103,7 @@ class Work:
     what: str
     streaming: bool
     accepts_loss: bool = False
+    opened: Opened | None = None
 
     @property
     def done(self) -> Done:
@@ -143,7 +153,7 @@ class Committer:
         self._end(work, lambda: self._found_done(work))
         assert self._state is not None
         self._state = after(self._state, work.done)
-        self._checkpoint()
+        self._checkpoint(work.opened)
         return True
 
     def commit_alone(self, work: Work) -> None:
@@ -172,7 +182,10 @@ class Committer:
             try:
                 if self._decide(work) == "skip":
                     return False
+                before = self._last
                 self._append(Begin(work.txn, work.version, work.run))
+                if not self._follows(before):
+                    raise Fenced("Another driver wrote to the control topic.", advice="Stop one of the drivers.")
                 return True
             except _NO_PRODUCER:
                 self._forget()
@@ -216,6 +229,10 @@ class Committer:
                     advice="An open transaction of another program holds back its records. It ends by its timeout.",
                 )
         found = recovery.state if recovery.replaced else recovery.finish()
+        if work.opened is not None and not recovery.replaced:
+            for stray in self._control.strays(work.opened):  # a driver that died before `begin` has left it
+                self._resolve(stray)
+            self._control.passed(work.opened)
         self._state, self._run, self._last = found, work.run, until
         return found
 
@@ -234,6 +251,12 @@ class Committer:
                 if self._now() > deadline:
                     raise
                 self._pause(0.2)
+
+    def _follows(self, before: Position | None) -> bool:
+        """Return whether the last record follows a position without a gap, so that no other producer wrote in between. Fencing
+        alone is not enough: 5.0.0-M1 lets two producers in that are opened at once.
+        """
+        return before is not None and self._last == Position(before.ledger, before.entry + 1)
 
     def _append(self, record: Record, txn: TxnId | None = None) -> None:
         self._last = self._control.append(record, txn)
@@ -271,7 +294,7 @@ class Committer:
         last = self._take(work).last
         return last is not None and last.txn == work.txn
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self, opened: Opened | None = None) -> None:
         """Write a checkpoint if it is time. An error is no error of the commit, which is decided."""
         assert self._state is not None
         assert self._last is not None
@@ -280,7 +303,11 @@ class Committer:
         before = self._last
         try:
             self._append(Checkpoint(self._state))
+            if not self._follows(before):
+                return self._forget()
             self._control.keep_from(before)
+            if opened is not None:
+                self._control.passed(opened)
         except PulsarError as error:
             log.warning("no checkpoint of the control topic: %s", error.message)
             self._forget()

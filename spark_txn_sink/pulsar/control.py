@@ -107,7 +107,8 @@ def after(state: State, record: Record) -> State:
     number = state.records + 1
     match record:
         case Checkpoint(found):
-            return dataclasses.replace(found, records=0)
+            empty = not (state.runs or state.last or state.open)  # later ones could miss a record of another producer
+            return dataclasses.replace(found if empty else state, records=0)
         case Take(run):
             if run in state.runs:  # of a replaced run: it does not count, or a suspended driver would end its successor
                 return dataclasses.replace(state, records=number)

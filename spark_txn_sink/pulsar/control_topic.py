@@ -17,6 +17,7 @@ from pulsar_protocol.layout import Position
 from pulsar_protocol.producer import Producer
 from pulsar_protocol.reader import entries
 from spark_txn_sink.pulsar.admin import found_or_created
+from spark_txn_sink.pulsar.attempts import Attempt, Opened
 from spark_txn_sink.pulsar.control import ControlDamaged, Record, Take, decode, encode
 
 SUBSCRIPTION: Final = "txnsegment-control"
@@ -42,7 +43,9 @@ class ControlTopic:
 
     def __init__(self, connect: Callable[[], PulsarClient], app: str, topic: str, admin_url: str | None) -> None:
         self.name = control_name(app, topic)
-        self._connect, self._admin_url = connect, admin_url
+        self._connect, self._app, self._admin_url = connect, app, admin_url
+        self._reader = f"{SUBSCRIPTION}-{self.name.rpartition('_')[2]}"
+        """The subscription of this application on the attempts topic."""
         self._client: PulsarClient | None = None
         self._producer: Producer | None = None
         self._segment: str | None = None
@@ -74,6 +77,19 @@ class ControlTopic:
         with _Cursor(self._opened(), self._where()) as cursor:
             cursor.move(position)
 
+    def strays(self, opened: Opened) -> list[TxnId]:
+        with _Cursor(self._opened(), opened.segment, self._reader) as cursor:
+            start = cursor.position
+        found: dict[str, None] = {}
+        for _, entry in entries(self._opened(), opened.segment, start, opened.place, idle_seconds=WAIT_SECONDS):
+            records = [Attempt.decoded(message.value or b"") for message in entry.messages()]
+            found.update((one.txn, None) for one in records if one.app == self._app and one.txn != opened.txn.text)
+        return [TxnId.parse(text) for text in found]
+
+    def passed(self, opened: Opened) -> None:
+        with _Cursor(self._opened(), opened.segment, self._reader) as cursor:
+            cursor.move(opened.place)
+
     def drop(self) -> None:
         if self._client is not None:
             self._client.close()
@@ -101,14 +117,14 @@ class ControlTopic:
 class _Cursor:
     """The durable subscription, opened for a moment. It takes no messages."""
 
-    def __init__(self, client: PulsarClient, segment: str) -> None:
+    def __init__(self, client: PulsarClient, segment: str, subscription: str = SUBSCRIPTION) -> None:
         self._channel = client.broker_of(segment)
         self._id = self._channel.add("consumer", _ignore)
         try:
             self._channel.ask(
                 "subscribe",
                 topic=segment,
-                subscription=SUBSCRIPTION,
+                subscription=subscription,
                 sub_type=_FAILOVER,
                 consumer_id=self._id,
                 durable=True,

@@ -20,7 +20,7 @@ from pulsar_protocol.entries import Compression, Message
 from pulsar_protocol.errors import TopicTerminated
 from pulsar_protocol.layout import RING, Bits, Layout, Position
 from pulsar_protocol.producer import Producer
-from spark_txn_sink.pulsar.attempts import Attempt, claim
+from spark_txn_sink.pulsar.attempts import Attempt, Opened, claim
 from spark_txn_sink.pulsar.plan import PulsarPlan
 
 THREADS: Final = 8
@@ -48,6 +48,7 @@ class Sent(WriterCommitMessage):
     rows: int
     query: str | None
     run: str | None
+    opened: Opened
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def send_rows(
         segments = outgoing.finish()
     finally:
         outgoing.close()
-    return Sent(txn, attempt, task.partition, segments, router.rows, task.query, task.run)
+    return Sent(txn, attempt, task.partition, segments, router.rows, task.query, task.run, plan.opened)
 
 
 @dataclass

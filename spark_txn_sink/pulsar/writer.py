@@ -82,6 +82,7 @@ class _Writer:
             what=f"{app or 'a write'} to {self.options.topic}",
             streaming=self.options.streaming,
             accepts_loss=self.options.after_restore == "continue",
+            opened=next((one.opened for one in reports), None),
         )
         self._record(work)
         if app is None:

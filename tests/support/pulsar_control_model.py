@@ -20,6 +20,7 @@ from ledgers.errors import TxnSegmentError
 from pulsar_protocol.client import TxnId
 from pulsar_protocol.errors import ConnectionLost, broker_error
 from pulsar_protocol.layout import Position
+from spark_txn_sink.pulsar.attempts import Opened
 from spark_txn_sink.pulsar.committing import Committer, Control, Work
 from spark_txn_sink.pulsar.control import Record, Take, TakenOver, decode, encode
 
@@ -144,6 +145,12 @@ class ModelControl:
             self.world.kept_from = max(self.world.kept_from, position.entry)
 
         self._step(work)
+
+    def strays(self, opened: Opened) -> list[TxnId]:
+        return []  # the works of the model name no opening
+
+    def passed(self, opened: Opened) -> None:
+        raise AssertionError("the works of the model name no opening")
 
     def drop(self) -> None:
         self.epoch = -1

@@ -101,7 +101,17 @@ def main(url: str, admin: str, topic: str, folder: Path, run: str, versions: int
                 batch = pa.RecordBatch.from_arrays([pa.array(keys), pa.array(values)], ["key", "value"])
                 reports.append(send_rows(client, plan, [batch], Task(partition), "app"))
             fate.meets("after", "rows")
-            work = Work(plan.opened.txn, run, version, options.topic, joined(reports), ROWS, f"app to {topic}", streaming=True)
+            work = Work(
+                plan.opened.txn,
+                run,
+                version,
+                options.topic,
+                joined(reports),
+                ROWS,
+                f"app to {topic}",
+                streaming=True,
+                opened=plan.opened,
+            )
             committed = committer.commit(work)
             offset.write_text(str(version + 1))
             sys.stdout.write(f"{'committed' if committed else 'skipped'} {version}\n")

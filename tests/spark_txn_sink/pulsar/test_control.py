@@ -222,4 +222,5 @@ def test_a_read_from_a_checkpoint_gives_the_state_of_a_read_from_the_start(steps
     before, rest = records[:at], records[at:]
     whole = state_of(*records)
     from_checkpoint = state_of(Checkpoint(state_of(*before)), *rest)
+    assert state_of(*before, Checkpoint(State(("other",))), *rest).last == state_of(*records).last or not before
     assert (from_checkpoint.runs, from_checkpoint.last, from_checkpoint.open) == (whole.runs, whole.last, whole.open)

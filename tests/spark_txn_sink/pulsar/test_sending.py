@@ -1,0 +1,205 @@
+"""The tasks of a write to Pulsar: routing, entries, one entry in flight for each segment, the first attempt, and the options."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metadata.common.errors import OptionError
+from pulsar_protocol.client import TxnId
+from pulsar_protocol.entries import Compression, Message
+from pulsar_protocol.errors import TopicTerminated
+from pulsar_protocol.layout import Bits, Layout, Position, Segment
+from spark_txn_sink.providers import scheme_of
+from spark_txn_sink.pulsar.attempts import Attempt, first_of
+from spark_txn_sink.pulsar.options import ADMIN_VARIABLE, PulsarWriteOptions
+from spark_txn_sink.pulsar.sending import Outgoing, Router
+
+TXN = TxnId(0, 5)
+URL = "pulsar://h:6650"
+
+
+def layout_of(*starts: int) -> Layout:
+    ends = [start - 1 for start in starts[1:]] + [0xFFFF]
+    made = {
+        number: Segment(number, f"s{number}", start, end, True, (), ())
+        for number, (start, end) in enumerate(zip(starts, ends, strict=True))
+    }
+    return Layout("topic://public/default/t", 0, made)
+
+
+def routed(router: Router, messages: Sequence[Message]) -> list[tuple[str, list[Message]]]:
+    return [*router.route(messages), *router.rest()]
+
+
+# --- routing ---
+
+
+@given(st.lists(st.binary(max_size=4), max_size=60), st.sampled_from(["low", "high"]), st.integers(1, 9))
+def test_each_key_goes_to_its_segment_in_its_order(keys: list[bytes], bits: Bits, entry_rows: int) -> None:
+    layout = layout_of(0, 0x3000, 0x9000)
+    messages = [Message(b"%d" % number, key) for number, key in enumerate(keys)]
+    entries = routed(Router(layout, bits, 10_000, entry_rows, 0), messages)
+    assert all(len(entry) <= entry_rows for _, entry in entries)
+    for segment in layout.active:
+        expected = [one for one in messages if layout.segment_of(one.key or b"", bits) == segment]
+        assert [one for name, entry in entries if name == segment.name for one in entry] == expected
+
+
+def test_messages_without_a_key_go_round_by_whole_entries() -> None:
+    entries = routed(Router(layout_of(0, 0x8000), "low", 10_000, 2, 1), [Message(b"%d" % number) for number in range(7)])
+    assert [(name, [one.value for one in entry]) for name, entry in entries] == [
+        ("s1", [b"0", b"1"]),
+        ("s0", [b"2", b"3"]),
+        ("s1", [b"4", b"5"]),
+        ("s0", [b"6"]),
+    ]
+
+
+def test_an_entry_is_sent_when_it_has_enough_bytes() -> None:
+    entries = routed(Router(layout_of(0), "low", 10, 100, 0), [Message(b"x" * 6) for _ in range(5)])
+    assert [len(entry) for _, entry in entries] == [2, 2, 1]
+
+
+def test_a_topic_without_active_segments_is_an_error() -> None:
+    with pytest.raises(TopicTerminated, match="no active segment"):
+        Router(Layout("topic://public/default/t", 3, {}), "low", 1, 1, 0)
+
+
+# --- sending ---
+
+
+class Segments:
+    """Producers that note how many of their entries are in flight, and refuse entries of sealed segments."""
+
+    def __init__(self, sealed: str = "") -> None:
+        self.sealed = sealed
+        self.most: dict[str, int] = {}
+        self.received: dict[str, list[bytes | None]] = {}
+        self.closed: list[str] = []
+
+    def open(self, segment: str) -> Any:
+        return _Producer(self, segment)
+
+
+class _Producer:
+    def __init__(self, over: Segments, segment: str) -> None:
+        self._over, self._segment = over, segment
+        self._flying = 0
+        self._guard = threading.Lock()
+
+    def send(self, messages: Sequence[Message], txn: TxnId | None = None, compression: Compression = "none") -> Position:
+        assert txn == TXN
+        if self._segment == self._over.sealed:
+            raise TopicTerminated(f"{self._segment} is sealed.")
+        with self._guard:
+            self._flying += 1
+            self._over.most[self._segment] = max(self._over.most.get(self._segment, 0), self._flying)
+        threading.Event().wait(0.002)  # a receipt takes time, in which a second entry would be in flight
+        with self._guard:
+            self._flying -= 1
+            kept = self._over.received.setdefault(self._segment, [])
+            kept += [one.value for one in messages]
+            return Position(1, len(kept))
+
+    def close(self) -> None:
+        self._over.closed.append(self._segment)
+
+
+def test_a_segment_has_one_entry_in_flight_and_keeps_the_order() -> None:
+    over = Segments()
+    outgoing = Outgoing(over.open, TXN, "none", "t")
+    for number in range(30):
+        for segment in ("a", "b"):
+            outgoing.send(segment, [Message(b"%d" % number)])
+    found = outgoing.finish()
+    outgoing.close()
+    assert over.most == {"a": 1, "b": 1}
+    assert over.received == {one: [b"%d" % number for number in range(30)] for one in ("a", "b")}
+    assert found == {one: (Position(1, 1), Position(1, 30)) for one in ("a", "b")}
+    assert sorted(over.closed) == ["a", "b"]
+
+
+def test_a_sealed_segment_is_an_error_that_says_to_start_again() -> None:
+    outgoing = Outgoing(Segments(sealed="a").open, TXN, "none", "t")
+    outgoing.send("a", [Message(b"1")])
+    with pytest.raises(TopicTerminated, match="split or merged while t was written") as raised:
+        outgoing.finish()
+    outgoing.close()
+    assert "for the new layout" in raised.value.advice
+
+
+# --- attempts ---
+
+
+def test_the_first_attempt_of_a_partition_in_the_log_is_the_one_that_sends() -> None:
+    log = [
+        Attempt("0_5", "open"),
+        Attempt("0_4", "x", 1),
+        Attempt("0_5", "a", 1, "app"),
+        Attempt("0_5", "b", 1, "app"),
+        Attempt("0_5", "c", 0, "app"),
+    ]
+    assert first_of(log, "0_5", 1) == "a"
+    assert first_of(log, "0_5", 0) == "c"
+    assert first_of(log, "0_5", 2) is None
+    assert [Attempt.decoded(one.encoded()) for one in log] == log
+
+
+# --- options ---
+
+
+def parsed(streaming: bool = False, environment: dict[str, str] | None = None, **options: str) -> PulsarWriteOptions:
+    given = {"serviceUrl": URL, "topic": "t", **options}
+    return PulsarWriteOptions.parse(given, streaming=streaming, environment=environment or {})
+
+
+def test_defaults() -> None:
+    found = parsed()
+    assert (found.service_url, found.topic) == (URL, "topic://public/default/t")
+    assert (found.hash_bits, found.txn_timeout_ms, found.compression, found.value_format) == ("auto", 600_000, "lz4", "columns")
+    assert (found.admin_url, found.txn_app_id, found.key_column) == (None, None, None)
+
+
+def test_the_admin_url_comes_from_the_option_or_the_environment() -> None:
+    assert parsed(environment={ADMIN_VARIABLE: "http://h:8080/"}).admin_url == "http://h:8080"
+    assert parsed(environment={ADMIN_VARIABLE: "http://h:8080"}, adminUrl="http://other:1").admin_url == "http://other:1"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"topic": "persistent://a/b/c"}, "scalable topics only"),
+        ({"topic": "segment://a/b/c/0000-ffff-0"}, "scalable topics only"),
+        ({"hashBits": "middle"}, "auto, low, high"),
+        ({"adminUrl": "h:8080"}, "REST"),
+        ({"txnVersion": "3"}, "without txnAppId"),
+        ({"txnAppId": "a"}, "without txnVersion"),
+        ({"txnStaging": "x"}, "txnStaging"),
+        ({"entryBytes": "8m"}, "entryBytes"),
+        ({"path": "other"}, "they differ"),
+        ({"afterRestore": "continue"}, "afterRestore"),
+    ],
+)
+def test_options_that_cannot_work_are_errors(options: dict[str, str], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        parsed(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "scheme"),
+    [
+        ({"serviceURL": "pulsar://h"}, {}, "pulsar"),
+        ({"serviceurl": "Pulsar+SSL://h"}, {}, "pulsar+ssl"),
+        ({}, {"TXNSEGMENT_SERVICE_URL": "pulsar://h"}, "pulsar"),
+        ({"serviceUrl": "file:///x"}, {"TXNSEGMENT_SERVICE_URL": "pulsar://h"}, "file"),
+        ({}, {}, ""),
+    ],
+)
+def test_the_scheme_decides_the_writer(options: dict[str, str], environment: dict[str, str], scheme: str) -> None:
+    assert scheme_of(options, environment) == scheme
