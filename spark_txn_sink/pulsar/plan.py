@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pyspark.sql.types import StructType
 
 from ledgers.arrow import arrow_schema
-from metadata.common.errors import OptionError
 from metadata.topics.routing import check_key
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.entries import Compression
-from pulsar_protocol.layout import Bits, Layout
+from pulsar_protocol.layout import Bits, Layout, bits_of
 from spark_txn_sink.pulsar.admin import found_or_created
 from spark_txn_sink.pulsar.attempts import Opened, open_transaction
 from spark_txn_sink.pulsar.options import HashBits, PulsarWriteOptions
@@ -62,13 +61,5 @@ def check_key_column(options: PulsarWriteOptions, schema: StructType) -> None:
 
 
 def hash_bits(option: HashBits, client: PulsarClient) -> Bits:
-    """Return the bits of a key's hash by which the broker's clients route. Raises OptionError for an unknown version."""
-    if option != "auto":
-        return option
-    server = client.channel().ready.server
-    version = server.removeprefix("Pulsar Server").removeprefix("-v").removeprefix("pulsar-").strip()
-    if not version[:1].isdigit():
-        raise OptionError(
-            f"The broker's version is {server!r}, so it is unknown how its clients route keys.", advice="Give hashBits=low or high."
-        )
-    return "low" if version.startswith("5.0.0-M1") else "high"
+    """Return the bits of a key's hash by which the broker's clients route. Raises NotSupported for an unknown version."""
+    return bits_of(client.channel().ready.server) if option == "auto" else option
