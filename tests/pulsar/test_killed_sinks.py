@@ -33,7 +33,7 @@ class Job:
         self._started: list[subprocess.Popen[str]] = []
 
     def start(self, run: str, fate: str = "", versions: int = VERSIONS) -> subprocess.Popen[str]:
-        words = [self.broker.url, self.broker.admin, self.topic, str(self.folder), run, str(versions)]
+        words = [self.broker.url, self.broker.admin_url, self.topic, str(self.folder), run, str(versions)]
         command = [sys.executable, "-m", "tests.support.pulsar_driver", *words]
         made = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "FATE": fate})
         self._started.append(made)

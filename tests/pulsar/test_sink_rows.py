@@ -36,12 +36,12 @@ class Sink:
         self.client = PulsarClient(broker.url)
 
     def plan(self, columns: pa.Schema, **options: str) -> PulsarPlan:
-        given = {"serviceUrl": self.broker.url, "adminUrl": self.broker.admin, "topic": self.topic, **options}
+        given = {"serviceUrl": self.broker.url, "adminUrl": self.broker.admin_url, "topic": self.topic, **options}
         parsed = PulsarWriteOptions.parse(given, streaming=False)
         return plan_write(self.client, parsed, from_arrow_schema(columns), uuid.uuid4().hex)
 
     def commit(self, plan: PulsarPlan, *reports: Sent) -> None:
-        control = ControlTopic(lambda: PulsarClient(self.broker.url), "", self.topic, self.broker.admin)
+        control = ControlTopic(lambda: PulsarClient(self.broker.url), "", self.topic, self.broker.admin_url)
         committer = Committer(control, pause=time.sleep, now=time.monotonic, patience=20.0)
         rows = sum(one.rows for one in reports)
         txn = plan.opened.txn
