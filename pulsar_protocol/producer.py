@@ -39,7 +39,7 @@ class Producer:
         schema: Schema | None = None,
         seconds: float = ANSWER_SECONDS,
     ) -> None:
-        self.topic, self._seconds = topic, seconds
+        self.topic, self._client, self._access, self._seconds = topic, client, access, seconds
         self._events: queue.Queue[Delivery | PulsarError] = queue.Queue()
         self._channel = client.broker_of(topic)
         self._id = self._channel.add("producer", self._events.put)
@@ -62,8 +62,8 @@ class Producer:
         self._sequence = opened.last_sequence_id + 1
 
     def send(self, messages: Sequence[Message] | Rows, txn: TxnId | None = None, compression: Compression = "none") -> Position:
-        """Send messages as one entry and wait for its receipt. Return its position. Raises TopicTerminated, TransactionEnded,
-        Fenced, and ConnectionLost or TimedOut, after which it is unknown whether the entry was written.
+        """Send messages as one entry and wait for its receipt. Return its position. Raises TransactionEnded, Fenced, and
+        TopicTerminated, ConnectionLost or TimedOut, after which it is unknown whether the entry was written.
         """
         sequence, self._sequence = self._sequence, self._sequence + len(messages)
         entry = encode_batch(
@@ -105,10 +105,18 @@ class Producer:
             if found.name == "send_error":
                 raise broker_error(found.body.error, found.body.message, f"Sending to {self.topic}")
             if found.name == "close_producer":
+                self._check_not_sealed()
                 raise ConnectionLost(f"The broker closed the producer of {self.topic}.", advice="Open it again; the topic moves.")
             if found.body.sequence_id == sequence:
                 place = found.body.message_id
                 return Position(_signed(place.ledger_id), _signed(place.entry_id))
+
+    def _check_not_sealed(self) -> None:
+        """Raise TopicTerminated if the segment is sealed. The broker closes the producers of a segment before it says so. Only an
+        attempt to open another producer shows it. An exclusive producer makes no such attempt, since it could end a successor.
+        """
+        if self._access == "shared":
+            Producer(self._client, self.topic, seconds=self._seconds).close()
 
     def _next(self, deadline: float) -> Delivery:
         try:
