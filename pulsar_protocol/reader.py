@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import time
 import uuid
@@ -93,7 +94,5 @@ def entries(
     finally:
         channel.remove("consumer", number)
         if channel.alive:
-            try:
+            with contextlib.suppress(ConnectionLost):  # its end is that of the consumer, too
                 channel.ask("close_consumer", consumer_id=number)
-            except ConnectionLost:
-                return

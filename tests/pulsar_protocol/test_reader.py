@@ -1,0 +1,74 @@
+"""A read of a range ends when the range is over, and for no other reason without an error."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pulsar_protocol.client import PulsarClient
+from pulsar_protocol.entries import Message, encode_batch
+from pulsar_protocol.errors import ConnectionLost, TopicMissing
+from pulsar_protocol.layout import EARLIEST, Position
+from pulsar_protocol.reader import entries
+from tests.support.fake_broker import PATIENCE, Action, FakeBroker, Peer, answer, hang_up, refuse
+
+TOPIC = "segment://a/b/c/0000-ffff-0"
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker() as made:
+        made.on("lookup_topic", answer("lookup_topic_response", response=1, broker_service_url=made.url, authoritative=True))
+        made.on("subscribe", answer("success"))
+        yield made
+
+
+@pytest.fixture
+def client(broker: FakeBroker) -> Iterator[PulsarClient]:
+    with PulsarClient(broker.url, seconds=PATIENCE, pauses=lambda: itertools.repeat(0.0)) as made:
+        yield made
+
+
+def deliver(*numbers: int, then: Action | None = None) -> Action:
+    """Deliver entries with these numbers, and then do something else."""
+
+    def action(peer: Peer, body: Any) -> None:
+        for number in numbers:
+            entry = encode_batch([Message(b"%d" % number)], producer="p", sequence=number, publish_ms=1)
+            peer.send("message", entry, consumer_id=body.consumer_id, message_id={"ledger_id": 7, "entry_id": number})
+        if then is not None:
+            then(peer, body)
+
+    return action
+
+
+def close_consumer(peer: Peer, body: Any) -> None:
+    peer.send("close_consumer", consumer_id=body.consumer_id, request_id=0)
+
+
+def test_a_broker_that_goes_in_the_middle_of_a_range_is_an_error(broker: FakeBroker, client: PulsarClient) -> None:
+    """A broker that shuts down first closes its consumers, and then the connection: while the reader closes its consumer, too. The
+    rest of the range would be missing, if the second error hid the first one.
+    """
+    broker.on("flow", deliver(0, 1, then=close_consumer))
+    broker.on("close_consumer", hang_up)
+    found = []
+    with pytest.raises(ConnectionLost, match="closed the consumer"):
+        found += [place for place, _ in entries(client, TOPIC, EARLIEST, Position(7, 3))]
+    broker.wait("close_consumer")
+
+
+def test_a_range_ends_at_its_last_entry_although_the_broker_goes_then(broker: FakeBroker, client: PulsarClient) -> None:
+    broker.on("flow", deliver(0, 1, 2))
+    broker.on("close_consumer", hang_up)
+    assert [place.entry for place, _ in entries(client, TOPIC, EARLIEST, Position(7, 1))] == [0, 1]
+
+
+def test_a_subscription_that_the_broker_refuses_is_its_error(broker: FakeBroker, client: PulsarClient) -> None:
+    broker.on("subscribe", refuse(11))
+    with pytest.raises(TopicMissing):
+        list(entries(client, TOPIC, EARLIEST, Position(7, 1)))
+    assert broker.count("close_consumer") == 0
