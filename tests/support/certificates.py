@@ -8,8 +8,6 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 
 @dataclass(frozen=True)
 class Certificate:
@@ -35,8 +33,7 @@ class Certificate:
 def certificate(folder: Path, name: str, address: str = "127.0.0.1", password: str | None = None) -> Certificate:
     """Make a certificate for an address."""
     openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl makes the certificates of this test; install it (Debian, Ubuntu: apt install openssl)")
+    assert openssl is not None, "These tests make certificates with openssl: install it (Debian, Ubuntu: apt install openssl)."
     made = Certificate(folder / f"{name}.pem", folder / f"{name}.key")
     curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", *(["-nodes"] if password is None else [])]
     secret = [] if password is None else ["-passout", f"pass:{password}"]
