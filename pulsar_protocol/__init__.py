@@ -16,6 +16,7 @@ entries      the rows of one entry and back: metadata, compression
 batches      the payload of a batch as columns and back
 chunks       messages in chunks, put together and divided
 producer     sends entries to one segment
+consumer     one consumer of a segment: durable, or for one read
 reader       reads the entries of one segment
 probing      the search for a place in a segment by probes. Pure.
 cut          finds the cut and other places of a segment

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import queue
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,9 +14,9 @@ from typing import Final, Self
 
 from pulsar_protocol.channel import ANSWER_SECONDS, Channel
 from pulsar_protocol.client import PulsarClient
-from pulsar_protocol.connection import Delivery
+from pulsar_protocol.consumer import Consumer
 from pulsar_protocol.entries import parse
-from pulsar_protocol.errors import ConnectionLost, PulsarError, TimedOut
+from pulsar_protocol.errors import TimedOut
 from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.probing import Bounds, following
 
@@ -30,7 +29,6 @@ PATIENCE_SECONDS: Final = 2.0
 PROBES: Final = 8
 """The number of probes at a time."""
 _LATEST: Final = Position((1 << 63) - 1, (1 << 63) - 1)
-_MAX: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,34 +56,18 @@ class Probe:
     """One probe. It is over at `close`."""
 
     def __init__(self, channel: Channel, topic: str, at: Position) -> None:
-        self._channel, self._topic, self.at = channel, topic, at
-        self._events: queue.Queue[Delivery | PulsarError] = queue.Queue()
-        self._number = channel.add("consumer", self._events.put)
+        self.at = at
+        self._consumer = Consumer.temporary(channel, topic, at, else_earliest=at == EARLIEST)
         self.found: Found | None = None
         self.at_end = False
         """Whether the broker told that a sealed segment has no more entries from `at` on, except those of aborted transactions."""
-        try:
-            channel.ask(
-                "subscribe",
-                topic=topic,
-                subscription=f"txnsegment-{uuid.uuid4().hex}",
-                sub_type=0,
-                consumer_id=self._number,
-                durable=False,
-                start_message_id={"ledger_id": at.ledger & _MAX, "entry_id": at.entry & _MAX},
-                initial_position=1 if at == EARLIEST else 0,
-            )
-        except BaseException:
-            channel.remove("consumer", self._number)
-            raise
 
     def begins(self) -> Position:
         """Return the position before the first entry of the probe. It does not depend on transactions."""
-        found = self._channel.ask("get_last_message_id", consumer_id=self._number).consumer_mark_delete_position
-        return Position(_signed(found.ledger_id), _signed(found.entry_id))
+        return self._consumer.position
 
     def ask(self) -> Self:
-        self._channel.tell("flow", consumer_id=self._number, message_permits=1)
+        self._consumer.permit(1)
         return self
 
     def take(self, seconds: float) -> bool:
@@ -93,30 +75,20 @@ class Probe:
         deadline = time.monotonic() + seconds
         while self.found is None and not self.at_end:
             try:
-                event = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
+                event = self._consumer.next(deadline - time.monotonic())
             except queue.Empty:
                 return False
-            if isinstance(event, PulsarError):
-                raise type(event)(event.message, advice=event.advice)
-            if event.name == "close_consumer":
-                raise ConnectionLost(f"The broker closed the consumer of {self._topic}.", advice="Try again; the topic moves.")
             if event.name == "reached_end_of_topic":
                 self.at_end = True
-            elif event.name == "message":
-                place = event.body.message_id
-                position = Position(place.ledger_id, place.entry_id)
-                if position >= self.at:
-                    entry = parse(event.entry)
-                    self.found = Found(position, entry.metadata.publish_time, entry.count, len(event.entry))
+                continue
+            position = Position.of(event.body.message_id)
+            if position >= self.at:
+                entry = parse(event.entry)
+                self.found = Found(position, entry.metadata.publish_time, entry.count, len(event.entry))
         return True
 
     def close(self) -> None:
-        self._channel.remove("consumer", self._number)
-        if self._channel.alive:
-            try:
-                self._channel.ask("close_consumer", consumer_id=self._number)
-            except ConnectionLost:
-                return
+        self._consumer.close()
 
 
 class Segment:
@@ -230,8 +202,3 @@ class Segment:
             with ThreadPoolExecutor(len(probes)) as threads:
                 for _ in threads.map(close, probes):
                     continue
-
-
-def _signed(number: int) -> int:
-    """Return an unsigned 64-bit number of the protocol as the signed number that Java means."""
-    return number - (1 << 64) if number >> 63 else number

@@ -17,6 +17,7 @@ from pulsar_protocol.errors import NotSupported, PulsarError
 
 Bits = Literal["low", "high"]
 RING: Final = 1 << 16
+_WORD: Final = 1 << 64
 
 
 class Position(NamedTuple):
@@ -36,6 +37,20 @@ class Position(NamedTuple):
         if found is None:
             raise ValueError(f"{text!r} is no position; a position is ledger:entry.")
         return Position(int(found[1]), int(found[2]))
+
+    @staticmethod
+    def of(message_id: Any) -> Position:
+        """Return the position of a `MessageIdData`. Its numbers are unsigned, and Java means signed ones."""
+        return Position(_signed(message_id.ledger_id), _signed(message_id.entry_id))
+
+    @property
+    def message_id(self) -> dict[str, int]:
+        """The fields of a `MessageIdData`."""
+        return {"ledger_id": self.ledger % _WORD, "entry_id": self.entry % _WORD}
+
+
+def _signed(number: int) -> int:
+    return number - _WORD if number >> 63 else number
 
 
 EARLIEST: Final = Position(-1, -1)

@@ -4,11 +4,12 @@ before the receipt of the previous one (seen with 5.0.0-M1).
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Literal, Self, TypedDict
 
 from pulsar_protocol.channel import ANSWER_SECONDS
 from pulsar_protocol.chunks import encode_chunks
@@ -23,9 +24,24 @@ Access = Literal["shared", "exclusive", "fencing"]
 _ACCESS: Final[dict[Access, int]] = {"shared": 0, "exclusive": 1, "fencing": 3}
 
 
+def now_ms() -> int:
+    """Return the time in ms since 1970, by this machine's clock."""
+    return int(time.time() * 1000)
+
+
+class _Metadata(TypedDict):
+    """What all entries of a producer say of themselves."""
+
+    producer: str
+    sequence: int
+    publish_ms: int
+    schema_version: bytes
+
+
 class Producer:
     """A producer of one segment or topic. `access`: `shared`; `exclusive`, which fails if there is another producer; `fencing`,
-    which ends all other producers. `schema`: registered for the topic if it is not there.
+    which ends all other producers. `schema`: registered for the topic if it is not there. `now_ms`: the clock of the publish times,
+    which clients set in Pulsar.
 
     Raises TopicTerminated if the segment is sealed, SchemaRefused, Fenced.
     """
@@ -38,8 +54,10 @@ class Producer:
         access: Access = "shared",
         schema: Schema | None = None,
         seconds: float = ANSWER_SECONDS,
+        now_ms: Callable[[], int] = now_ms,
     ) -> None:
         self.topic, self._client, self._access, self._seconds = topic, client, access, seconds
+        self._now_ms = now_ms
         self._events: queue.Queue[Delivery | PulsarError] = queue.Queue()
         self._channel = client.broker_of(topic)
         self._id = self._channel.add("producer", self._events.put)
@@ -66,15 +84,7 @@ class Producer:
         TopicTerminated, ConnectionLost or TimedOut, after which it is unknown whether the entry was written.
         """
         sequence, self._sequence = self._sequence, self._sequence + len(messages)
-        entry = encode_batch(
-            messages,
-            producer=self.name,
-            sequence=sequence,
-            publish_ms=int(time.time() * 1000),
-            schema_version=self.schema_version,
-            txn=txn,
-            compression=compression,
-        )
+        entry = encode_batch(messages, **self._metadata(sequence), txn=txn, compression=compression)
         return self._sent(entry, sequence, txn, num_messages=len(messages), highest_sequence_id=sequence + len(messages) - 1)
 
     def send_chunks(self, message: Message, size: int, txn: TxnId | None = None, compression: Compression = "none") -> Position:
@@ -82,18 +92,17 @@ class Producer:
         Raises as `send`. If not all chunks were written, no consumer reads the message.
         """
         sequence, self._sequence = self._sequence, self._sequence + 1
-        chunks = encode_chunks(
-            message,
-            size,
-            producer=self.name,
-            sequence=sequence,
-            publish_ms=int(time.time() * 1000),
-            schema_version=self.schema_version,
-            txn=txn,
-            compression=compression,
-        )
+        chunks = encode_chunks(message, size, **self._metadata(sequence), txn=txn, compression=compression)
         *_, last = (self._sent(chunk, sequence, txn, num_messages=1, is_chunk=True) for chunk in chunks)
         return last
+
+    def _metadata(self, sequence: int) -> _Metadata:
+        return {
+            "producer": self.name,
+            "sequence": sequence,
+            "publish_ms": self._now_ms(),
+            "schema_version": self.schema_version,
+        }
 
     def _sent(self, entry: bytes, sequence: int, txn: TxnId | None, **fields: object) -> Position:
         """Send an entry, wait for its receipt, and return its position."""
@@ -108,8 +117,7 @@ class Producer:
                 self._check_not_sealed()
                 raise ConnectionLost(f"The broker closed the producer of {self.topic}.", advice="Open it again; the topic moves.")
             if found.body.sequence_id == sequence:
-                place = found.body.message_id
-                return Position(_signed(place.ledger_id), _signed(place.entry_id))
+                return Position.of(found.body.message_id)
 
     def _check_not_sealed(self) -> None:
         """Raise TopicTerminated if the segment is sealed. The broker closes the producers of a segment before it says so. Only an
@@ -133,18 +141,11 @@ class Producer:
         """Close the producer. Idempotent. A lost connection has closed it already."""
         self._channel.remove("producer", self._id)
         if self._channel.alive:
-            try:
+            with contextlib.suppress(ConnectionLost):
                 self._channel.ask("close_producer", producer_id=self._id)
-            except ConnectionLost:
-                return
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-
-def _signed(number: int) -> int:
-    """Return an unsigned 64-bit number of the protocol as the signed number that Java means."""
-    return number - (1 << 64) if number >> 63 else number

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
-import time
-import uuid
 from collections.abc import Iterator
 from typing import Final
 
 from pulsar_protocol.channel import ANSWER_SECONDS
 from pulsar_protocol.client import PulsarClient
-from pulsar_protocol.connection import Delivery
+from pulsar_protocol.consumer import Consumer
 from pulsar_protocol.entries import Entry, parse
-from pulsar_protocol.errors import ConnectionLost, PulsarError, TimedOut
+from pulsar_protocol.errors import TimedOut
 from pulsar_protocol.layout import EARLIEST, Position
 
 PERMITS: Final = 10_000
 """The number of messages that the broker may send ahead."""
-_MAX: Final = (1 << 64) - 1
 
 
 def entries(
@@ -42,26 +38,12 @@ def entries(
     if to is not None and (after >= to and not (inclusive and after == to)):
         return
     limit = ANSWER_SECONDS if idle_seconds is None else idle_seconds
-    seen: queue.Queue[Delivery | PulsarError] = queue.Queue()
-    channel = client.broker_of(topic)
-    number = channel.add("consumer", seen.put)
-    start = {"ledger_id": after.ledger & _MAX, "entry_id": after.entry & _MAX}
-    channel.ask(
-        "subscribe",
-        topic=topic,
-        subscription=f"txnsegment-{uuid.uuid4().hex}",
-        sub_type=0,
-        consumer_id=number,
-        durable=False,
-        start_message_id=start,
-        initial_position=1,
-    )
-    try:
-        channel.tell("flow", consumer_id=number, message_permits=permits)
-        used, last = 0, time.monotonic()
+    with Consumer.temporary(client.broker_of(topic), topic, after, else_earliest=True) as consumer:
+        consumer.permit(permits)
+        used = 0
         while True:
             try:
-                found = seen.get(timeout=max(0.0, last + limit - time.monotonic()))
+                found = consumer.next(limit)
             except queue.Empty:
                 if idle_seconds is not None:
                     return
@@ -69,17 +51,9 @@ def entries(
                     f"{topic}: no entry came within {limit:g} s, and {to.text if to else 'more'} was not reached.",
                     advice="An open transaction may hold it back, or retention has removed it.",
                 ) from None
-            if isinstance(found, PulsarError):
-                raise found.again()
             if found.name == "reached_end_of_topic":
                 return
-            if found.name == "close_consumer":
-                raise ConnectionLost(f"The broker closed the consumer of {topic}.", advice="Open it again; the topic moves.")
-            if found.name != "message":
-                continue
-            last = time.monotonic()
-            place = found.body.message_id
-            position = Position(place.ledger_id, place.entry_id)
+            position = Position.of(found.body.message_id)
             if to is not None and position > to:
                 return
             entry = parse(found.entry)
@@ -89,10 +63,5 @@ def entries(
             if position == to:
                 return
             if used >= permits // 2:
-                channel.tell("flow", consumer_id=number, message_permits=used)
+                consumer.permit(used)
                 used = 0
-    finally:
-        channel.remove("consumer", number)
-        if channel.alive:
-            with contextlib.suppress(ConnectionLost):  # its end is that of the consumer, too
-                channel.ask("close_consumer", consumer_id=number)

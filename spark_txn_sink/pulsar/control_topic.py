@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from pulsar_protocol.client import PulsarClient, TxnId
+from pulsar_protocol.consumer import Consumer
 from pulsar_protocol.entries import Message
-from pulsar_protocol.errors import ConnectionLost, PulsarError
+from pulsar_protocol.errors import ConnectionLost
 from pulsar_protocol.layout import Position
 from pulsar_protocol.producer import Producer
 from pulsar_protocol.reader import entries
@@ -23,9 +24,6 @@ from spark_txn_sink.pulsar.control import ControlDamaged, Record, Take, decode, 
 SUBSCRIPTION: Final = "txnsegment-control"
 WAIT_SECONDS: Final = 1.0
 """How long a read waits for the next record. An open transaction may hold it back; the caller aborts it and reads on."""
-_FAILOVER: Final = 2
-_CUMULATIVE: Final = 1
-_EARLIEST: Final = 1
 
 
 def control_name(app: str, topic: str) -> str:
@@ -53,13 +51,13 @@ class ControlTopic:
     def take(self, run: str) -> Position:
         self.drop()
         segment = self._where()
-        with _Cursor(self._opened(), segment):  # makes the subscription before the first record, so that retention keeps it
+        with self._cursor(segment):  # makes the subscription before the first record, so that retention keeps it
             self._producer = Producer(self._opened(), segment, access="fencing")
         return self.append(Take(run))
 
     def read(self, to: Position) -> Iterator[tuple[Position, Record]]:
         segment = self._where()
-        with _Cursor(self._opened(), segment) as cursor:
+        with self._cursor(segment) as cursor:
             start = cursor.position
         for position, entry in entries(self._opened(), segment, start, to, idle_seconds=WAIT_SECONDS):
             for message in entry.messages():
@@ -74,11 +72,11 @@ class ControlTopic:
         self._opened().end(txn, commit=commit)
 
     def keep_from(self, position: Position) -> None:
-        with _Cursor(self._opened(), self._where()) as cursor:
-            cursor.move(position)
+        with self._cursor(self._where()) as cursor:
+            cursor.acknowledge(position)
 
     def strays(self, opened: Opened) -> list[TxnId]:
-        with _Cursor(self._opened(), opened.segment, self._reader) as cursor:
+        with self._cursor(opened.segment, self._reader) as cursor:
             start = cursor.position
         found: dict[str, None] = {}
         for _, entry in entries(self._opened(), opened.segment, start, opened.place, idle_seconds=WAIT_SECONDS):
@@ -87,8 +85,8 @@ class ControlTopic:
         return [TxnId.parse(text) for text in found]
 
     def passed(self, opened: Opened) -> None:
-        with _Cursor(self._opened(), opened.segment, self._reader) as cursor:
-            cursor.move(opened.place)
+        with self._cursor(opened.segment, self._reader) as cursor:
+            cursor.acknowledge(opened.place)
 
     def drop(self) -> None:
         if self._client is not None:
@@ -99,6 +97,10 @@ class ControlTopic:
         if self._client is None:
             self._client = self._connect()
         return self._client
+
+    def _cursor(self, segment: str, subscription: str = SUBSCRIPTION) -> Consumer:
+        """Return the durable subscription of a segment. It is opened for a moment, and takes no messages."""
+        return Consumer.durable(self._opened().broker_of(segment), segment, subscription)
 
     def _where(self) -> str:
         """Return the segment of the control topic. Raises ControlDamaged if the topic was split."""
@@ -112,51 +114,3 @@ class ControlTopic:
             (only,) = layout.segments.values()
             self._segment = only.name
         return self._segment
-
-
-class _Cursor:
-    """The durable subscription, opened for a moment. It takes no messages."""
-
-    def __init__(self, client: PulsarClient, segment: str, subscription: str = SUBSCRIPTION) -> None:
-        self._channel = client.broker_of(segment)
-        self._id = self._channel.add("consumer", _ignore)
-        try:
-            self._channel.ask(
-                "subscribe",
-                topic=segment,
-                subscription=subscription,
-                sub_type=_FAILOVER,
-                consumer_id=self._id,
-                durable=True,
-                initial_position=_EARLIEST,
-            )
-        except PulsarError:
-            self._channel.remove("consumer", self._id)
-            raise
-
-    @property
-    def position(self) -> Position:
-        """The position up to which the subscription has acknowledged."""
-        found = self._channel.ask("get_last_message_id", consumer_id=self._id).consumer_mark_delete_position
-        return Position(_signed(found.ledger_id), _signed(found.entry_id))
-
-    def move(self, to: Position) -> None:
-        """Acknowledge all records up to a position."""
-        place = {"ledger_id": to.ledger, "entry_id": to.entry}
-        self._channel.ask("ack", consumer_id=self._id, ack_type=_CUMULATIVE, message_id=[place])
-
-    def __enter__(self) -> _Cursor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._channel.remove("consumer", self._id)
-        if self._channel.alive:
-            self._channel.ask("close_consumer", consumer_id=self._id)
-
-
-def _ignore(event: Any) -> None:
-    """The cursor asks for no messages. What the broker tells about other consumers of the subscription does not matter."""
-
-
-def _signed(number: int) -> int:
-    return number - (1 << 64) if number >> 63 else number

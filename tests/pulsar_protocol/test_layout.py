@@ -10,10 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_protocol.errors import PulsarError
-from pulsar_protocol.layout import RING, Bits, Layout, Position, layout_of, ring_place
-from pulsar_protocol.messages import command
+from pulsar_protocol.layout import EARLIEST, RING, Bits, Layout, Position, layout_of, ring_place
+from pulsar_protocol.messages import MessageIdData, command
 
 BITS: tuple[Bits, ...] = ("low", "high")
+
+
+def test_the_ids_of_a_position_are_signed_numbers_of_java() -> None:
+    found = MessageIdData(**EARLIEST.message_id)
+    assert (found.ledger_id, found.entry_id) == (2**64 - 1, 2**64 - 1)
+    for position in (EARLIEST, Position(0, 0), Position(7, -1), Position(2**63 - 1, 2**63 - 1)):
+        assert Position.of(MessageIdData(**position.message_id)) == position
 
 
 def dag(*ranges: tuple[int, int], sealed: tuple[int, ...] = ()) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.entries import Message, encode_batch
-from pulsar_protocol.errors import ConnectionLost, TopicMissing
+from pulsar_protocol.errors import ConnectionLost, ProtocolError, TopicMissing
 from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.reader import entries
 from tests.support.fake_broker import PATIENCE, Action, FakeBroker, Peer, answer, hang_up, refuse
@@ -49,15 +49,26 @@ def close_consumer(peer: Peer, body: Any) -> None:
     peer.send("close_consumer", consumer_id=body.consumer_id, request_id=0)
 
 
+def damaged(peer: Peer, body: Any) -> None:
+    peer.send("message", b"no entry", consumer_id=body.consumer_id, message_id={"ledger_id": 7, "entry_id": 1})
+
+
 def test_a_broker_that_goes_in_the_middle_of_a_range_is_an_error(broker: FakeBroker, client: PulsarClient) -> None:
-    """A broker that shuts down first closes its consumers, and then the connection: while the reader closes its consumer, too. The
-    rest of the range would be missing, if the second error hid the first one.
-    """
+    """A broker that shuts down closes its consumers first."""
     broker.on("flow", deliver(0, 1, then=close_consumer))
-    broker.on("close_consumer", hang_up)
-    found = []
+    reading = entries(client, TOPIC, EARLIEST, Position(7, 3))
+    assert [next(reading)[0].entry, next(reading)[0].entry] == [0, 1]
     with pytest.raises(ConnectionLost, match="closed the consumer"):
-        found += [place for place, _ in entries(client, TOPIC, EARLIEST, Position(7, 3))]
+        next(reading)
+    assert broker.count("close_consumer") == 0
+
+
+def test_a_connection_that_ends_while_the_consumer_closes_hides_no_error(broker: FakeBroker, client: PulsarClient) -> None:
+    """The rest of the range would be missing, if the second error took the place of the first one."""
+    broker.on("flow", deliver(0, then=damaged))
+    broker.on("close_consumer", hang_up)
+    with pytest.raises(ProtocolError):
+        list(entries(client, TOPIC, EARLIEST, Position(7, 3)))
     broker.wait("close_consumer")
 
 

@@ -1,0 +1,108 @@
+"""One consumer of a segment or topic. A durable one keeps a position at the broker, a temporary one is for a read."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import uuid
+from types import TracebackType
+from typing import Any, Final, Self
+
+from pulsar_protocol.channel import Channel
+from pulsar_protocol.connection import Delivery
+from pulsar_protocol.errors import ConnectionLost, PulsarError
+from pulsar_protocol.layout import Position
+
+_EXCLUSIVE: Final = 0
+_STREAM: Final = 0
+_FAILOVER: Final = 2
+_LATEST: Final = 0
+_EARLIEST: Final = 1
+_CUMULATIVE: Final = 1
+
+
+class Consumer:
+    """One consumer, for one thread. Made by `durable`, `registered` and `temporary`. It gets no messages before `permit`."""
+
+    def __init__(self, channel: Channel, topic: str, subscription: str, *, ask: str = "subscribe", **fields: Any) -> None:
+        """`ask`: the command that opens it. `fields`: further fields of it. Raises the broker's error, ConnectionLost, TimedOut."""
+        self.topic, self._channel = topic, channel
+        self._over = False
+        self._events: queue.SimpleQueue[Delivery | PulsarError] = queue.SimpleQueue()
+        self._id = channel.add("consumer", self._take)
+        try:
+            channel.ask(ask, topic=topic, subscription=subscription, consumer_id=self._id, **fields)
+        except BaseException:
+            channel.remove("consumer", self._id)
+            raise
+
+    @staticmethod
+    def durable(channel: Channel, topic: str, subscription: str, *, name: str | None = None) -> Consumer:
+        """Open a subscription that stays. A new one stands at the beginning. Several consumers may be connected to it."""
+        fields: dict[str, Any] = {"sub_type": _FAILOVER, "initial_position": _EARLIEST, "consumer_name": name}
+        return Consumer(channel, topic, subscription, durable=True, **fields)
+
+    @staticmethod
+    def registered(channel: Channel, topic: str, subscription: str, *, name: str) -> Consumer:
+        """Make a subscription known to the controller of a scalable topic, which gives its cursors to new segments."""
+        ask = "scalable_topic_subscribe"
+        return Consumer(channel, topic, subscription, ask=ask, consumer_name=name, consumer_type=_STREAM)
+
+    @staticmethod
+    def temporary(channel: Channel, topic: str, at: Position, *, else_earliest: bool) -> Consumer:
+        """Open a subscription that the broker forgets at its end. It begins at the entry `at`. `else_earliest`: whether it begins
+        with the first entry of the topic if there is no entry at or after `at`.
+        """
+        place: dict[str, Any] = {"start_message_id": at.message_id, "initial_position": _EARLIEST if else_earliest else _LATEST}
+        return Consumer(channel, topic, f"txnsegment-{uuid.uuid4().hex}", durable=False, sub_type=_EXCLUSIVE, **place)
+
+    @property
+    def alive(self) -> bool:
+        """Whether neither the broker nor the end of the connection has closed the consumer."""
+        return self._channel.alive and not self._over
+
+    @property
+    def position(self) -> Position:
+        """The position up to which the subscription has acknowledged. For a new temporary one: that before its first entry."""
+        found = self._channel.ask("get_last_message_id", consumer_id=self._id)
+        return Position.of(found.consumer_mark_delete_position)
+
+    def acknowledge(self, to: Position) -> None:
+        """Acknowledge all entries up to a position, inclusive. Idempotent."""
+        self._channel.ask("ack", consumer_id=self._id, ack_type=_CUMULATIVE, message_id=[to.message_id])
+
+    def permit(self, messages: int) -> None:
+        """Let the broker send this number of further messages."""
+        self._channel.tell("flow", consumer_id=self._id, message_permits=messages)
+
+    def next(self, seconds: float) -> Delivery:
+        """Return the next `message` or `reached_end_of_topic`. Raises queue.Empty if none came in time, and ConnectionLost or the
+        error of the connection if the consumer was closed.
+        """
+        event = self._events.get(timeout=max(0.0, seconds))
+        if isinstance(event, PulsarError):
+            raise event.again()
+        if event.name == "close_consumer":
+            raise ConnectionLost(f"The broker closed the consumer of {self.topic}.", advice="Try again; the topic moves.")
+        return event
+
+    def _take(self, event: Delivery | PulsarError) -> None:
+        if isinstance(event, PulsarError) or event.name == "close_consumer":
+            self._over = True
+        elif event.name not in ("message", "reached_end_of_topic"):
+            return  # what the broker tells about other consumers does not matter
+        self._events.put(event)
+
+    def close(self) -> None:
+        """Close the consumer. Idempotent. The end of the connection has closed it already."""
+        self._channel.remove("consumer", self._id)
+        if self.alive:
+            with contextlib.suppress(ConnectionLost):
+                self._channel.ask("close_consumer", consumer_id=self._id)
+        self._over = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
