@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import signal
-import tempfile
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from conformance.cli_servers import Data, data_folder, stopped
 from conformance.pulsar_jars import VERSION
 from conformance.pulsar_server import PulsarBroker
 
@@ -27,23 +22,12 @@ def group() -> None:
 def start(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen on 127.0.0.1 (0: a free port).")] = 6650,
     web_port: Annotated[int, typer.Option(min=0, max=65535, help="The port of the REST interface (0: a free port).")] = 8080,
-    data: Annotated[Path | None, typer.Option(help="Folder of its data; default: a temporary one, deleted at the end.")] = None,
+    data: Data = None,
 ) -> None:
     """Start one broker, with its bookie and ZooKeeper, and keep it until SIGTERM or SIGINT. Maven downloads the jars once."""
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    with _folder(data) as folder:
+    stop = stopped()
+    with data_folder(data, "pulsar") as folder:
         typer.echo(f"Pulsar {VERSION} starts, which takes some 20 s; the first start on a machine downloads 230 MB.")
         with PulsarBroker(folder, port=port, web_port=web_port) as broker:
             typer.echo(f"Pulsar serves on {broker.url}, its REST interface on {broker.admin_url}; its data is in {folder}.")
             stop.wait()
-
-
-@contextmanager
-def _folder(given: Path | None) -> Iterator[Path]:
-    if given is not None:
-        yield given.absolute()
-        return
-    with tempfile.TemporaryDirectory(prefix="txnsegment-pulsar-") as folder:
-        yield Path(folder)

@@ -1,0 +1,33 @@
+"""What the commands that run a development server have in common."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Data = Annotated[Path | None, typer.Option(help="Folder of its data; default: a temporary one, deleted at the end.")]
+
+
+def stopped() -> threading.Event:
+    """Return an event that SIGTERM and SIGINT set from now on."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+@contextmanager
+def data_folder(given: Path | None, server: str) -> Iterator[Path]:
+    """Give the folder of a server's data. None: a temporary one, with the server's name in its own."""
+    if given is not None:
+        yield given.absolute()
+        return
+    with tempfile.TemporaryDirectory(prefix=f"txnsegment-{server}-") as folder:
+        yield Path(folder)
