@@ -2,6 +2,8 @@
 
 Maven downloads the jars into its own repository (230 MB, some two minutes) and prints their class path. The class path is kept in
 the virtual environment, or, without a virtual environment, in the user's cache. Later calls read it from there.
+
+    python -m conformance.pulsar_jars       # download them now; the exit code is 1 if Maven fails
 """
 
 from __future__ import annotations
@@ -95,8 +97,7 @@ def _ask_maven(file: Path) -> None:
     if not done:
         raise ConfigurationError(
             f"{' '.join(command)} {ended}",
-            advice=f"Maven downloads Pulsar {VERSION} from https://repo.maven.apache.org, or from a mirror in ~/.m2/settings.xml: "
-            "check the network.",
+            advice=f"Maven downloads Pulsar {VERSION} from Maven Central, or from a mirror in ~/.m2/settings.xml: check the network.",
         )
 
 
@@ -126,3 +127,15 @@ def _opened() -> list[str]:
         "--enable-native-access=ALL-UNNAMED",
         "--sun-misc-unsafe-memory-access=allow",
     ]
+
+
+def main() -> None:
+    try:
+        jars = pulsar_classpath().count(os.pathsep) + 1
+    except ConfigurationError as error:
+        sys.exit(str(error))
+    sys.stdout.write(f"Pulsar {VERSION}: {jars} jars\n")
+
+
+if __name__ == "__main__":
+    main()
