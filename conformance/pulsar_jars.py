@@ -97,7 +97,7 @@ def _ask_maven(file: Path) -> None:
     if not done:
         raise ConfigurationError(
             f"{' '.join(command)} {ended}",
-            advice=f"Maven downloads Pulsar {VERSION} from Maven Central, or from a mirror in ~/.m2/settings.xml: check the network.",
+            advice=f"Maven downloads Pulsar {VERSION} from Maven Central or a mirror (~/.m2/settings.xml): check the network.",
         )
 
 
