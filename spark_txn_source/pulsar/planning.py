@@ -85,5 +85,5 @@ def moved(offset: PulsarOffset, ends: Mapping[str, Position], ended: frozenset[s
     segments = {**offset.segments, **ends}
     began = None
     if offset.is_initial:
-        began = {name: offset.segments.get(name, EARLIEST) for name in ends}
+        began = {**dict.fromkeys(ends, EARLIEST), **offset.segments}
     return replace(offset, segments=segments, ended=ended, is_initial=False, began=began)

@@ -89,6 +89,13 @@ def test_the_first_batch_records_where_it_began() -> None:
     assert moved(end, {"a": Position(1, 9)}, frozenset()).began is None
 
 
+def test_the_first_batch_begins_at_its_start_in_segments_without_new_rows() -> None:
+    """Otherwise the first batch of a stream that starts at `latest` has all earlier rows of these segments."""
+    first = PulsarOffset(TOPIC, 1, {"a": Position(1, 5), "b": Position(2, 7)}, is_initial=True)
+    end = moved(first, {"b": Position(2, 8)}, frozenset())
+    assert end.began == {"a": Position(1, 5), "b": Position(2, 7)}
+
+
 def test_an_offset_is_the_same_after_json() -> None:
     for offset in (
         PulsarOffset(TOPIC, 1, {"a": Position(1, 5), "b": EARLIEST}, is_initial=True),
