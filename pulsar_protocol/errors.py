@@ -77,6 +77,8 @@ class Retriable(PulsarError):
     """The broker cannot do this now: it starts, moves a topic, or has too many requests. The same request may succeed later."""
 
 
+TRANSACTION_NOT_FOUND: Final = 24
+"""The code of a TransactionEnded for a transaction that its coordinator does not know, or has forgotten some time after its end."""
 _CODES: Final[dict[int, tuple[type[PulsarError], str, str]]] = {
     0: (PulsarError, "UnknownError", "The log of the broker has the cause."),
     1: (Retriable, "MetadataError", "Check the metadata store of the Pulsar cluster; the log of the broker has the cause."),
@@ -102,7 +104,11 @@ _CODES: Final[dict[int, tuple[type[PulsarError], str, str]]] = {
     21: (TransactionEnded, "InvalidTxnStatus", "The transaction has ended in the other way."),
     22: (NotSupported, "NotAllowedError", "The message of the broker says what is not allowed."),
     23: (PulsarError, "TransactionConflict", "Another transaction has acknowledged the same messages."),
-    24: (TransactionEnded, "TransactionNotFound", "The transaction has ended long ago, or its coordinator does not know it."),
+    TRANSACTION_NOT_FOUND: (
+        TransactionEnded,
+        "TransactionNotFound",
+        "The transaction has ended long ago, or its coordinator does not know it.",
+    ),
     25: (Fenced, "ProducerFenced", "Another writer took over; end this one."),
 }
 

@@ -13,7 +13,15 @@ from metadata.records.names import topic_name
 from metadata.write.write_set import Committed
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.entries import Message
-from pulsar_protocol.errors import ConnectionLost, PulsarError, TimedOut, TopicMissing, TopicTerminated, TransactionEnded
+from pulsar_protocol.errors import (
+    TRANSACTION_NOT_FOUND,
+    ConnectionLost,
+    PulsarError,
+    TimedOut,
+    TopicMissing,
+    TopicTerminated,
+    TransactionEnded,
+)
 from pulsar_protocol.layout import Bits, Layout, Position, Segment
 from pulsar_protocol.producer import Producer
 from pulsar_protocol.sent_log import Sent, log_name, record_sent
@@ -45,6 +53,8 @@ class PulsarTransaction:
         self._rows = self._bytes = self._turn = 0
         self._committed: Committed | None = None
         self._ended = False
+        self._outcome_unknown = False
+        """Whether a commit was asked for without an answer."""
 
     @property
     def id(self) -> str | None:
@@ -125,17 +135,27 @@ class PulsarTransaction:
             return self._committed
         self._check_open("commit")
         if self._id is not None:
-            self._record(self._id)
+            try:
+                self._record(self._id)
+            except BaseException as error:
+                self._abort_after(error)
+                raise
             try:
                 self._client.end(self._id, commit=True)
             except TransactionEnded as error:
                 self._ended = True
                 self._close()
+                if self._outcome_unknown and error.code == TRANSACTION_NOT_FOUND:
+                    raise OutcomeUnknown(
+                        f"It is unknown whether the Pulsar transaction {self._id.text} is committed: the broker has forgotten it.",
+                        advice="Look for its rows before you run it again.",
+                    ) from error
                 raise TxnConflict(
                     f"The Pulsar transaction {self._id.text} was aborted, by its timeout of {self._timeout_ms} ms: {error.message}",
                     advice="Nothing of it is visible. Run it again, with a longer timeout.",
                 ) from error
             except (ConnectionLost, TimedOut) as error:
+                self._outcome_unknown = True
                 raise OutcomeUnknown(
                     f"It is unknown whether the Pulsar transaction {self._id.text} is committed: {error.message}",
                     advice="Call commit() again: it asks the broker, and commits at most once.",
@@ -166,12 +186,22 @@ class PulsarTransaction:
             self._client.end(self._id, commit=False)
 
     def _abort_after(self, error: BaseException) -> None:
+        """Abort the transaction, unless it has ended. The error gets a note of what the abort has shown."""
+        was_open = not self._ended and self._id is not None
         try:
             self.abort()
+        except TransactionEnded as second:
+            if self._outcome_unknown and second.code != TRANSACTION_NOT_FOUND:
+                error.add_note(f"The Pulsar transaction {self.id} IS committed: its rows are visible. Do not run it again.")
+            else:
+                error.add_note(f"The broker has ended the Pulsar transaction {self.id} itself ({second}).")
         except PulsarError as second:
             error.add_note(
                 f"The abort of the Pulsar transaction {self.id} is unknown ({second}). Its timeout ends it at the latest."
             )
+        else:
+            if was_open and self._outcome_unknown:
+                error.add_note(f"The Pulsar transaction {self.id} is aborted: nothing of it is visible. It can be run again.")
 
     def _close(self) -> None:
         producers, self._producers = [*self._producers.values()], {}

@@ -1,0 +1,81 @@
+"""The end of a Pulsar transaction whose reply is lost. The broker is a small client in memory, which loses replies on request."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from metadata.common.errors import OutcomeUnknown, TxnConflict
+from pulsar_protocol.client import PulsarClient, TxnId
+from pulsar_protocol.errors import ConnectionLost, broker_error
+from txnsegment.pulsar.transaction import PulsarTransaction
+
+
+class Broker:
+    """The transaction coordinator. `lost`: for each next end, what is lost: `request` or `reply`. `state`: of the transaction."""
+
+    def __init__(self, *lost: str) -> None:
+        self.lost, self.state = list(lost), "OPEN"
+
+    def end(self, txn: TxnId, *, commit: bool) -> None:
+        lost = self.lost.pop(0) if self.lost else ""
+        wanted = "COMMITTED" if commit else "ABORTED"
+        if lost == "forgotten":
+            self.state = "FORGOTTEN"
+        if lost != "request" and self.state == "OPEN":
+            self.state = wanted
+        if lost in ("request", "reply"):
+            raise ConnectionLost("The connection broke.")
+        if self.state == "FORGOTTEN":
+            raise broker_error(24, "unknown", "end txn")
+        if self.state != wanted:
+            raise broker_error(21, f"is {self.state}", "end txn")
+
+
+def begun(broker: Broker) -> PulsarTransaction:
+    txn = PulsarTransaction(cast("PulsarClient", broker), 60_000, "low")
+    txn._id = TxnId(0, 7)
+    return txn
+
+
+@pytest.mark.parametrize("lost", ["request", "reply"])
+def test_a_second_commit_learns_the_outcome(lost: str) -> None:
+    broker = Broker(lost)
+    txn = begun(broker)
+    with pytest.raises(OutcomeUnknown, match="unknown whether the Pulsar transaction 0_7 is committed"):
+        txn.commit()
+    assert txn.commit().txn_id == "0_7"
+    assert broker.state == "COMMITTED"
+
+
+def test_a_block_that_ends_by_an_unknown_outcome_says_that_the_rows_are_visible() -> None:
+    broker = Broker("reply")
+    with pytest.raises(OutcomeUnknown) as raised, begun(broker) as txn:
+        txn.commit()
+    assert broker.state == "COMMITTED"
+    assert raised.value.__notes__ == ["The Pulsar transaction 0_7 IS committed: its rows are visible. Do not run it again."]
+
+
+def test_a_block_that_ends_by_an_unknown_outcome_says_that_nothing_is_visible() -> None:
+    broker = Broker("request")
+    with pytest.raises(OutcomeUnknown) as raised, begun(broker) as txn:
+        txn.commit()
+    assert broker.state == "ABORTED"
+    assert raised.value.__notes__ == ["The Pulsar transaction 0_7 is aborted: nothing of it is visible. It can be run again."]
+
+
+def test_a_forgotten_transaction_stays_unknown() -> None:
+    """The first commit may have succeeded, and the broker deletes the records of transactions some time after their end."""
+    txn = begun(Broker("reply", "forgotten"))
+    with pytest.raises(OutcomeUnknown):
+        txn.commit()
+    with pytest.raises(OutcomeUnknown, match="has forgotten it"):
+        txn.commit()
+
+
+def test_a_transaction_that_the_broker_ended_first_is_a_conflict() -> None:
+    broker = Broker()
+    broker.state = "ABORTED"
+    with pytest.raises(TxnConflict, match="timeout of 60000 ms"):
+        begun(broker).commit()
