@@ -6,10 +6,13 @@ import tomllib
 from itertools import pairwise
 from pathlib import Path
 
-from metadata.common.options import SPARK_OWN, option_table
+from metadata.common.option_page import option_table, refusals
+from metadata.common.options import SPARK_OWN
 from metadata.common.service import VARIABLE
 from spark_txn_sink.options import SINK
+from spark_txn_sink.pulsar.options import SINK as PULSAR_SINK
 from spark_txn_source.options import SOURCE
+from spark_txn_source.pulsar.option_table import SOURCE as PULSAR_SOURCE
 
 HERE = Path(__file__).parent
 
@@ -41,6 +44,21 @@ Give exactly one of `load(name)`, `load([...])`, `topic`, `topics` and `topicsPa
 A batch write takes `txnAppId` and `txnVersion` together, or neither. A stream takes `txnAppId` alone: its version is its
 batch id.
 
+## Source for Pulsar
+
+The same calls, with a `serviceUrl` of Pulsar (`pulsar://host:6650` or `pulsar+ssl://host:6651`; several hosts as
+`host:port,host:port`). [pulsar.md](pulsar.md) says what such reads and writes promise.
+
+{option_table(PULSAR_SOURCE.options)}
+Give one topic, at most one start and at most one end. These options are refused:
+
+{refusals(PULSAR_SOURCE.options)}
+## Sink for Pulsar
+
+{option_table(PULSAR_SINK.options)}
+These options are refused:
+
+{refusals(PULSAR_SINK.options)}
 ## How values are written
 
 - **Sizes**: whole bytes, or with a unit of 1024: `65536`, `128m`, `1g` (b, k, kb, m, mb, g, gb, t, tb).
@@ -50,7 +68,8 @@ batch id.
   which look like seconds. A finer start is rounded up to a millisecond, a finer end down.
 - **Offsets**: `{{"log":41}}` is the number of a registration in the cluster's log, as a query's progress shows it. Of a
   `persistent://` topic it is a position in the topic's own log: `{{"persistent://t/n/x":"41:3"}}`
-  ([in_stream.md](in_stream.md#spark)).
+  ([in_stream.md](in_stream.md#spark)). Of a Pulsar topic it is a position in each segment:
+  `{{"segments":{{"segment://t/n/x/0000-ffff-0":"3:14"}}}}`; a segment that is not named is read from its beginning.
 - **Lists**: `a, b`, or JSON: `["a", "b"]`, for names that hold a comma.
 - **Patterns**: Python regular expressions; the whole name must match, `topic://tenant/namespace/name` or
   `persistent://tenant/namespace/name`. Python's matcher has no time limit, so patterns that may take very long
@@ -63,7 +82,7 @@ Without `serviceUrl` the environment variable `{VARIABLE}` counts, as the driver
 path is refused. Credentials are never options and never part of the URL, since Spark shows both in plans and logs: an
 option that looks like one, and a URL with a user or password, are refused and their value is not shown. Give them in
 the driver's environment (`TXNSEGMENT_ZK_AUTH=digest:user:password`, for instance) or in the file that
-`TXNSEGMENT_ZK_AUTH_FILE` names.
+`TXNSEGMENT_ZK_AUTH_FILE` names. [pulsar.md](pulsar.md#options) has the variables for Pulsar.
 
 ## Spark's own options
 

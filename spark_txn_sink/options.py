@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from ledgers import parts
 from metadata.common.errors import OptionError
@@ -13,6 +13,7 @@ from metadata.common.options import Given, Option, OptionTable, bad, boolean, by
 from metadata.common.service import SERVICE_URL, ServiceUrl, service_url
 from metadata.records.names import MAX_SEGMENTS, TopicName, persistent_name, topic_name
 
+T = TypeVar("T")
 Compression = Literal["zstd", "lz4", "snappy", "none"]
 ValueFormat = Literal["columns", "avro"]
 AfterRestore = Literal["fail", "continue"]
@@ -235,20 +236,11 @@ class WriteOptions:
                 f"txnStaging and {' and '.join(theirs)} are both given, but the transaction of the write sets these itself.",
                 advice=f"Leave {' and '.join(theirs)} out; cluster.transaction(app=..., version=..., timeout=...) takes them.",
             )
-        if version is not None and app is None:
-            raise OptionError(
-                "txnVersion is given without txnAppId: a version counts for one application.",
-                advice="Give both, or neither.",
-            )
-        if app is not None and version is None and not streaming:
-            raise OptionError(
-                "txnAppId is given without txnVersion: a second batch write would count as a repetition of the first.",
-                advice="Give both (the version must rise), or neither.",
-            )
+        check_version(app, version, streaming=streaming)
         _check_schema_options(given)
         return cls(
             service_url=service_url(given.get(SERVICE_URL)),
-            topic=_where(given),
+            topic=written_to(given, PATH, TOPIC),
             streaming=streaming,
             key_column=given.get(KEY_COLUMN),
             segments=given.value(SEGMENTS),
@@ -271,6 +263,20 @@ class WriteOptions:
         return TaskOptions(self.topic, self.key_column, self.compression, self.entry_bytes, self.entry_rows)
 
 
+def check_version(app: str | None, version: int | None, *, streaming: bool) -> None:
+    """Check that application and version of a write belong together. Raises OptionError."""
+    if version is not None and app is None:
+        raise OptionError(
+            "txnVersion is given without txnAppId: a version counts for one application.",
+            advice="Give both, or neither.",
+        )
+    if app is not None and version is None and not streaming:
+        raise OptionError(
+            "txnAppId is given without txnVersion: a second batch write would count as a repetition of the first.",
+            advice="Give both (the version must rise), or neither.",
+        )
+
+
 def _check_schema_options(given: Given) -> None:
     if given.value(VALUE_FORMAT) != "avro":
         if SCHEMA_VERSION in given:
@@ -288,8 +294,9 @@ def _check_schema_options(given: Given) -> None:
         )
 
 
-def _where(given: Given) -> TopicName:
-    path, topic = given.get(PATH), given.get(TOPIC)
+def written_to(given: Given, path_option: Option[T], topic_option: Option[T]) -> T:
+    """Return the topic of a write, by the argument of `save` or `start` or by the option. Raises OptionError."""
+    path, topic = given.get(path_option), given.get(topic_option)
     if path is not None and topic is not None and path != topic:
         raise OptionError(
             f"The argument of save() or start() is {path} and the option topic is {topic}: they differ.",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from metadata.common.options import Option, OptionTable, boolean, byte_size, integer, one_of, timestamp_ms
+from metadata.common.option_times import timestamp_ms
+from metadata.common.options import Option, OptionTable, boolean, byte_size, integer, one_of
 from metadata.common.service import SERVICE_URL
 from spark_txn_source.option_values import acknowledged, columns, end, name_of, names_of, paths, regex, start, subscription
 

@@ -14,9 +14,8 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Generic, Literal, TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import Any, Final, Generic, Literal, NoReturn, TypeVar, cast
 
 from ledgers.json_text import read_json
 from metadata.common.errors import OptionError
@@ -118,6 +117,7 @@ class Option(Generic[T]):
     default       text that `parse` reads if the option is not given; None: no default
     default_note  shown in the table in place of `default`, where the default depends on something else
     only          the one mode in which the option can be used; `why` is the reason that an error gives
+    refused       why the option cannot be used at all, although others of its side have it (`without`)
     """
 
     name: str
@@ -128,6 +128,16 @@ class Option(Generic[T]):
     default_note: str = ""
     only: Mode | None = None
     why: str = ""
+    refused: str = ""
+
+
+def without(option: Option[Any], what: str, why: str, advice: str = "Leave it out.") -> Option[Any]:
+    """Return the option of others as one that is refused. `what`: with which it cannot be used, such as "a Pulsar cluster"."""
+
+    def parse(name: str, text: str) -> NoReturn:
+        raise OptionError(f"The option {name} cannot be used with {what}: {why}.", advice=advice)
+
+    return replace(option, parse=parse, default=None, refused=why)
 
 
 class Given:
@@ -157,16 +167,24 @@ class Given:
 
 
 class OptionTable:
-    """All options of one side. `spark_own`: options under Spark's own names (`path`, `paths`) that this side reads too."""
+    """All options of one side. `spark_own`: options under Spark's own names (`path`, `paths`) that this side reads too. `more`:
+    options of one kind of cluster only.
+    """
 
-    def __init__(self, side: Side, options: Sequence[Option[Any]], spark_own: Sequence[Option[Any]] = ()) -> None:
+    def __init__(
+        self,
+        side: Side,
+        options: Sequence[Option[Any]],
+        spark_own: Sequence[Option[Any]] = (),
+        more: Sequence[Option[Any]] = (),
+    ) -> None:
         if [o.name for o in options] != list(_NAMES[side]):
             found = sorted({o.name for o in options} ^ {*_NAMES[side]})
             what = f"in {', '.join(found)}" if found else "in their order"
             raise ValueError(f"the options of the {side} and {side.upper()}_NAMES in metadata.common.options differ {what}")
         self.side = side
-        self.options = tuple(options)
-        self._own = {o.name.lower(): o for o in options}
+        self.options = (*options, *more)
+        self._own = {o.name.lower(): o for o in self.options}
         self._by_key = self._own | {o.name.lower(): o for o in spark_own}
 
     def read(self, options: Mapping[str, object], *, streaming: bool | None) -> Given:
@@ -215,15 +233,6 @@ class OptionTable:
             f"The {self.side} has no option {name!r}.",
             advice=f"Did you mean {meant.name}? All are listed in docs/options.md.",
         )
-
-
-def option_table(options: Sequence[Option[Any]]) -> str:
-    """Return the options as a Markdown table: option, values, default, batch or stream, meaning."""
-    rows = [("option", "values", "default", "for", "meaning"), ("---",) * 5]
-    for o in options:
-        default = o.default_note or (f"`{o.default}`" if o.default is not None else "none")
-        rows.append((f"`{o.name}`", o.values, default, o.only or "batch, stream", o.meaning))
-    return "".join("| " + " | ".join(re.sub(r"(?<!\\)\|", r"\\|", cell) for cell in row) + " |\n" for row in rows)
 
 
 def option_text(name: str, value: object) -> str:
@@ -347,53 +356,3 @@ def unique_pairs(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
     if len(found) != len(pairs):
         raise ValueError("a key is given twice")
     return found
-
-
-_ISO: Final = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?:\.([0-9]{1,9}))?(Z|[+-][0-9]{2}(?::?[0-9]{2})?)?"
-)
-_LAST_MS: Final = 253_402_300_799_999
-_TIMESTAMP_ADVICE: Final = "Write epoch milliseconds (1735689600000) or ISO-8601 with a zone (2025-01-01T00:00:00Z)."
-
-
-def timestamp_ms(*, up: bool) -> Parse[int]:
-    """Return a parser for a time in ms since 1970: epoch milliseconds, or ISO-8601 with Z or an offset. Fractions of a millisecond
-    are rounded up if `up` is set, and down otherwise.
-
-    A timestamp without a zone is refused: Delta would use Spark's session time zone, which a Python data source does not know. Ten
-    digits are refused too, because they look like epoch SECONDS (failure A12).
-    """
-
-    def parse(name: str, text: str) -> int:
-        word = text.strip().upper()
-        if re.fullmatch(r"[0-9]{1,30}", word, re.ASCII):
-            if len(word) == 10 and word[0] != "0":
-                raise bad(name, text, "ten digits look like seconds since 1970", f"Write milliseconds: {word}000.")
-            ms = int(word)
-        else:
-            ms = _iso_ms(name, text, word, up)
-        if not 0 <= ms <= _LAST_MS:
-            raise bad(name, text, "it lies outside the years 1970 to 9999", _TIMESTAMP_ADVICE)
-        return ms
-
-    return parse
-
-
-def _iso_ms(name: str, text: str, word: str, up: bool) -> int:
-    found = _ISO.fullmatch(word)
-    if not found:
-        raise bad(name, text, "it is not a timestamp", _TIMESTAMP_ADVICE)
-    moment, fraction, zone = found.groups()
-    if zone is None:
-        raise bad(
-            name,
-            text,
-            "it has no time zone, and Spark does not tell a Python data source the session's",
-            f"Add Z or an offset: {word}Z or {word}+01:00.",
-        )
-    try:
-        whole: timedelta = datetime.fromisoformat(moment + zone) - datetime(1970, 1, 1, tzinfo=UTC)
-    except ValueError as e:
-        raise bad(name, text, f"it is not a timestamp ({e})", _TIMESTAMP_ADVICE) from e
-    nanoseconds = int((fraction or "").ljust(9, "0"))
-    return whole // timedelta(milliseconds=1) + (nanoseconds + (999_999 if up else 0)) // 1_000_000

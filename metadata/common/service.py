@@ -6,7 +6,7 @@ import os
 import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
@@ -168,3 +168,11 @@ def _bad(name: str, text: str, problem: str, advice: str) -> OptionError:
     if "@" in text:
         return OptionError(f"{name} (not shown here) cannot be used.", advice="Give file:///path or zk://host:2181/chroot.")
     return OptionError(f"{name} is {shown(text)}: {problem}.", advice=advice)
+
+
+PULSAR_URL: Final = replace(
+    SERVICE_URL,
+    values="`pulsar://host:6650`, `pulsar+ssl://host:6651`; several hosts as `host:port,host:port`",
+    meaning="The Pulsar cluster. Credentials are refused; the environment has them.",
+)
+"""`SERVICE_URL` as the tables of options of a Pulsar cluster show it."""

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from metadata.common.errors import OptionError
-from metadata.common.options import Option, OptionTable, bad, byte_size, integer, milliseconds, one_of, words
-from metadata.common.service import SERVICE_URL, service_url
-from metadata.records.names import MAX_SEGMENTS, topic_name
+from metadata.common.options import Option, OptionTable, bad, byte_size, integer, milliseconds, one_of, without, words
+from metadata.common.service import PULSAR_URL, SERVICE_URL, service_url
+from metadata.records.names import topic_name
 from pulsar_protocol.entries import Compression
-from spark_txn_sink.options import AFTER_RESTORE, AUTO_CREATE, KEY_COLUMN, PATHS, TXN_APP_ID, TXN_VERSION, AfterRestore
+from spark_txn_sink.options import (
+    AFTER_RESTORE,
+    AUTO_CREATE,
+    KEY_COLUMN,
+    PATHS,
+    SCHEMA_VERSION,
+    SEGMENTS,
+    TXN_APP_ID,
+    TXN_STAGING,
+    TXN_VERSION,
+    AfterRestore,
+    check_version,
+    written_to,
+)
 
 HashBits = Literal["auto", "low", "high"]
 ValueFormat = Literal["columns", "binary"]
@@ -53,13 +66,6 @@ ADMIN_URL: Final = Option(
     "Pulsar's REST interface, which creates topics: that of the rows with `autoCreate`, and those of the sink's own records.",
     _admin,
     default_note=f"the variable `{ADMIN_VARIABLE}`, else no topic is created",
-)
-SEGMENTS: Final = Option(
-    "segments",
-    f"1 to {MAX_SEGMENTS}",
-    "The number of segments of a topic that this write creates.",
-    integer(1, MAX_SEGMENTS),
-    default="1",
 )
 HASH_BITS: Final[Option[HashBits]] = Option(
     "hashBits",
@@ -103,36 +109,35 @@ VALUE_FORMAT: Final[Option[ValueFormat]] = Option(
     default="columns",
 )
 
-_OPTIONS: Final = (
-    SERVICE_URL,
-    TOPIC,
-    KEY_COLUMN,
-    HASH_BITS,
-    SEGMENTS,
-    AUTO_CREATE,
-    ADMIN_URL,
-    TXN_APP_ID,
-    TXN_VERSION,
-    TXN_TIMEOUT,
-    AFTER_RESTORE,
-    COMPRESSION,
-    ENTRY_BYTES,
-    ENTRY_ROWS,
-    VALUE_FORMAT,
+_PULSAR: Final = "a Pulsar cluster"
+
+SINK: Final = OptionTable(
+    "sink",
+    (
+        PULSAR_URL,
+        TOPIC,
+        KEY_COLUMN,
+        SEGMENTS,
+        AUTO_CREATE,
+        TXN_APP_ID,
+        TXN_VERSION,
+        without(
+            TXN_STAGING,
+            _PULSAR,
+            "its transactions over several topics write Arrow tables",
+            "Write them with `txnsegment.connect(url).begin()`.",
+        ),
+        TXN_TIMEOUT,
+        AFTER_RESTORE,
+        COMPRESSION,
+        ENTRY_BYTES,
+        ENTRY_ROWS,
+        VALUE_FORMAT,
+        without(SCHEMA_VERSION, _PULSAR, "rows are written by the latest version of the topic's schema"),
+    ),
+    spark_own=(PATH, PATHS),
+    more=(ADMIN_URL, HASH_BITS),
 )
-
-
-class _Table(OptionTable):
-    """The options of the Pulsar sink. They differ from those of the sink of txnsegment's own clusters."""
-
-    def __init__(self, options: Sequence[Option[Any]], spark_own: Sequence[Option[Any]]) -> None:
-        self.side = "sink"
-        self.options = tuple(options)
-        self._own = {one.name.lower(): one for one in options}
-        self._by_key = self._own | {one.name.lower(): one for one in spark_own}
-
-
-SINK: Final = _Table(_OPTIONS, (PATH, PATHS))
 
 
 @dataclass(frozen=True)
@@ -163,30 +168,13 @@ class PulsarWriteOptions:
         """Parse and check the options of a batch or streaming write. Raises OptionError."""
         given = SINK.read(options, streaming=streaming)
         app, version = given.get(TXN_APP_ID), given.get(TXN_VERSION)
-        if version is not None and app is None:
-            raise OptionError(
-                "txnVersion is given without txnAppId: a version counts for one application.", advice="Give both, or neither."
-            )
-        if app is not None and version is None and not streaming:
-            raise OptionError(
-                "txnAppId is given without txnVersion: a second batch write would count as a repetition of the first.",
-                advice="Give both (the version must rise), or neither.",
-            )
-        path, topic = given.get(PATH), given.get(TOPIC)
-        if path is not None and topic is not None and path != topic:
-            raise OptionError(
-                f"The argument of save() or start() is {path} and the option topic is {topic}: they differ.",
-                advice="Give one of the two.",
-            )
-        where = topic if topic is not None else path
-        if where is None:
-            raise OptionError("There is no topic to write to.", advice="Give save(name), start(name) or the option topic.")
+        check_version(app, version, streaming=streaming)
         admin = given.get(ADMIN_URL)
         if admin is None and environment.get(ADMIN_VARIABLE, "").strip():
             admin = _admin(f"The environment variable {ADMIN_VARIABLE}", environment[ADMIN_VARIABLE])
         return cls(
             service_url=service_url(given.get(SERVICE_URL), environment).text,
-            topic=where,
+            topic=written_to(given, PATH, TOPIC),
             streaming=streaming,
             key_column=given.get(KEY_COLUMN),
             hash_bits=given.value(HASH_BITS),

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal
 
 from ledgers.json_text import read_json
-from metadata.common.errors import OptionError
-from metadata.common.options import Option, OptionTable, Parse, bad, one_of, unique_pairs
-from metadata.common.service import SERVICE_URL
+from metadata.common.options import Option, OptionTable, bad, one_of, unique_pairs, without
+from metadata.common.service import PULSAR_URL
 from pulsar_protocol.layout import Position
 from spark_txn_source import option_table as others
 
@@ -60,15 +59,8 @@ def _end(name: str, text: str) -> Place:
     return found
 
 
-def _refused(why: str, advice: str) -> Parse[Any]:
-    def parse(name: str, text: str) -> NoReturn:
-        raise OptionError(f"The option {name} cannot be used with a Pulsar cluster: {why}.", advice=advice)
-
-    return parse
-
-
 def _without(option: Option[Any], why: str, advice: str = "Leave it out.") -> Option[Any]:
-    return replace(option, parse=_refused(why, advice), default=None)
+    return without(option, "a Pulsar cluster", why, advice)
 
 
 STARTING_OFFSETS: Final[Option[Place]] = Option(
@@ -94,19 +86,20 @@ VALUE_FORMAT: Final[Option[ValueFormat]] = Option(
     one_of("columns", "binary"),
     default="columns",
 )
+_NAME: Final = "`topic://tenant/namespace/name`, a bare `name` (for `topic://public/default/name`), or `persistent://...`"
 _ONE_TOPIC: Final = "the offset of a stream has the segments of one topic"
 
 SOURCE: Final = OptionTable(
     "source",
     (
-        SERVICE_URL,
-        others.TOPIC,
+        PULSAR_URL,
+        replace(others.TOPIC, values=_NAME, meaning="The topic to read; also the argument of `load`."),
         _without(others.TOPICS, _ONE_TOPIC, "Read each topic and union them."),
         _without(others.TOPICS_PATTERN, _ONE_TOPIC, "Read each topic and union them."),
         STARTING_OFFSETS,
         ENDING_OFFSETS,
         others.STARTING_TIMESTAMP,
-        others.ENDING_TIMESTAMP,
+        replace(others.ENDING_TIMESTAMP, meaning="Ends before the first entry of each segment that was published after this time."),
         _without(others.TIMESTAMP_TIMEOUT, "clients set the publish times, so no wait makes a time final"),
         replace(
             others.SUBSCRIPTION,
@@ -116,8 +109,12 @@ SOURCE: Final = OptionTable(
             why="a batch acknowledges nothing",
         ),
         _without(others.ACKNOWLEDGED, "only `txn.read` of a txnsegment cluster sets it"),
-        others.MAX_ROWS,
-        others.MAX_BYTES,
+        replace(
+            others.MAX_ROWS,
+            meaning="Soft limit of a micro-batch, which takes whole entries, and whole transactions of txnsegment's writers. Each "
+            "segment gets the same share, and at least one entry.",
+        ),
+        replace(others.MAX_BYTES, meaning="The same limit by the size of the entries. If both are given, the lower one counts."),
         _without(others.MIN_PARTITIONS, "one task reads one segment, because a client does not see the sizes of ledgers"),
         _without(others.PARTITION_BYTES, "one task reads one segment, because a client does not see the sizes of ledgers"),
         replace(
@@ -130,7 +127,11 @@ SOURCE: Final = OptionTable(
         _without(others.TOPICS_CHANGED, "a stream reads one topic"),
         _without(others.SCHEMA_CHANGE, "values of newer schema versions are read into the columns of the query's start"),
         others.COLUMNS,
-        others.INCLUDE_METADATA,
+        replace(
+            others.INCLUDE_METADATA,
+            meaning="Adds the columns `__topic`, `__segment`, `__messageId` (`ledger:entry:index`), `__publishTime` and `__txnId`, "
+            "and `__key`, `__properties`, `__eventTime` and `__orderingKey`.",
+        ),
         VALUE_FORMAT,
         _without(others.SCHEMA_VERSION, "values are read by their own schema versions into the columns of the latest one"),
     ),

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metadata.common.errors import OptionError
+from metadata.common.option_page import option_table
+from metadata.common.option_times import timestamp_ms
 from metadata.common.options import (
     LONG_MAX,
     Option,
@@ -21,9 +23,7 @@ from metadata.common.options import (
     milliseconds,
     names,
     one_of,
-    option_table,
     option_text,
-    timestamp_ms,
     unique_pairs,
     words,
 )

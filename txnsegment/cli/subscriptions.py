@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from metadata.common.errors import OptionError
-from metadata.common.options import timestamp_ms
+from metadata.common.option_times import timestamp_ms
 from metadata.read.backlog import Lag
 from txnsegment.cli.shown import AsJson, ServiceUrl, opened, say, show_facts, show_json, show_table
 from txnsegment.subscriptions import Where
