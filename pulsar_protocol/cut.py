@@ -106,6 +106,12 @@ class Segment:
         """Return the position before the first entry that retention has left."""
         return self._begins(EARLIEST)
 
+    def before(self, position: Position) -> Position:
+        """Return the last entry before a position, which may be undecided. The entry is -1 if no entry is there. `position`: at or
+        before the last entry of the segment.
+        """
+        return self._begins(position)
+
     def first_after(self, position: Position, seconds: float = ANSWER_SECONDS) -> Found:
         """Return the first entry after a position that is below the cut. Raises TimedOut if none comes."""
         probe = Probe(self._channel, self.topic, following(position))

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from pulsar_protocol.layout import EARLIEST
 from pulsar_protocol.sent_log import SentLog
 from spark_txn_source.pulsar.columns import columns_wanted
+from spark_txn_source.pulsar.dividing import divide
 from spark_txn_source.pulsar.options import PulsarReadOptions
 from spark_txn_source.pulsar.places import Places, whole
 from spark_txn_source.pulsar.tasks import read_task, tasks
@@ -32,7 +33,8 @@ class BatchReader(DataSourceReader):
         starts, ends = places.starts(options.start, cuts), places.ends(options.end, cuts)
         if options.fail_on_data_loss:
             places.check_kept({name: starts[name] for name, end in ends.items() if end > starts.get(name, EARLIEST)})
-        return tasks(options.url, options.topic, starts, ends, self._columns, fail_on_loss=options.fail_on_data_loss)
+        found = tasks(options.url, options.topic, starts, ends, self._columns, fail_on_loss=options.fail_on_data_loss)
+        return divide(client, found, options.min_partitions, options.max_partition_bytes)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType, TimestampType
@@ -30,7 +31,7 @@ _KINDS = {field.name: field.dataType for field in METADATA_FIELDS}
 @dataclass(frozen=True)
 class PulsarColumns:
     """The columns of a read. `wanted`: those of the topic's schema that are read. `output`: the columns that Spark gets. `schema`:
-    the bytes of the topic's schema when the read began (None: the values are bytes).
+    the bytes of the topic's schema when the read began, or of that of `schemaVersion` (None: the values are bytes).
     """
 
     wanted: StructType
@@ -77,5 +78,18 @@ def columns_wanted(client: PulsarClient, options: PulsarReadOptions, given: Stru
 def _topic_columns(client: PulsarClient, options: PulsarReadOptions) -> tuple[StructType, bytes | None]:
     """Return the columns of the topic, and the bytes of its schema."""
     layout(client, options.topic)  # a topic that does not exist has no schema either: its error must name the topic
-    schema = None if options.value_format == "binary" else client.schema(options.topic)
+    schema = None if options.value_format == "binary" else _schema(client, options.topic, options.schema_version)
     return from_arrow_schema(codec(schema, options.topic).columns), None if schema is None else schema.SerializeToString()
+
+
+def _schema(client: PulsarClient, topic: str, version: int | None) -> Any | None:
+    """Return the schema of a topic (None: it has none). `version` None: the latest one. Raises SchemaError for an unknown one."""
+    if version is None:
+        return client.schema(topic)
+    found = client.schema(topic, version.to_bytes(8, "big"))
+    if found is None:
+        raise SchemaError(
+            f"{topic} has no schema version {version}.",
+            advice="The versions count from 0 (pulsar-admin schemas get). Leave schemaVersion out to read by the latest one.",
+        )
+    return found

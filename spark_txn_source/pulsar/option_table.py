@@ -115,8 +115,15 @@ SOURCE: Final = OptionTable(
             "segment gets the same share, and at least one entry.",
         ),
         replace(others.MAX_BYTES, meaning="The same limit by the size of the entries. If both are given, the lower one counts."),
-        _without(others.MIN_PARTITIONS, "one task reads one segment, because a client does not see the sizes of ledgers"),
-        _without(others.PARTITION_BYTES, "one task reads one segment, because a client does not see the sizes of ledgers"),
+        replace(
+            others.MIN_PARTITIONS,
+            meaning="The least number of tasks of a read that has as many entries. Several tasks may then read one segment, each a "
+            "part of its entries. A key's rows are in order in each task, and the tasks of a segment follow one another.",
+        ),
+        replace(
+            others.PARTITION_BYTES,
+            meaning="The approximate limit of bytes that a task reads. It is estimated by the sizes of a few entries.",
+        ),
         replace(
             others.ISOLATION_LEVEL,
             parse=one_of("read_committed"),
@@ -133,7 +140,10 @@ SOURCE: Final = OptionTable(
             "and `__key`, `__properties`, `__eventTime` and `__orderingKey`.",
         ),
         VALUE_FORMAT,
-        _without(others.SCHEMA_VERSION, "values are read by their own schema versions into the columns of the latest one"),
+        replace(
+            others.SCHEMA_VERSION,
+            meaning="Reads into the columns of this version of the topic's schema (from 0). Each value is decoded by its own one.",
+        ),
     ),
     spark_own=(others.PATH, _without(others.PATHS, _ONE_TOPIC, "Read each topic and union them.")),
 )

@@ -15,11 +15,15 @@ from spark_txn_source.option_table import (
     INCLUDE_METADATA,
     MAX_BYTES,
     MAX_ROWS,
+    MIN_PARTITIONS,
+    PARTITION_BYTES,
     PATH,
+    SCHEMA_VERSION,
     STARTING_TIMESTAMP,
     SUBSCRIPTION,
     TOPIC,
 )
+from spark_txn_source.options import MAX_PARTITION_BYTES
 from spark_txn_source.pulsar.option_table import ENDING_OFFSETS, SOURCE, STARTING_OFFSETS, VALUE_FORMAT, Place, ValueFormat
 
 
@@ -34,10 +38,13 @@ class PulsarReadOptions:
     columns: tuple[str, ...] | None
     include_metadata: bool
     value_format: ValueFormat
+    schema_version: int | None
     max_rows_per_trigger: int | None
     max_bytes_per_trigger: int | None
     fail_on_data_loss: bool
     subscription: str | None
+    min_partitions: int | None
+    max_partition_bytes: int | None
 
     @classmethod
     def parse(cls, options: Mapping[str, object], *, streaming: bool | None) -> PulsarReadOptions:
@@ -48,6 +55,12 @@ class PulsarReadOptions:
                 "The options valueFormat=binary and columns are both given: with valueFormat=binary the only column is value.",
                 advice="Leave one of the two out.",
             )
+        if given.value(VALUE_FORMAT) == "binary" and SCHEMA_VERSION in given:
+            raise OptionError(
+                "The options valueFormat=binary and schemaVersion are both given: with valueFormat=binary no schema is used.",
+                advice="Leave one of the two out.",
+            )
+        partition_bytes = given.get(PARTITION_BYTES)
         return cls(
             url=service_url(given.get(SERVICE_URL)).text,
             topic=_topic(given),
@@ -56,10 +69,13 @@ class PulsarReadOptions:
             columns=given.get(COLUMNS),
             include_metadata=given.value(INCLUDE_METADATA),
             value_format=given.value(VALUE_FORMAT),
+            schema_version=given.get(SCHEMA_VERSION),
             max_rows_per_trigger=given.get(MAX_ROWS),
             max_bytes_per_trigger=given.get(MAX_BYTES),
             fail_on_data_loss=given.value(FAIL_ON_DATA_LOSS),
             subscription=given.get(SUBSCRIPTION),
+            min_partitions=given.get(MIN_PARTITIONS),
+            max_partition_bytes=MAX_PARTITION_BYTES if partition_bytes is None and not streaming else partition_bytes,
         )
 
 

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 from metadata.common.errors import DataLoss, OffsetOutOfRange
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.cut import Cut, Segment
 from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.layout import Segment as LayoutSegment
-from pulsar_protocol.retries import repeat
 from pulsar_protocol.sent_log import SentLog
+from spark_txn_source.pulsar.asking import each
 from spark_txn_source.pulsar.option_table import At, Place
 
-T = TypeVar("T")
-_AT_ONCE: Final = 8
-PATIENCE_SECONDS: Final = 60.0
-"""The time after which a plan fails if a broker is away."""
 _NO_FLOORS: Final[Mapping[str, Position]] = {}
 
 
@@ -35,7 +29,7 @@ class Places:
         segment that was sealed then does not change.
         """
         sealed = {one.name: not one.active for one in segments}
-        return self._each(sealed, lambda name: self._segment(name).cut(floors.get(name, EARLIEST), sealed=sealed[name]))
+        return each(sealed, lambda name: self._segment(name).cut(floors.get(name, EARLIEST), sealed=sealed[name]))
 
     def starts(self, start: Place | int, cuts: Mapping[str, Cut]) -> dict[str, Position]:
         """Return the last entry before the start of a read in each segment. `start`: a place, or a publish time in ms."""
@@ -47,7 +41,7 @@ class Places:
             case At(segments=places):
                 self._check_names(places, cuts)
                 return {name: places.get(name, EARLIEST) for name in cuts}
-        return self._each(cuts, lambda name: self._segment(name).before_time(start, cuts[name].position))
+        return each(cuts, lambda name: self._segment(name).before_time(start, cuts[name].position))
 
     def ends(self, end: Place | int, cuts: Mapping[str, Cut]) -> dict[str, Position]:
         """Return the last entry of a batch in each segment. Raises OffsetOutOfRange for an end that is not decided yet."""
@@ -67,7 +61,7 @@ class Places:
     def check_kept(self, starts: Mapping[str, Position]) -> None:
         """Raise DataLoss if retention has removed the entries after a start. Starts at the beginning lose nothing."""
         places = {name: place for name, place in starts.items() if place != EARLIEST}
-        for name, before in self._each(places, lambda name: self._segment(name).before_first()).items():
+        for name, before in each(places, lambda name: self._segment(name).before_first()).items():
             if places[name].ledger < before.ledger:
                 raise DataLoss(
                     f"{name}: the read starts after {places[name].text}, but the first position that is kept is {before.ledger}:0. "
@@ -82,7 +76,7 @@ class Places:
             found = self._segment(name).first_after(starts[name])
             return found.position, found.count, found.size
 
-        return self._each(starts, first)
+        return each(starts, first)
 
     def _check_names(self, places: Mapping[str, Position], cuts: Mapping[str, Cut]) -> None:
         if strange := sorted(places.keys() - cuts.keys()):
@@ -93,18 +87,6 @@ class Places:
 
     def _segment(self, name: str) -> Segment:
         return Segment(self._client, name)
-
-    def _each(self, names: Iterable[str], ask: Callable[[str], T]) -> dict[str, T]:
-        """Ask about each segment, several at once. Questions are repeated while the broker is away or busy."""
-
-        def patiently(name: str) -> T:
-            return repeat(lambda left: ask(name), PATIENCE_SECONDS, stop=threading.Event())
-
-        listed = sorted(names)
-        if len(listed) < 2:
-            return {name: patiently(name) for name in listed}
-        with ThreadPoolExecutor(min(_AT_ONCE, len(listed))) as threads:
-            return dict(zip(listed, threads.map(patiently, listed), strict=True))
 
 
 def whole(sent: SentLog, cuts: Mapping[str, Cut]) -> dict[str, Cut]:

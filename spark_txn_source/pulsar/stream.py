@@ -17,6 +17,7 @@ from pulsar_protocol.layout import EARLIEST, Layout, Position, Segment
 from pulsar_protocol.sent_log import SentLog
 from pulsar_protocol.subscription import Subscription
 from spark_txn_source.pulsar.columns import columns_wanted
+from spark_txn_source.pulsar.dividing import divide
 from spark_txn_source.pulsar.offsets import PulsarOffset
 from spark_txn_source.pulsar.options import PulsarReadOptions
 from spark_txn_source.pulsar.places import Places, whole
@@ -167,7 +168,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = tasks(options.url, options.topic, starts, ends, self._columns, fail_on_loss=options.fail_on_data_loss)
         if options.fail_on_data_loss:
             self._places().check_kept({one.segment: one.after for one in found})
-        return found
+        return divide(self._client(), found, options.min_partitions, options.max_partition_bytes)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition)

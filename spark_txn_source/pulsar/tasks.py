@@ -32,13 +32,19 @@ PATIENCE_SECONDS: Final = 60.0
 
 
 class PulsarTask(InputPartition):
-    """One task: the entries of a segment after `after`, up to `to`."""
+    """One task: the entries of a segment after `after`, up to `to`. `fail_on_loss`: whether it is an error that chunks which begin
+    a message of the range were deleted.
+    """
 
     def __init__(
         self, url: str, topic: str, segment: str, after: Position, to: Position, columns: PulsarColumns, fail_on_loss: bool = True
     ) -> None:
         self.url, self.topic, self.segment = url, topic, segment
         self.after, self.to, self.columns, self.fail_on_loss = after, to, columns, fail_on_loss
+
+    def narrowed(self, after: Position, to: Position) -> PulsarTask:
+        """Return the task for a part of the range."""
+        return PulsarTask(self.url, self.topic, self.segment, after, to, self.columns, self.fail_on_loss)
 
 
 def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -161,9 +167,12 @@ def _txn(metadata: Any) -> str | None:
 def tasks(
     url: str, topic: str, starts: dict[str, Position], ends: dict[str, Position], columns: PulsarColumns, *, fail_on_loss: bool
 ) -> list[PulsarTask]:
-    """Return a task for each segment that has entries between its start and its end. A segment without a start is read whole."""
-    return [
-        PulsarTask(url, topic, segment, starts.get(segment, EARLIEST), end, columns, fail_on_loss)
-        for segment, end in sorted(ends.items())
-        if end > starts.get(segment, EARLIEST)
-    ]
+    """Return a task for each segment that has entries between its start and its end. A segment without a start is read whole. A
+    read that starts at the beginning of a segment loses no chunks: the messages that retention has deleted in part are before it.
+    """
+    found = []
+    for segment, end in sorted(ends.items()):
+        start = starts.get(segment, EARLIEST)
+        if end > start:
+            found.append(PulsarTask(url, topic, segment, start, end, columns, fail_on_loss and start != EARLIEST))
+    return found

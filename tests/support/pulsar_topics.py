@@ -60,13 +60,20 @@ class Topic:
 
     def rows(self, **options: str) -> list[int]:
         """Read the topic in a batch, without Spark."""
-        given = self.options(**options)
-        reader = BatchReader(given, DefaultSource(given).schema())
+        reader = self.reader(**options)
         return _numbers(reader, reader.partitions())
 
-    def stream(self, **options: str) -> Stream:
+    def reader(self, **options: str) -> BatchReader:
+        """Return the reader of a batch."""
         given = self.options(**options)
-        return Stream(StreamReader(given, DefaultSource(given).schema()))
+        return BatchReader(given, DefaultSource(given).schema())
+
+    def stream(self, **options: str) -> Stream:
+        return Stream(self.stream_reader(**options))
+
+    def stream_reader(self, **options: str) -> StreamReader:
+        given = self.options(**options)
+        return StreamReader(given, DefaultSource(given).schema())
 
 
 class Stream:

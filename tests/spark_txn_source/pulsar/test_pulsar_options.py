@@ -27,6 +27,7 @@ def test_the_scheme_of_the_service_url_chooses_the_source() -> None:
 def test_defaults() -> None:
     stream, batch = parse(), parse(streaming=False)
     assert (stream.topic, stream.start, batch.start, batch.end) == ("topic://public/default/orders", "latest", "earliest", "latest")
+    assert (stream.max_partition_bytes, batch.max_partition_bytes) == (None, 128 << 20)
     assert (stream.value_format, stream.fail_on_data_loss, stream.include_metadata) == ("columns", True, False)
 
 
@@ -48,7 +49,9 @@ def test_a_place_names_segments_with_positions() -> None:
         ({"startingOffsets": "earliest", "startingTimestamp": "0"}, "are both given"),
         ({"topics": "a, b"}, "one topic"),
         ({"topicsPattern": ".*"}, "one topic"),
-        ({"schemaVersion": "1"}, "own schema versions"),
+        ({"schemaVersion": "-1"}, "whole number from 0"),
+        ({"schemaVersion": "1", "valueFormat": "binary"}, "no schema is used"),
+        ({"minPartitions": "0"}, "whole number from 1"),
         ({"isolationLevel": "read_uncommitted"}, "read_committed"),
         ({"valueFormat": "avro"}, "columns, binary"),
         ({"valueFormat": "binary", "columns": "a"}, "only column is value"),
