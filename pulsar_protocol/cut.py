@@ -44,12 +44,19 @@ class Found:
 @dataclass(frozen=True, slots=True)
 class Cut:
     """The cut of a segment. `position`: all entries up to it are decided, and it is an entry that is read (EARLIEST: none).
-    `last`: the last entry that the segment had. `whole`: whether all entries up to `last` are decided.
+    `last`: the last entry that the segment had. `whole`: whether all entries up to `last` are decided. `sealed`: whether the
+    segment was sealed before `last` was asked.
     """
 
     position: Position
     last: Position
     whole: bool
+    sealed: bool = False
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the segment will have no entry after `position`, except those of aborted transactions."""
+        return self.whole and self.sealed
 
 
 class Probe:
@@ -132,13 +139,13 @@ class Segment:
         """
         last = self.last()
         if last <= floor or (floor == EARLIEST and last.entry < 0 and self.before_first() == last):
-            return Cut(floor, last, whole=True)
+            return Cut(floor, last, True, sealed)
         bounds, number = Bounds(floor, following(last)), 2
         while not bounds.done:
             answers = self._probe(bounds.places(number), bounds.low)
             bounds, number = bounds.learned({at: one.found.position if one.found else None for at, one in answers.items()}), PROBES
         whole = bounds.low >= last or (sealed and self._at_end(bounds.low))
-        return Cut(bounds.low, last, whole)
+        return Cut(bounds.low, last, whole, sealed)
 
     def before_time(self, ms: int, cut: Position) -> Position:
         """Return the last entry up to `cut` that was published before `ms`, as a binary search finds it (EARLIEST: none). Clients

@@ -1,17 +1,21 @@
-"""Cuts that split no transaction. Pure.
+"""Cuts that split no transaction, and have no child of a segment before its parents. Pure.
 
 Pulsar shows a committed transaction in each segment on its own. Its rows can be visible in one segment while another transaction,
 which is still open, hides them in the next segment. A reader that takes each segment up to its own maxReadPosition would return a
 part of such a transaction. `whole_cut` lowers these positions until each transaction is complete in the result or absent from it.
 
+A segment that was split or merged is the parent of the segments that follow it. A key has its earlier rows in the parent. So a cut
+has entries of a child only if it has all entries of its parents.
+
 The greatest such cut exists, and so does the least one at or above a position of each segment (`least_whole_cut`), by which a rate
-limit ends between transactions. If two cuts split no transaction, then neither does the cut that has, in each segment, the greater
-position of the two: a transaction that is complete in one of them is complete in it, and a transaction that is absent from both is
-absent from it. The same holds for the lesser position of the two.
+limit ends between transactions. If two cuts keep both rules, then so does the cut that has, in each segment, the greater position
+of the two: a transaction that is complete in one of them is complete in it, a transaction that is absent from both is absent from
+it, and a child with entries has its parents complete in one of them. The same holds for the lesser position of the two.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,8 +29,23 @@ class Extent:
     ranges: Mapping[str, tuple[Position, Position]]
 
 
-def whole_cut(cut: Mapping[str, Position], transactions: Iterable[Extent]) -> dict[str, Position]:
-    """Return the greatest cut at or below `cut` that splits none of the transactions.
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A segment whose ancestors are not read to their ends. `start`: where the read begins in it. `parents`: for each of these
+    ancestors, its last entry that is read; None: the ancestor cannot be read to its end yet.
+    """
+
+    start: Position
+    parents: Mapping[str, Position | None]
+
+
+NO_CHILDREN: Mapping[str, Child] = {}
+
+
+def whole_cut(
+    cut: Mapping[str, Position], transactions: Iterable[Extent], children: Mapping[str, Child] = NO_CHILDREN
+) -> dict[str, Position]:
+    """Return the greatest cut at or below `cut` that splits none of the transactions, and has no child before its parents.
 
     `cut`: the last position to read in each segment, inclusive. Segments of a transaction that are not in `cut` are not read, so
     they do not count. A transaction with entries beyond `cut` is left out in all its segments.
@@ -35,10 +54,16 @@ def whole_cut(cut: Mapping[str, Position], transactions: Iterable[Extent]) -> di
     >>> txn = Extent({"a": (Position(1, 4), Position(1, 5)), "b": (Position(2, 4), Position(2, 6))})
     >>> whole_cut(cut, [txn])
     {'a': Position(ledger=1, entry=3), 'b': Position(ledger=2, entry=3)}
+    >>> whole_cut(cut, [], {"b": Child(Position(2, 0), {"a": Position(1, 12)})})
+    {'a': Position(ledger=1, entry=9), 'b': Position(ledger=2, entry=0)}
     """
     found = dict(cut)
     read = [{s: places for s, places in one.ranges.items() if s in found} for one in transactions]
     by_last = {segment: _by_last(segment, read) for segment in found}
+    of_parent = defaultdict(list)
+    for name, child in children.items():
+        for parent in child.parents:
+            of_parent[parent].append((name, child))
     lowered = list(found)
     while lowered:
         segment = lowered.pop()
@@ -50,6 +75,11 @@ def whole_cut(cut: Mapping[str, Position], transactions: Iterable[Extent]) -> di
                 if before < found[other]:
                     found[other] = before
                     lowered.append(other)
+        for name, child in of_parent[segment]:
+            end = child.parents[segment]
+            if name in found and found[name] > child.start and (end is None or found[segment] < end):
+                found[name] = child.start
+                lowered.append(name)
     return found
 
 
@@ -59,10 +89,13 @@ def _by_last(segment: str, read: Sequence[Mapping[str, tuple[Position, Position]
 
 
 def least_whole_cut(
-    ends: Mapping[str, Position], cut: Mapping[str, Position], transactions: Iterable[Extent]
+    ends: Mapping[str, Position],
+    cut: Mapping[str, Position],
+    transactions: Iterable[Extent],
+    children: Mapping[str, Child] = NO_CHILDREN,
 ) -> dict[str, Position]:
-    """Return the least cut at or above `ends` that splits none of the transactions. `cut`: a cut at or above `ends` that splits
-    none of them (`whole_cut`).
+    """Return the least cut at or above `ends` that splits none of the transactions, and has no child before its parents. `cut`:
+    such a cut at or above `ends` (`whole_cut`).
 
     >>> txn = Extent({"a": (Position(1, 4), Position(1, 5)), "b": (Position(2, 4), Position(2, 6))})
     >>> least_whole_cut({"a": Position(1, 4)}, {"a": Position(1, 9), "b": Position(2, 9)}, [txn])
@@ -78,13 +111,21 @@ def least_whole_cut(
     for waiting in by_first.values():
         waiting.sort(reverse=True)
     raised = list(found)
+
+    def reach(segment: str, position: Position) -> None:
+        if segment not in found or position > found[segment]:
+            found[segment] = position
+            raised.append(segment)
+
     while raised:
         segment = raised.pop()
         waiting = by_first[segment]
         while waiting and waiting[-1][0] <= found[segment]:
             _, number = waiting.pop()
             for other, (_, last) in read[number].items():
-                if other not in found or last > found[other]:
-                    found[other] = last
-                    raised.append(other)
+                reach(other, last)
+        if segment in children and found[segment] > children[segment].start:
+            for parent, end in children[segment].parents.items():
+                if end is not None:
+                    reach(parent, end)
     return found

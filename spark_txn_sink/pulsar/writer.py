@@ -20,7 +20,7 @@ from pulsar_protocol.auth import connect, shared
 from pulsar_protocol.client import TxnId
 from pulsar_protocol.layout import Position
 from pulsar_protocol.sent_log import Sent as SentRecord
-from pulsar_protocol.sent_log import log_name, record_sent
+from pulsar_protocol.sent_log import log_segment, record_sent
 from spark_txn_sink.plan import OVERWRITE
 from spark_txn_sink.pulsar.committing import Committer, NotCommitted, Work
 from spark_txn_sink.pulsar.control_topic import ControlTopic
@@ -94,8 +94,7 @@ class _Writer:
         """Record where the rows are, so that readers see all of them or none (`pulsar_protocol.sent_log`)."""
         if work.segments:
             client = shared(self.options.service_url)
-            (log,) = client.layout(log_name(self.options.topic)).active
-            record_sent(client, log.name, SentRecord(work.txn, work.segments))
+            record_sent(client, log_segment(client, self.options.topic), SentRecord(work.txn, work.segments))
 
     def give_up(self, messages: Messages) -> None:
         """Abort the transaction of a write that Spark gave up."""

@@ -1,4 +1,6 @@
-"""The batch reader of Pulsar topics. It plans once: each segment is read from the start up to its cut."""
+"""The batch reader of Pulsar topics. It plans once: each segment is read from the start up to its cut. Parents are before their
+children in the order of the tasks.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,10 @@ from pulsar_protocol.layout import EARLIEST
 from pulsar_protocol.sent_log import SentLog
 from spark_txn_source.pulsar.columns import columns_wanted
 from spark_txn_source.pulsar.dividing import divide
+from spark_txn_source.pulsar.option_table import At
 from spark_txn_source.pulsar.options import PulsarReadOptions
-from spark_txn_source.pulsar.places import Places, whole
+from spark_txn_source.pulsar.places import Places, WholeCuts
+from spark_txn_source.pulsar.planning import families
 from spark_txn_source.pulsar.tasks import read_task, tasks
 from spark_txn_source.pulsar.topics import layout, shared_client
 
@@ -29,12 +33,31 @@ class BatchReader(DataSourceReader):
         options = self._options
         client = shared_client(options.url)
         places = Places(client, options.topic)
-        cuts = whole(SentLog(client, options.topic), places.cuts(layout(client, options.topic).segments.values()))
-        starts, ends = places.starts(options.start, cuts), places.ends(options.end, cuts)
+        found = layout(client, options.topic)
+        cuts = places.cuts(found.segments.values())
+        whole = WholeCuts(SentLog(client, options.topic), lambda: layout(client, options.topic))
+        starts = places.starts(options.start, cuts)
+        if isinstance(options.start, At):
+            places.check_reached(starts, cuts)
+        else:
+            starts = whole.starts(found, starts)
+        if isinstance(options.end, At):
+            ends = places.ends(options.end, cuts)
+        else:
+            limited = places.until(options.end, cuts) if isinstance(options.end, int) else cuts
+            ends = dict(whole.newest(found, starts, frozenset(), limited).positions)
         if options.fail_on_data_loss:
             places.check_kept({name: starts[name] for name, end in ends.items() if end > starts.get(name, EARLIEST)})
-        found = tasks(options.url, options.topic, starts, ends, self._columns, fail_on_loss=options.fail_on_data_loss)
-        return divide(client, found, options.min_partitions, options.max_partition_bytes)
+        order = [name for family in families(found, ends) for name in family]
+        listed = tasks(
+            options.url,
+            options.topic,
+            starts,
+            {name: ends[name] for name in order},
+            self._columns,
+            fail_on_loss=options.fail_on_data_loss,
+        )
+        return divide(client, listed, options.min_partitions, options.max_partition_bytes)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition)

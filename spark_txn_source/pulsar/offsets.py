@@ -7,6 +7,9 @@ A segment that is named has been read up to its position, inclusive. A segment t
 `"initial":true` marks a result of `initialOffset`. Spark calls this method for each plan of the first batch, so there may be
 several results. `"began":{..}`, in the end of the first batch only, has the positions from which the batch was planned. Every later
 plan of this batch starts there.
+
+`"sent":{"segment://..":"ledger:entry"}` has positions in the log of txnsegment's writers (`pulsar_protocol.sent_log`). The records
+before them are not needed after this offset.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ class PulsarOffset:
     ended: frozenset[str] = field(default_factory=frozenset)
     is_initial: bool = False
     began: Positions | None = None
+    sent: Positions | None = None
 
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"topic": self.topic, "epoch": self.epoch, "segments": _texts(self.segments)}
@@ -40,13 +44,15 @@ class PulsarOffset:
             found["initial"] = True
         if self.began is not None:
             found["began"] = _texts(self.began)
+        if self.sent:
+            found["sent"] = _texts(self.sent)
         return found
 
     @staticmethod
     def of_json(found: Mapping[str, Any]) -> PulsarOffset:
         """Raises OffsetOutOfRange for what is no offset of this source."""
         try:
-            began = found.get("began")
+            began, sent = found.get("began"), found.get("sent")
             return PulsarOffset(
                 found["topic"],
                 found["epoch"],
@@ -54,6 +60,7 @@ class PulsarOffset:
                 frozenset(found.get("ended", ())),
                 bool(found.get("initial", False)),
                 None if began is None else _positions(began),
+                None if sent is None else _positions(sent),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise OffsetOutOfRange(

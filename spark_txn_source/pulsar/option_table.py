@@ -44,7 +44,7 @@ def _place(name: str, text: str) -> Place:
     segments = found.get("segments") if isinstance(found, dict) else None
     if not isinstance(segments, dict):
         raise bad(name, text, "it is not a JSON object with the field segments", _OFFSET_ADVICE)
-    if more := sorted(found.keys() - {"topic", "epoch", "segments", "ended", "initial", "began", "subscription"}):
+    if more := sorted(found.keys() - {"topic", "epoch", "segments", "ended", "initial", "began", "sent", "subscription"}):
         raise bad(name, text, f"it has unknown fields ({', '.join(more)})", _OFFSET_ADVICE)
     try:
         return At({segment: Position.parse(place) for segment, place in segments.items()})

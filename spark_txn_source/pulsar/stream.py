@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -19,10 +20,11 @@ from pulsar_protocol.subscription import Subscription
 from spark_txn_source.pulsar.columns import columns_wanted
 from spark_txn_source.pulsar.dividing import divide
 from spark_txn_source.pulsar.offsets import PulsarOffset
+from spark_txn_source.pulsar.option_table import At
 from spark_txn_source.pulsar.options import PulsarReadOptions
-from spark_txn_source.pulsar.places import Places, whole
-from spark_txn_source.pulsar.planning import FirstEntry, limited, moved, read_to_end, readable, without_gone
-from spark_txn_source.pulsar.tasks import read_task, tasks
+from spark_txn_source.pulsar.places import Places, WholeCuts
+from spark_txn_source.pulsar.planning import FirstEntry, ended_at, families, limited, moved, readable, unread, without_gone
+from spark_txn_source.pulsar.tasks import OneAfterAnother, PulsarTask, read_task, tasks
 from spark_txn_source.pulsar.topics import layout, shared_client
 
 
@@ -40,19 +42,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Mapping[str, Cut] | None = None
         """The cuts up to which `Trigger.AvailableNow` reads. None for other triggers."""
         self._newest: dict[str, Any] | None = None
-        self._sent_log: SentLog | None = None
+        self._whole_cuts: WholeCuts | None = None
         self._acknowledged: dict[str, Position] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what only the planning needs. Spark pickles the reader for its tasks."""
         kept = {name: value for name, value in self.__dict__.items() if name != "_subscription"}
-        return kept | {"_sent_log": None, "_cuts": {}, "_target": None}
+        return kept | {"_whole_cuts": None, "_cuts": {}, "_target": None}
 
-    @property
-    def _sent(self) -> SentLog:
-        if self._sent_log is None:
-            self._sent_log = SentLog(self._client(), self._options.topic)
-        return self._sent_log
+    def _whole(self, read: Mapping[str, Position]) -> WholeCuts:
+        """Return what finds whole cuts. It keeps what it has read in the log of writers. `read`: where it begins there."""
+        if self._whole_cuts is None:
+            self._whole_cuts = WholeCuts(SentLog(self._client(), self._options.topic, read), self._layout)
+        return self._whole_cuts
 
     @cached_property
     def _subscription(self) -> Subscription | None:
@@ -78,9 +80,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ended: frozenset[str] = frozenset()
         if start != "earliest":
             cuts = self._cuts_of(found.segments.values(), {})
-            segments = self._places().starts(start, whole(self._sent, cuts))
-            by_name = {one.name: one for one in found.segments.values()}
-            ended = frozenset(name for name, place in segments.items() if read_to_end(by_name[name], place, cuts[name]))
+            segments = self._places().starts(start, cuts)
+            if not isinstance(start, At):
+                segments = self._whole({}).starts(found, segments)
+            ended = ended_at(found, frozenset(), segments, cuts)
         return PulsarOffset(self._options.topic, found.epoch, segments, ended, is_initial=True).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -99,58 +102,54 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         given = PulsarOffset.of_json(start)
         given.check_topic(options.topic)
         offset = without_gone(given, found, fail_on_data_loss=options.fail_on_data_loss)
-        self._sent.forget_to(offset.segments)
         if self._subscription is not None:
             self._subscription.hold([one.name for one in found.segments.values() if one.name not in offset.ended])
-        ends, ended = self._unread(found, offset)
+        listed = [one for one in unread(found, offset.ended) if self._target is None or one.name in self._target]
+        if self._target is None:
+            cuts = self._cuts_of(listed, offset.segments)
+            self._places().check_reached(offset.segments, cuts)
+        else:
+            cuts = {one.name: self._target[one.name] for one in listed}
+        whole = self._whole(offset.sent or {})
+        whole.sent.forget_to(offset.segments)
+        newest = whole.newest(found, offset.segments, offset.ended, cuts)
+        at = {one.name: offset.segments.get(one.name, EARLIEST) for one in found.segments.values()}
+        ends = {one.name: newest.positions[one.name] for one in readable(found, newest.ended)}
+        ends = {name: end for name, end in ends.items() if end > at[name]}
         if not ends:
             self._newest = start
             return start
         if options.fail_on_data_loss:
-            self._places().check_kept({name: offset.segments.get(name, EARLIEST) for name in ends})
-        newest = moved(offset, ends, ended)
-        self._newest = newest.to_json()
-        if isinstance(limit, ReadAllAvailable) or (options.max_rows_per_trigger, options.max_bytes_per_trigger) == (None, None):
-            chosen = ends
-        else:
-            starts = {name: offset.segments.get(name, EARLIEST) for name in ends}
-            firsts = {name: FirstEntry(*one) for name, one in self._places().first_after(starts).items()}
-            some = limited(ends, firsts, options.max_rows_per_trigger, options.max_bytes_per_trigger)
-            chosen = self._sent.limited(some, ends)
-        complete = {one.name for one in found.segments.values() if one.name in chosen and self._ends(one, chosen[one.name])}
-        return moved(offset, chosen, ended | complete).to_json()
+            self._places().check_kept({name: at[name] for name in ends})
+        self._newest = self._moved(found, offset, newest.positions, newest.ended, cuts).to_json()
+        if not isinstance(limit, ReadAllAvailable) and (options.max_rows_per_trigger or options.max_bytes_per_trigger):
+            firsts = {name: FirstEntry(*one) for name, one in self._places().first_after({name: at[name] for name in ends}).items()}
+            ends = limited(ends, firsts, options.max_rows_per_trigger, options.max_bytes_per_trigger)
+        chosen = whole.limited(newest, at | ends)
+        sent = whole.sent.needed_after(at | chosen)
+        return replace(self._moved(found, offset, chosen, newest.ended, cuts), sent=sent).to_json()
 
-    def _unread(self, found: Layout, offset: PulsarOffset) -> tuple[dict[str, Position], frozenset[str]]:
-        """Return the end of each segment that has unread entries and may be read now, and the segments that have ended. A segment
-        that turns out to have ended lets its children be read at once. The ends split no transaction of txnsegment's writers.
-        Segments that may not be read yet count with the position up to which they were read.
-        """
-        ended = offset.ended
-        while True:
-            segments = [one for one in readable(found, ended) if self._target is None or one.name in self._target]
-            cuts = self._target if self._target is not None else self._cuts_of(segments, offset.segments)
-            at = {one.name: offset.segments.get(one.name, EARLIEST) for one in segments}
-            more = {one.name for one in segments if read_to_end(one, at[one.name], cuts[one.name])}
-            if not more:
-                positions = {one.name: offset.segments.get(one.name, EARLIEST) for one in found.segments.values()}
-                ends = self._sent.whole(positions | {name: cuts[name].position for name in at})
-                return {name: ends[name] for name, place in at.items() if ends[name] > place}, ended
-            ended |= more
+    def _moved(
+        self, found: Layout, offset: PulsarOffset, ends: Mapping[str, Position], ended: frozenset[str], cuts: Mapping[str, Cut]
+    ) -> PulsarOffset:
+        """Return the offset at these ends. Ends at or before the offset do not count."""
+        further = {name: end for name, end in ends.items() if end > offset.segments.get(name, EARLIEST)}
+        return moved(offset, further, ended_at(found, ended, {**offset.segments, **further}, cuts))
 
-    def _cuts_of(self, segments: Any, positions: Mapping[str, Position]) -> dict[str, Cut]:
-        """Return the cuts of segments. Searches begin at what is known already."""
-        listed: list[Segment] = list(segments)
-        floors = dict(positions)
-        for one in listed:
-            if one.name in self._cuts:
-                floors[one.name] = max(floors.get(one.name, EARLIEST), self._cuts[one.name].position)
+    def _cuts_of(self, segments: Iterable[Segment], positions: Mapping[str, Position]) -> dict[str, Cut]:
+        """Return the cuts of segments. Searches begin at what is known already. A cut that is final is not searched again."""
+        floors, listed, final = dict(positions), [], {}
+        for one in segments:
+            known = self._cuts.get(one.name)
+            if known is not None and known.is_final:
+                final[one.name] = known
+                continue
+            listed.append(one)
+            if known is not None:
+                floors[one.name] = max(floors.get(one.name, EARLIEST), known.position)
         found = self._places().cuts(listed, floors)
         self._cuts |= found
-        return found
-
-    def _ends(self, segment: Segment, end: Position) -> bool:
-        cuts = self._cuts if self._target is None else self._target
-        return read_to_end(segment, end, cuts[segment.name])
+        return final | found
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the offset that the last plan could have reached without limits, for the query's progress."""
@@ -168,7 +167,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = tasks(options.url, options.topic, starts, ends, self._columns, fail_on_loss=options.fail_on_data_loss)
         if options.fail_on_data_loss:
             self._places().check_kept({one.segment: one.after for one in found})
-        return divide(self._client(), found, options.min_partitions, options.max_partition_bytes)
+        alone, together = self._grouped(found)
+        return [*together, *divide(self._client(), alone, options.min_partitions, options.max_partition_bytes)]
+
+    def _grouped(self, found: Sequence[PulsarTask]) -> tuple[list[PulsarTask], list[OneAfterAnother]]:
+        """Return the tasks of segments without an ancestor or descendant in this batch, and the others. A segment is in one task
+        with its ancestors, so that rows of a key stay in order.
+        """
+        if len(found) < 2:
+            return list(found), []
+        by_name = {one.segment: one for one in found}
+        groups = [[by_name[name] for name in family] for family in families(self._layout(), by_name)]
+        return [one for one, *more in groups if not more], [OneAfterAnother(group) for group in groups if len(group) > 1]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition)

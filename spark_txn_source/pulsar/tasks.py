@@ -47,10 +47,21 @@ class PulsarTask(InputPartition):
         return PulsarTask(self.url, self.topic, self.segment, after, to, self.columns, self.fail_on_loss)
 
 
+class OneAfterAnother(InputPartition):
+    """One task that reads ranges of several segments, one after another: those of a segment and its descendants."""
+
+    def __init__(self, ranges: list[PulsarTask]) -> None:
+        self.ranges = ranges
+
+
 def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task, in exactly the Arrow schema that Spark derives from the read's schema. For an empty plan Spark
     passes a partition of its own class, which has no rows.
     """
+    if isinstance(task, OneAfterAnother):
+        for one in task.ranges:
+            yield from read_task(one)
+        return
     if not isinstance(task, PulsarTask):
         return
     client = shared_client(task.url)
@@ -167,11 +178,12 @@ def _txn(metadata: Any) -> str | None:
 def tasks(
     url: str, topic: str, starts: dict[str, Position], ends: dict[str, Position], columns: PulsarColumns, *, fail_on_loss: bool
 ) -> list[PulsarTask]:
-    """Return a task for each segment that has entries between its start and its end. A segment without a start is read whole. A
-    read that starts at the beginning of a segment loses no chunks: the messages that retention has deleted in part are before it.
+    """Return a task for each segment that has entries between its start and its end, in the order of `ends`. A segment without a
+    start is read whole. A read that starts at the beginning of a segment loses no chunks: the messages that retention has deleted
+    in part are before it.
     """
     found = []
-    for segment, end in sorted(ends.items()):
+    for segment, end in ends.items():
         start = starts.get(segment, EARLIEST)
         if end > start:
             found.append(PulsarTask(url, topic, segment, start, end, columns, fail_on_loss and start != EARLIEST))

@@ -1,4 +1,4 @@
-"""Cuts that split no transaction: properties against the definition, and by hand."""
+"""Cuts that split no transaction and have no child before its parents: properties against the definition, and by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_protocol.layout import Position
-from pulsar_protocol.whole_transactions import Extent, least_whole_cut, whole_cut
+from pulsar_protocol.whole_transactions import Child, Extent, least_whole_cut, whole_cut
 
 SEGMENTS = ("a", "b", "c")
 LEDGERS = (3, 7)
@@ -20,6 +20,25 @@ BEFORE = Position(0, -1)
 ranges = st.lists(st.sampled_from(PLACES), min_size=2, max_size=2).map(lambda two: (min(two), max(two)))
 extents = st.dictionaries(st.sampled_from(SEGMENTS), ranges, min_size=1).map(Extent)
 cuts = st.fixed_dictionaries({segment: st.sampled_from([BEFORE, *PLACES]) for segment in SEGMENTS})
+
+
+ends_of_parents = st.none() | st.sampled_from([BEFORE, *PLACES])
+grown = st.fixed_dictionaries(
+    {},
+    optional={
+        "b": st.builds(Child, st.sampled_from([BEFORE, *PLACES]), st.fixed_dictionaries({"a": ends_of_parents})),
+        "c": st.builds(Child, st.sampled_from([BEFORE, *PLACES]), st.dictionaries(st.sampled_from("ab"), ends_of_parents)),
+    },
+)
+"""Segments a, b and c, where c may be a child of a and b, and b may be one of a."""
+
+
+def too_early(cut: Mapping[str, Position], children: Mapping[str, Child]) -> bool:
+    """Return whether the cut has entries of a child, and not all of its parents."""
+    return any(
+        cut[name] > child.start and any(end is None or cut[parent] < end for parent, end in child.parents.items())
+        for name, child in children.items()
+    )
 
 
 def splits(cut: Mapping[str, Position], transaction: Extent) -> bool:
@@ -34,21 +53,24 @@ def entries(cut: Mapping[str, Position]) -> dict[str, set[Position]]:
     return {segment: {place for place in PLACES if place <= end} for segment, end in cut.items()}
 
 
-@given(cuts, st.lists(extents, max_size=5))
-def test_no_transaction_is_split(cut: dict[str, Position], transactions: list[Extent]) -> None:
-    found = whole_cut(cut, transactions)
+@given(cuts, st.lists(extents, max_size=5), grown)
+def test_no_transaction_is_split(cut: dict[str, Position], transactions: list[Extent], children: dict[str, Child]) -> None:
+    found = whole_cut(cut, transactions, children)
     assert not any(splits(found, one) for one in transactions)
+    assert not too_early(found, children)
     assert all(found[segment] <= cut[segment] for segment in SEGMENTS)
 
 
-@given(cuts, st.lists(extents, max_size=4))
-def test_no_greater_cut_splits_no_transaction(cut: dict[str, Position], transactions: list[Extent]) -> None:
-    """All cuts are tried. Each one that splits no transaction reads no entry beyond the result."""
-    found = entries(whole_cut(cut, transactions))
+@given(cuts, st.lists(extents, max_size=4), grown)
+def test_no_greater_cut_splits_no_transaction(
+    cut: dict[str, Position], transactions: list[Extent], children: dict[str, Child]
+) -> None:
+    """All cuts are tried. Each one that keeps both rules reads no entry beyond the result."""
+    found = entries(whole_cut(cut, transactions, children))
     ends = [[BEFORE, *(place for place in PLACES if place <= cut[segment])] for segment in SEGMENTS]
     for tried in itertools.product(*ends):
         other = dict(zip(SEGMENTS, tried, strict=True))
-        if not any(splits(other, one) for one in transactions):
+        if not any(splits(other, one) for one in transactions) and not too_early(other, children):
             assert all(read <= found[segment] for segment, read in entries(other).items())
 
 
@@ -74,18 +96,19 @@ def test_a_transaction_that_is_left_out_takes_the_next_one_along() -> None:
     assert whole_cut(cut, [first, second]) == {"a": Position(3, 1), "b": Position(3, -1), "c": Position(3, -1)}
 
 
-@given(cuts, cuts, st.lists(extents, max_size=4))
+@given(cuts, cuts, st.lists(extents, max_size=4), grown)
 def test_a_limit_ends_at_the_least_cut_that_splits_no_transaction(
-    one: dict[str, Position], two: dict[str, Position], transactions: list[Extent]
+    one: dict[str, Position], two: dict[str, Position], transactions: list[Extent], children: dict[str, Child]
 ) -> None:
     """All cuts between the limit and the whole cut are tried."""
-    cut = whole_cut({segment: max(one[segment], two[segment]) for segment in SEGMENTS}, transactions)
+    cut = whole_cut({segment: max(one[segment], two[segment]) for segment in SEGMENTS}, transactions, children)
     limit = {segment: min(one[segment], cut[segment]) for segment in SEGMENTS}
-    found = least_whole_cut(limit, cut, transactions)
+    found = least_whole_cut(limit, cut, transactions, children)
     assert all(limit[segment] <= found[segment] <= cut[segment] for segment in SEGMENTS)
     assert not any(splits(found, txn) for txn in transactions)
+    assert not too_early(found, children)
     ends = [sorted({limit[s], *(place for place in PLACES if limit[s] <= place <= cut[s])}) for s in SEGMENTS]
     for tried in itertools.product(*ends):
         other = dict(zip(SEGMENTS, tried, strict=True))
-        if not any(splits(other, txn) for txn in transactions):
+        if not any(splits(other, txn) for txn in transactions) and not too_early(other, children):
             assert all(found[segment] <= other[segment] for segment in SEGMENTS)

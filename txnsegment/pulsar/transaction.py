@@ -24,7 +24,7 @@ from pulsar_protocol.errors import (
 )
 from pulsar_protocol.layout import Bits, Layout, Position, Segment
 from pulsar_protocol.producer import Producer
-from pulsar_protocol.sent_log import Sent, log_name, record_sent
+from pulsar_protocol.sent_log import Sent, log_segment, record_sent
 from pulsar_protocol.values import Values, codec
 from txnsegment.transaction import Batches, batches_of
 
@@ -171,10 +171,10 @@ class PulsarTransaction:
         """
         for topic, places in self._places.items():
             try:
-                (log,) = self._client.layout(log_name(topic)).active
+                log = log_segment(self._client, topic)
             except TopicMissing:
                 continue
-            record_sent(self._client, log.name, Sent(txn, places))
+            record_sent(self._client, log, Sent(txn, places))
 
     def abort(self) -> None:
         """Abort the transaction. A call after the end changes nothing. Raises the broker's error: the timeout then ends it."""

@@ -6,21 +6,28 @@ and hidden in B.
 
 from __future__ import annotations
 
+import itertools
+import json
 import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from conformance.pulsar_server import PulsarBroker
+from metadata.common.errors import OffsetOutOfRange
+from pulsar_protocol import sent_log
 from pulsar_protocol.client import PulsarClient, TxnId
+from pulsar_protocol.cut import Segment
 from pulsar_protocol.entries import Message
-from pulsar_protocol.layout import Position
+from pulsar_protocol.layout import Layout, Position
 from pulsar_protocol.producer import Producer
-from pulsar_protocol.sent_log import Sent, log_name, record_sent
+from pulsar_protocol.sent_log import Sent, decode, log_name, record_sent
+from spark_txn_source.pulsar import batch
 from spark_txn_source.pulsar.batch import BatchReader
 from spark_txn_source.pulsar.stream import StreamReader
 
@@ -153,3 +160,204 @@ def test_a_stream_waits_for_the_rest_of_a_transaction(place: Place) -> None:
         found, offset = found + part, end
     assert sorted(found) == ["other", "second-0", "second-1"]
     assert start != offset
+
+
+def end_of(reader: StreamReader, offset: dict[str, Any]) -> dict[str, Any]:
+    return reader.latestOffset(offset, ReadAllAvailable())
+
+
+def batches_until(reader: StreamReader, offset: dict[str, Any], count: int) -> list[list[str]]:
+    """Return the rows of each micro-batch from `offset` on, until `count` rows were read."""
+    deadline = time.monotonic() + VISIBLE_SECONDS
+    found: list[list[str]] = []
+    while sum(map(len, found)) < count:
+        assert time.monotonic() < deadline, found
+        end = end_of(reader, offset)
+        if end != offset:
+            found.append(values(reader, reader.partitions(offset, end)))
+        offset = end
+    return found
+
+
+class Split(Place):
+    """A topic with two segments, A and B, of which A can be split."""
+
+    def split(self, broker: PulsarBroker) -> None:
+        """Split segment A into A1 and A2."""
+        broker.split(self.topic, 0)
+        self.a1, self.a2 = (one.name for one in self.client.layout(self.topic).active if one.name != self.b)
+
+    def sent(self, txn: TxnId, *places: tuple[str, Position], commit: bool = True) -> None:
+        """Record the one row that the transaction has in each of these segments, and end it."""
+        record_sent(self.client, self.log, Sent(txn, {segment: (at, at) for segment, at in places}))
+        self.client.end(txn, commit=commit)
+
+
+@pytest.fixture
+def split(place: Place) -> Split:
+    return Split(place.client, place.url, place.topic)
+
+
+def test_a_transaction_over_a_split_is_read_in_one_task(split: Split, pulsar_broker: PulsarBroker) -> None:
+    """It has rows in the parent, in a child and in another segment. The rows of the parent come before those of the child."""
+    txn = split.client.begin(60_000)
+    parent, other = split.send(split.a, "parent", txn), split.send(split.b, "other", txn)
+    split.split(pulsar_broker)
+    child = split.send(split.a1, "child", txn)
+    split.sent(txn, (split.a, parent), (split.a1, child), (split.b, other))
+    split.send(split.a1, "later")
+    split.read_until(["child", "later", "other", "parent"])
+    reader = StreamReader(split.options, VALUE)
+    first, second = batches_until(reader, reader.initialOffset(), 4)
+    assert sorted(first) == ["child", "other", "parent"]
+    assert first.index("parent") < first.index("child")
+    assert second == ["later"], "a later micro-batch reads the child's other rows"
+
+
+def test_transactions_that_cross_at_a_split_are_read_together(split: Split, pulsar_broker: PulsarBroker) -> None:
+    """The first one has rows in A and, later, in B. The second one has an earlier row of B, and a row of a child of A."""
+    one = split.client.begin(60_000)
+    parent = split.send(split.a, "one-a", one)
+    split.split(pulsar_broker)
+    two = split.client.begin(60_000)
+    child, before = split.send(split.a1, "two-a1", two), split.send(split.b, "two-b", two)
+    split.sent(two, (split.a1, child), (split.b, before))
+    after = split.send(split.b, "one-b", one)
+    split.sent(one, (split.a, parent), (split.b, after))
+    split.read_until(["one-a", "one-b", "two-a1", "two-b"])
+    reader = StreamReader(split.options, VALUE)
+    (rows,) = batches_until(reader, reader.initialOffset(), 4)
+    assert sorted(rows) == ["one-a", "one-b", "two-a1", "two-b"]
+
+
+def test_a_child_is_not_read_while_its_parent_is_undecided(split: Split, pulsar_broker: PulsarBroker) -> None:
+    other = split.client.begin(60_000)
+    split.send(split.a, "held", other)
+    split.send(split.a, "earlier")
+    split.split(pulsar_broker)
+    split.send(split.a1, "later")
+    split.send(split.b, "beside")
+    split.read_until(["beside"])
+    split.client.end(other, commit=True)
+    split.read_until(["beside", "earlier", "held", "later"])
+
+
+def test_a_split_during_the_plan_of_a_batch_tears_nothing(
+    split: Split, pulsar_broker: PulsarBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transaction has rows in a segment that is newer than the layout of the plan."""
+    real, calls = batch.layout, []
+
+    def slow(client: PulsarClient, topic: str) -> Layout:
+        found = real(client, topic)
+        calls.append(found)
+        if len(calls) == 1:
+            split.split(pulsar_broker)
+            txn = split.client.begin(60_000)
+            child, other = split.send(split.a1, "child", txn), split.send(split.b, "other", txn)
+            split.sent(txn, (split.a1, child), (split.b, other))
+            visible = PulsarClient(split.url)
+            with visible:
+                assert Segment(visible, split.b).first_after(Position(other.ledger, other.entry - 1)).position == other
+        return found
+
+    monkeypatch.setattr(batch, "layout", slow)
+    assert split.read() == []
+    split.read_until(["child", "other"])
+
+
+def test_rows_that_come_before_a_split_but_after_the_target_are_read_in_the_next_run(
+    split: Split, pulsar_broker: PulsarBroker
+) -> None:
+    """`Trigger.AvailableNow` fixes its target, and then the segment gets a row and is split."""
+    split.send(split.a, "first")
+    split.read_until(["first"])
+    reader = StreamReader(split.options, VALUE)
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    split.send(split.a, "second")
+    split.split(pulsar_broker)
+    split.send(split.a1, "third")
+    end = end_of(reader, start)
+    assert values(reader, reader.partitions(start, end)) == ["first"]
+    assert end_of(reader, end) == end
+    again = StreamReader(split.options, VALUE)
+    assert batches_until(again, end, 2) == [["second"], ["third"]]
+
+
+def test_the_log_of_writers_may_be_split_and_merged(split: Split, pulsar_broker: PulsarBroker) -> None:
+    other = split.client.begin(60_000)
+    split.send(split.b, "other", other)
+    split.transaction("first")
+    reader = StreamReader(split.options, VALUE)
+    start = reader.initialOffset()
+    name = log_name(split.topic)
+    for change in ("split", "merge"):
+        if change == "split":
+            pulsar_broker.split(name, 0)
+        else:
+            pulsar_broker.merge(name, 1, 2)
+        split.log = split.client.layout(name).active[0].name
+        split.transaction(change)
+        for _ in range(2):
+            assert split.read() == [], "all transactions are hidden in segment B"
+            assert values(reader, reader.partitions(start, end_of(reader, start))) == []
+    split.client.end(other, commit=False)
+    rows = ["first-0", "first-1", "merge-0", "merge-1", "split-0", "split-1"]
+    split.read_until(rows)
+    assert sorted(itertools.chain(*batches_until(reader, start, 6))) == rows
+
+
+def test_times_split_no_transaction(place: Place) -> None:
+    """The transaction has a row in A before the time, and one in B at or after it."""
+    place.send(place.a, "before")
+    txn = place.client.begin(60_000)
+    first = place.send(place.a, "txn-a", txn)
+    middle = int(time.time() * 1000) + 1
+    while int(time.time() * 1000) <= middle:
+        place.client.layout(place.topic)
+    second = place.send(place.b, "txn-b", txn)
+    record_sent(place.client, place.log, Sent(txn, {place.a: (first, first), place.b: (second, second)}))
+    place.client.end(txn, commit=True)
+    place.send(place.b, "after")
+    place.read_until(["after", "before", "txn-a", "txn-b"])
+    early = place.options | {"endingTimestamp": str(middle)}
+    late = {key: value for key, value in place.options.items() if key != "startingOffsets"} | {"startingTimestamp": str(middle + 1)}
+    reader = BatchReader(early, VALUE)
+    assert values(reader, reader.partitions()) == ["before"]
+    reader = BatchReader(late, VALUE)
+    assert sorted(values(reader, reader.partitions())) == ["after", "txn-a", "txn-b"]
+    stream = StreamReader(late, VALUE)
+    assert sorted(itertools.chain(*batches_until(stream, stream.initialOffset(), 3))) == ["after", "txn-a", "txn-b"]
+
+
+def test_a_stream_that_starts_again_reads_the_log_of_writers_from_its_offset(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        place.transaction(f"t{number}")
+    place.read_until(sorted(f"t{number}-{segment}" for number in range(3) for segment in (0, 1)))
+    first = StreamReader(place.options, VALUE)
+    offset = end_of(first, first.initialOffset())
+    place.transaction("new")
+    place.read_until(sorted([f"t{number}-{segment}" for number in range(3) for segment in (0, 1)] + ["new-0", "new-1"]))
+    seen: list[Sent | None] = []
+
+    def decoded(data: bytes) -> Sent | None:
+        seen.append(decode(data))
+        return seen[-1]
+
+    monkeypatch.setattr(sent_log, "decode", decoded)
+    again = StreamReader(place.options, VALUE)
+    assert sorted(itertools.chain(*batches_until(again, offset, 2))) == ["new-0", "new-1"]
+    assert len(seen) == 1, "the records before the offset are not read again"
+
+
+def test_an_offset_of_another_cluster_is_refused(place: Place) -> None:
+    """Its positions lie after the last entry, so a stream would wait for them for ever."""
+    place.send(place.a, "row")
+    place.read_until(["row"])
+    reader = StreamReader(place.options, VALUE)
+    strange = {"topic": place.topic, "epoch": 0, "segments": {place.a: "999999:3"}}
+    with pytest.raises(OffsetOutOfRange, match=r"starts after 999999:3, but the last entry"):
+        end_of(reader, strange)
+    with pytest.raises(OffsetOutOfRange, match=r"starts after 999999:3"):
+        BatchReader(place.options | {"startingOffsets": json.dumps(strange)}, VALUE).partitions()

@@ -199,3 +199,18 @@ def test_a_commit_records_where_its_rows_are(cluster: PulsarCluster, topic: str,
     for segment, (first, last) in record.segments.items():
         places = [place for place, _ in entries(cluster.client, segment, idle_seconds=1.0)]
         assert (places[0], places[-1]) == (first, last)
+
+
+def test_a_commit_records_its_rows_after_the_log_was_split(cluster: PulsarCluster, topic: str, pulsar_broker: PulsarBroker) -> None:
+    pulsar_broker.create(log_name(topic), 1)
+    pulsar_broker.split(log_name(topic), 0)
+    with cluster.begin() as txn:
+        txn.append(topic, ROWS, key="who")
+        txn.commit()
+    found = [
+        decode(message.value or b"")
+        for one in cluster.client.layout(log_name(topic)).active
+        for _, entry in entries(cluster.client, one.name, idle_seconds=1.0)
+        for message in entry.messages()
+    ]
+    assert [one.txn.text for one in found if one is not None] == [txn.id]
