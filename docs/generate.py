@@ -50,7 +50,8 @@ The same calls, with a `serviceUrl` of Pulsar (`pulsar://host:6650` or `pulsar+s
 `host:port,host:port`). [pulsar.md](pulsar.md) says what such reads and writes promise.
 
 {option_table(PULSAR_SOURCE.options)}
-Give one topic, at most one start and at most one end. These options are refused:
+Give exactly one of `load(name)`, `load([...])`, `topic`, `topics` and `topicsPattern`, at most one start and at
+most one end. These options are refused:
 
 {refusals(PULSAR_SOURCE.options)}
 ## Sink for Pulsar

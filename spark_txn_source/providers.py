@@ -41,9 +41,9 @@ def columns(options: dict[str, str]) -> StructType:
 
 def batch_reader(options: dict[str, str], schema: StructType) -> DataSourceReader:
     if scheme_of(options) in PULSAR:
-        from spark_txn_source.pulsar.batch import BatchReader as PulsarBatchReader
+        from spark_txn_source.pulsar.readers import batch_reader as pulsar_batch_reader
 
-        return PulsarBatchReader(options, schema)
+        return pulsar_batch_reader(options, schema)
     from spark_txn_source.batch import BatchReader
 
     return BatchReader(options, schema)
@@ -51,9 +51,9 @@ def batch_reader(options: dict[str, str], schema: StructType) -> DataSourceReade
 
 def stream_reader(options: dict[str, str], schema: StructType) -> DataSourceStreamReader:
     if scheme_of(options) in PULSAR:
-        from spark_txn_source.pulsar.stream import StreamReader as PulsarStreamReader
+        from spark_txn_source.pulsar.readers import stream_reader as pulsar_stream_reader
 
-        return PulsarStreamReader(options, schema)
+        return pulsar_stream_reader(options, schema)
     from spark_txn_source.stream import StreamReader
 
     return StreamReader(options, schema)

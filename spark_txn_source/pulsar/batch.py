@@ -12,24 +12,28 @@ from pyspark.sql.types import StructType
 
 from pulsar_protocol.layout import EARLIEST
 from pulsar_protocol.sent_log import SentLog
-from spark_txn_source.pulsar.columns import columns_wanted
+from spark_txn_source.pulsar.columns import Part, part_of
 from spark_txn_source.pulsar.dividing import divide
 from spark_txn_source.pulsar.option_table import At
-from spark_txn_source.pulsar.options import PulsarReadOptions
 from spark_txn_source.pulsar.places import Places, WholeCuts
 from spark_txn_source.pulsar.planning import families
-from spark_txn_source.pulsar.tasks import read_task, tasks
+from spark_txn_source.pulsar.tasks import PulsarTask, read_task, tasks
 from spark_txn_source.pulsar.topics import layout, shared_client
 
 
 class BatchReader(DataSourceReader):
     """The reader of one `spark.read.format("txnsegment").load(...)` from Pulsar."""
 
-    def __init__(self, options: dict[str, str], schema: StructType) -> None:
-        self._options = PulsarReadOptions.parse(options, streaming=False)
-        self._columns = columns_wanted(shared_client(self._options.url), self._options, schema)
+    def __init__(self, options: dict[str, str], schema: StructType, part: Part | None = None) -> None:
+        """`part`: what a read of several topics has of one of them."""
+        self._options, self._columns = part or part_of(options, schema, streaming=False)
 
     def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        return divide(shared_client(options.url), self.undivided(), options.min_partitions, options.max_partition_bytes)
+
+    def undivided(self) -> list[PulsarTask]:
+        """Return one task for each segment that has rows to read."""
         options = self._options
         client = shared_client(options.url)
         places = Places(client, options.topic)
@@ -49,7 +53,7 @@ class BatchReader(DataSourceReader):
         if options.fail_on_data_loss:
             places.check_kept({name: starts[name] for name, end in ends.items() if end > starts.get(name, EARLIEST)})
         order = [name for family in families(found, ends) for name in family]
-        listed = tasks(
+        return tasks(
             options.url,
             options.topic,
             starts,
@@ -57,7 +61,6 @@ class BatchReader(DataSourceReader):
             self._columns,
             fail_on_loss=options.fail_on_data_loss,
         )
-        return divide(client, listed, options.min_partitions, options.max_partition_bytes)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition)

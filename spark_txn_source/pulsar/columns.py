@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType, TimestampType
@@ -14,7 +15,9 @@ from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.messages import Schema
 from pulsar_protocol.values import Values, codec
 from spark_txn_source import columns as others
+from spark_txn_source.pulsar.asking import each
 from spark_txn_source.pulsar.options import PulsarReadOptions
+from spark_txn_source.pulsar.selection import topics_now
 from spark_txn_source.pulsar.topics import layout, shared_client
 
 METADATA_FIELDS = (
@@ -42,19 +45,37 @@ class PulsarColumns:
         return codec(None if self.schema is None else Schema.FromString(self.schema), topic)
 
 
+class Part(NamedTuple):
+    """What a read has of one topic: its options, with this topic alone, and its columns."""
+
+    options: PulsarReadOptions
+    columns: PulsarColumns
+
+
 def columns_now(options: dict[str, str]) -> StructType:
     """Return the columns of a read for which the user gives no schema. Raises OptionError, TopicMissing, SchemaError."""
     found = PulsarReadOptions.parse(options, streaming=None)
-    full, _ = _topic_columns(shared_client(found.url), found)
+    client = shared_client(found.url)
+    full = united(_columns_of(client, found, topics_now(client, found.selection)))
     wanted = full if found.columns is None else schemas.columns(full, list(found.columns))
     return StructType([*wanted.fields, *(METADATA_FIELDS if found.include_metadata else ())])
 
 
-def columns_wanted(client: PulsarClient, options: PulsarReadOptions, given: StructType) -> PulsarColumns:
-    """Return the columns of a read with the schema `given`, which is that of `columns_now`, or one that the user gave. The user's
-    schema may leave out, reorder or widen columns. Raises OptionError, TopicMissing, SchemaError.
+def part_of(options: dict[str, str], given: StructType, *, streaming: bool) -> Part:
+    """Return the options and columns of a read of one topic. `given`: see `parts_of`. Raises OptionError, TopicMissing,
+    SchemaError.
     """
-    full, schema = _topic_columns(client, options)
+    found = PulsarReadOptions.parse(options, streaming=streaming)
+    return Part(found, parts_of(shared_client(found.url), found, [found.topic], given)[found.topic])
+
+
+def parts_of(
+    client: PulsarClient, options: PulsarReadOptions, topics: Sequence[str], given: StructType
+) -> dict[str, PulsarColumns]:
+    """Return the columns of each topic of a read with the schema `given`, which is that of `columns_now`, or one that the user
+    gave. The user's schema may leave out, reorder or widen columns. The rows of all topics have the same columns; those that a
+    topic does not have are null. Raises OptionError, TopicMissing, SchemaError.
+    """
     for field in given:
         if field.name in _KINDS and not options.include_metadata:
             raise SchemaError(f"The column {field.name} is a metadata column.", advice="Read it with includeMetadata=true.")
@@ -70,16 +91,30 @@ def columns_wanted(client: PulsarClient, options: PulsarReadOptions, given: Stru
             f"The option columns is {', '.join(options.columns)}, but the schema given has {', '.join(wanted.fieldNames())}.",
             advice="Give one of the two.",
         )
+    columns = _columns_of(client, options, topics)
     if wanted.fields:
-        schemas.project(full, wanted)
-    return PulsarColumns(wanted, given, schema)
+        schemas.project(united(columns), wanted)
+    return {topic: PulsarColumns(wanted, given, schema) for topic, (_, schema) in columns.items()}
 
 
-def _topic_columns(client: PulsarClient, options: PulsarReadOptions) -> tuple[StructType, bytes | None]:
-    """Return the columns of the topic, and the bytes of its schema."""
-    layout(client, options.topic)  # a topic that does not exist has no schema either: its error must name the topic
-    schema = None if options.value_format == "binary" else _schema(client, options.topic, options.schema_version)
-    return from_arrow_schema(codec(schema, options.topic).columns), None if schema is None else schema.SerializeToString()
+def united(columns: Mapping[str, tuple[StructType, bytes | None]]) -> StructType:
+    """Return the columns of several topics: by name, and with widened types. Raises SchemaError if two of them conflict."""
+    found = [columns_of for columns_of, _ in columns.values()]
+    return found[0] if len(found) == 1 else schemas.nullable(schemas.union(found, list(columns)))
+
+
+def _columns_of(
+    client: PulsarClient, options: PulsarReadOptions, topics: Sequence[str]
+) -> dict[str, tuple[StructType, bytes | None]]:
+    """Return the columns of each topic, and the bytes of its schema."""
+
+    def one(topic: str) -> tuple[StructType, bytes | None]:
+        layout(client, topic)  # a topic that does not exist has no schema either: its error must name the topic
+        schema = None if options.value_format == "binary" else _schema(client, topic, options.schema_version)
+        return from_arrow_schema(codec(schema, topic).columns), None if schema is None else schema.SerializeToString()
+
+    found = each(topics, one)
+    return {topic: found[topic] for topic in topics}
 
 
 def _schema(client: PulsarClient, topic: str, version: int | None) -> Any | None:

@@ -13,6 +13,7 @@ from metadata.common.options import Option, OptionTable, bad, one_of, unique_pai
 from metadata.common.service import PULSAR_URL
 from pulsar_protocol.layout import Position
 from spark_txn_source import option_table as others
+from spark_txn_source.pulsar.selection import pattern
 
 ValueFormat = Literal["columns", "binary"]
 _OFFSET_ADVICE: Final = (
@@ -41,13 +42,31 @@ def _place(name: str, text: str) -> Place:
         found = read_json(text, pairs=unique_pairs)
     except ValueError as error:
         raise bad(name, text, f"it is neither a known word nor JSON ({error})", _OFFSET_ADVICE) from error
-    segments = found.get("segments") if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        raise bad(name, text, "it is not a JSON object with the field segments", _OFFSET_ADVICE)
+    if "topics" in found:
+        return _several(name, text, found)
+    return At(_segments(name, text, found))
+
+
+def _several(name: str, text: str, found: dict[str, Any]) -> At:
+    """Return the place that the offset of several topics gives."""
+    topics = found["topics"]
+    if not isinstance(topics, dict) or not all(isinstance(one, dict) for one in topics.values()):
+        raise bad(name, text, "the field topics is not a JSON object with an offset of each topic", _OFFSET_ADVICE)
+    if more := sorted(found.keys() - {"topics", "pattern"}):
+        raise bad(name, text, f"it has unknown fields ({', '.join(more)})", _OFFSET_ADVICE)
+    return At({segment: place for one in topics.values() for segment, place in _segments(name, text, one).items()})
+
+
+def _segments(name: str, text: str, found: dict[str, Any]) -> dict[str, Position]:
+    segments = found.get("segments")
     if not isinstance(segments, dict):
         raise bad(name, text, "it is not a JSON object with the field segments", _OFFSET_ADVICE)
     if more := sorted(found.keys() - {"topic", "epoch", "segments", "ended", "initial", "began", "sent", "subscription"}):
         raise bad(name, text, f"it has unknown fields ({', '.join(more)})", _OFFSET_ADVICE)
     try:
-        return At({segment: Position.parse(place) for segment, place in segments.items()})
+        return {segment: Position.parse(place) for segment, place in segments.items()}
     except (TypeError, ValueError) as error:
         raise bad(name, text, str(error), _OFFSET_ADVICE) from error
 
@@ -79,6 +98,13 @@ ENDING_OFFSETS: Final[Option[Place]] = Option(
     only="batch",
     why=others.ENDING_OFFSETS.why,
 )
+TOPICS_PATTERN: Final = Option(
+    "topicsPattern",
+    "`topic://tenant/namespace/` and a regular expression (Python)",
+    "All scalable topics of this namespace whose full name matches the expression from end to end, and does not begin with `__`. A "
+    "stream reads new ones from their beginning.",
+    pattern,
+)
 VALUE_FORMAT: Final[Option[ValueFormat]] = Option(
     "valueFormat",
     "`columns`, `binary`",
@@ -87,15 +113,14 @@ VALUE_FORMAT: Final[Option[ValueFormat]] = Option(
     default="columns",
 )
 _NAME: Final = "`topic://tenant/namespace/name`, a bare `name` (for `topic://public/default/name`), or `persistent://...`"
-_ONE_TOPIC: Final = "the offset of a stream has the segments of one topic"
 
 SOURCE: Final = OptionTable(
     "source",
     (
         PULSAR_URL,
         replace(others.TOPIC, values=_NAME, meaning="The topic to read; also the argument of `load`."),
-        _without(others.TOPICS, _ONE_TOPIC, "Read each topic and union them."),
-        _without(others.TOPICS_PATTERN, _ONE_TOPIC, "Read each topic and union them."),
+        others.TOPICS,
+        TOPICS_PATTERN,
         STARTING_OFFSETS,
         ENDING_OFFSETS,
         others.STARTING_TIMESTAMP,
@@ -131,7 +156,11 @@ SOURCE: Final = OptionTable(
             meaning="A Pulsar broker shows committed rows only.",
         ),
         others.FAIL_ON_DATA_LOSS,
-        _without(others.TOPICS_CHANGED, "a stream reads one topic"),
+        replace(
+            others.TOPICS_CHANGED,
+            meaning="If a restarted query names other topics than its checkpoint, or another pattern: `fail` is an error; "
+            "`continue` reads added topics from their beginning, and leaves out those that are not named any more.",
+        ),
         _without(others.SCHEMA_CHANGE, "values of newer schema versions are read into the columns of the query's start"),
         others.COLUMNS,
         replace(
@@ -145,5 +174,5 @@ SOURCE: Final = OptionTable(
             meaning="Reads into the columns of this version of the topic's schema (from 0). Each value is decoded by its own one.",
         ),
     ),
-    spark_own=(others.PATH, _without(others.PATHS, _ONE_TOPIC, "Read each topic and union them.")),
+    spark_own=(others.PATH, others.PATHS),
 )

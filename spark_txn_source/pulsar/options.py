@@ -17,14 +17,23 @@ from spark_txn_source.option_table import (
     MAX_ROWS,
     MIN_PARTITIONS,
     PARTITION_BYTES,
-    PATH,
     SCHEMA_VERSION,
     STARTING_TIMESTAMP,
     SUBSCRIPTION,
-    TOPIC,
+    TOPICS_CHANGED,
+    TopicsChanged,
 )
 from spark_txn_source.options import MAX_PARTITION_BYTES
-from spark_txn_source.pulsar.option_table import ENDING_OFFSETS, SOURCE, STARTING_OFFSETS, VALUE_FORMAT, Place, ValueFormat
+from spark_txn_source.pulsar.option_table import (
+    ENDING_OFFSETS,
+    SOURCE,
+    STARTING_OFFSETS,
+    TOPICS_PATTERN,
+    VALUE_FORMAT,
+    Place,
+    ValueFormat,
+)
+from spark_txn_source.pulsar.selection import Selection, TopicsPattern, selection
 
 
 @dataclass(frozen=True)
@@ -32,7 +41,7 @@ class PulsarReadOptions:
     """The options of one read. `start`, `end`: a place, or a publish time in ms. An option that was not given is None."""
 
     url: str
-    topic: str
+    selection: Selection
     start: Place | int
     end: Place | int
     columns: tuple[str, ...] | None
@@ -45,6 +54,19 @@ class PulsarReadOptions:
     subscription: str | None
     min_partitions: int | None
     max_partition_bytes: int | None
+    topics_changed: TopicsChanged
+
+    @property
+    def topic(self) -> str:
+        """The only topic that is read."""
+        assert isinstance(self.selection, tuple), "a pattern has several topics"
+        (found,) = self.selection
+        return found
+
+    @property
+    def several(self) -> bool:
+        """Whether several topics are read, or those that match a pattern."""
+        return isinstance(self.selection, TopicsPattern) or len(self.selection) > 1
 
     @classmethod
     def parse(cls, options: Mapping[str, object], *, streaming: bool | None) -> PulsarReadOptions:
@@ -60,10 +82,16 @@ class PulsarReadOptions:
                 "The options valueFormat=binary and schemaVersion are both given: with valueFormat=binary no schema is used.",
                 advice="Leave one of the two out.",
             )
+        selected = selection(given, given.get(TOPICS_PATTERN))
+        if SCHEMA_VERSION in given and (isinstance(selected, TopicsPattern) or len(selected) > 1):
+            raise OptionError(
+                "The option schemaVersion needs the schema of one topic, and several topics are read.",
+                advice="Read each topic by itself.",
+            )
         partition_bytes = given.get(PARTITION_BYTES)
         return cls(
             url=service_url(given.get(SERVICE_URL)).text,
-            topic=_topic(given),
+            selection=selected,
             start=_one_of(given, STARTING_OFFSETS.name, STARTING_TIMESTAMP.name, "latest" if streaming else "earliest"),
             end=_one_of(given, ENDING_OFFSETS.name, ENDING_TIMESTAMP.name, "latest"),
             columns=given.get(COLUMNS),
@@ -75,20 +103,9 @@ class PulsarReadOptions:
             fail_on_data_loss=given.value(FAIL_ON_DATA_LOSS),
             subscription=given.get(SUBSCRIPTION),
             min_partitions=given.get(MIN_PARTITIONS),
+            topics_changed=given.value(TOPICS_CHANGED),
             max_partition_bytes=MAX_PARTITION_BYTES if partition_bytes is None and not streaming else partition_bytes,
         )
-
-
-def _topic(given: Given) -> str:
-    path, topic = given.get(PATH), given.get(TOPIC)
-    if path is not None and topic is not None and path != topic:
-        raise OptionError(
-            f"The argument of load() is {path} and the option topic is {topic}: they differ.", advice="Give one of the two."
-        )
-    found = path if topic is None else topic
-    if found is None:
-        raise OptionError("There is no topic to read.", advice="Give load(name), or the option topic.")
-    return str(found)
 
 
 def _one_of(given: Given, offsets: str, timestamp: str, default: Place) -> Place | int:

@@ -17,11 +17,10 @@ from pulsar_protocol.cut import Cut
 from pulsar_protocol.layout import EARLIEST, Layout, Position, Segment
 from pulsar_protocol.sent_log import SentLog
 from pulsar_protocol.subscription import Subscription
-from spark_txn_source.pulsar.columns import columns_wanted
+from spark_txn_source.pulsar.columns import Part, part_of
 from spark_txn_source.pulsar.dividing import divide
 from spark_txn_source.pulsar.offsets import PulsarOffset
 from spark_txn_source.pulsar.option_table import At
-from spark_txn_source.pulsar.options import PulsarReadOptions
 from spark_txn_source.pulsar.places import Places, WholeCuts
 from spark_txn_source.pulsar.planning import FirstEntry, ended_at, families, limited, moved, readable, unread, without_gone
 from spark_txn_source.pulsar.tasks import OneAfterAnother, PulsarTask, read_task, tasks
@@ -34,9 +33,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     after its parents.
     """
 
-    def __init__(self, options: dict[str, str], schema: StructType) -> None:
-        self._options = PulsarReadOptions.parse(options, streaming=True)
-        self._columns = columns_wanted(self._client(), self._options, schema)
+    def __init__(self, options: dict[str, str], schema: StructType, part: Part | None = None) -> None:
+        """`part`: what a read of several topics has of one of them."""
+        self._options, self._columns = part or part_of(options, schema, streaming=True)
         self._cuts: dict[str, Cut] = {}
         """The newest known cut of each segment."""
         self._target: Mapping[str, Cut] | None = None
@@ -160,6 +159,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         the same rows. Raises DataLoss if retention has removed some of them.
         """
         options = self._options
+        alone, together = self.undivided(start, end)
+        return [*together, *divide(self._client(), alone, options.min_partitions, options.max_partition_bytes)]
+
+    def undivided(self, start: dict[str, Any], end: dict[str, Any]) -> tuple[list[PulsarTask], list[OneAfterAnother]]:
+        """Return a task for each segment that has rows in the range: those of segments without an ancestor or descendant in this
+        batch, and the others. Raises DataLoss.
+        """
+        options = self._options
         begin, to = PulsarOffset.of_json(start), PulsarOffset.of_json(end)
         to.check_topic(options.topic)
         starts = dict(begin.segments if to.began is None or not begin.is_initial else to.began)
@@ -167,8 +174,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = tasks(options.url, options.topic, starts, ends, self._columns, fail_on_loss=options.fail_on_data_loss)
         if options.fail_on_data_loss:
             self._places().check_kept({one.segment: one.after for one in found})
-        alone, together = self._grouped(found)
-        return [*together, *divide(self._client(), alone, options.min_partitions, options.max_partition_bytes)]
+        return self._grouped(found)
 
     def _grouped(self, found: Sequence[PulsarTask]) -> tuple[list[PulsarTask], list[OneAfterAnother]]:
         """Return the tasks of segments without an ancestor or descendant in this batch, and the others. A segment is in one task

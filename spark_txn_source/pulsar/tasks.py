@@ -126,7 +126,8 @@ class _Rows:
             self._joined("values", None), self._joined("keys", None), lambda row: f"The message {self._ids()[row]}"
         )
         wanted = to_arrow_schema(columns.wanted, timezone="UTC")
-        batch = conform(pruned(decoded.select(wanted.names), wanted), wanted)
+        known = [name for name in wanted.names if name in decoded.schema.names]
+        batch = conform(pruned(decoded.select(known), wanted), wanted)
         if columns.output.fieldNames() == columns.wanted.fieldNames():
             return batch
         output = to_arrow_schema(columns.output, timezone="UTC")

@@ -19,6 +19,7 @@ from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.producer import Producer
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.pulsar.batch import BatchReader
+from spark_txn_source.pulsar.several_streams import SeveralStreamReader
 from spark_txn_source.pulsar.stream import StreamReader
 
 
@@ -79,7 +80,7 @@ class Topic:
 class Stream:
     """A stream reader that is called as Spark calls it, and its checkpoint: the ends of its batches."""
 
-    def __init__(self, reader: StreamReader) -> None:
+    def __init__(self, reader: StreamReader | SeveralStreamReader) -> None:
         self.reader = reader
         self.ends: list[dict[str, Any]] = []
 

@@ -136,7 +136,7 @@ def test_a_query_with_a_limit_over_a_split(spark: SparkSession, topic: Topic, tm
 
 def test_errors_reach_the_user(spark: SparkSession, topic: Topic) -> None:
     with pytest.raises(PySparkException, match="cannot be used with a Pulsar cluster"):
-        read(spark, topic, topicsPattern=".*")
+        read(spark, topic, timestampTimeoutMs="5")
     topic.name = "topic://public/default/not-there"
     with pytest.raises(PySparkException, match="not-there"):
         read(spark, topic)

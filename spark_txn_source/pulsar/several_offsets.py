@@ -1,0 +1,72 @@
+"""The offset of a stream from several Pulsar topics: `{"topics":{"topic://..":{..}, ..}}`. Pure.
+
+`topics` has the offset of each topic (`offsets`). `"pattern":".."` names the pattern whose topics are read. A stream of one named
+topic has the offset of this topic itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from metadata.common.errors import OffsetOutOfRange, OptionError
+from spark_txn_source.option_table import TopicsChanged
+from spark_txn_source.pulsar.offsets import PulsarOffset
+from spark_txn_source.pulsar.selection import Selection, TopicsPattern
+
+
+@dataclass(frozen=True)
+class SeveralOffset:
+    """The offset of a stream from several topics, and the pattern that they match (None: they are named)."""
+
+    topics: Mapping[str, dict[str, Any]]
+    pattern: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"topics": {name: self.topics[name] for name in sorted(self.topics)}}
+        return found if self.pattern is None else {**found, "pattern": self.pattern}
+
+    @staticmethod
+    def of_json(found: Mapping[str, Any]) -> SeveralOffset:
+        """Also takes the offset of one topic. Raises OffsetOutOfRange for what is no offset of this source."""
+        try:
+            topics = found["topics"] if "topics" in found else {found["topic"]: found}
+            offsets = {str(name): dict(one) for name, one in topics.items()}
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise OffsetOutOfRange(
+                f"The checkpoint has an offset that is not of Pulsar topics: {dict(found)}.",
+                advice="Start with a new checkpoint. A checkpoint belongs to one source.",
+            ) from error
+        return SeveralOffset(offsets, found.get("pattern"))
+
+    def check_selection(self, selection: Selection, changed: TopicsChanged) -> None:
+        """Raise OptionError if the query reads other topics than its checkpoint, unless `topicsChanged=continue` is given."""
+        if changed == "continue":
+            return
+        if isinstance(selection, TopicsPattern):
+            reads, equal = f"those that match {selection.regex}", self.pattern == selection.regex
+        else:
+            reads, equal = ", ".join(sorted(selection)), self.pattern is None and set(self.topics) == set(selection)
+        if not equal:
+            known = ", ".join(sorted(self.topics)) if self.pattern is None else f"those that match {self.pattern}"
+            raise OptionError(
+                f"The checkpoint has the topics {known}, and the query reads {reads}.",
+                advice="Use a new checkpoint, or topicsChanged=continue: added topics are then read from their beginning.",
+            )
+
+    def of(self, topic: str) -> dict[str, Any]:
+        """Return the offset of a topic. A topic that was added has not been read."""
+        return self.topics.get(topic) or PulsarOffset(topic, 0, {}).to_json()
+
+
+def read_in(start: SeveralOffset, end: SeveralOffset) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """Return, for each topic of which a micro-batch has rows, the start and the end. A topic whose end is still an initial offset
+    had no rows. Spark asks for the initial offset again when it plans the first batch again, so the start may be another one then.
+    """
+    found = {}
+    for topic, to in sorted(end.topics.items()):
+        begin = start.of(topic)
+        if begin != to and not PulsarOffset.of_json(to).is_initial:
+            found[topic] = (begin, to)
+    return found
