@@ -22,6 +22,9 @@ probing      the search for a place in a segment by probes. Pure.
 cut          finds the cut and other places of a segment
 subscription acknowledges entries for a reader with its own positions
 
-whole_transactions   cuts that split no transaction
-sent_log             where the rows of each transaction of txnsegment are, for such cuts
+whole_transactions   cuts that split no transaction. Pure.
+succession           the order of the segments of a topic. Pure.
+sent_log             where the rows of each transaction of txnsegment are, as records in a log of the topic
+sent_reader          reads this log
+whole_cuts           how far a topic can be read, by the cuts and the log
 """

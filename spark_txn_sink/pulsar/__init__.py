@@ -6,6 +6,7 @@ sending        the part of a task: routes rows, sends entries, reports
 control        the rules of the control topic. Pure
 committing     the driver's steps from the reports of the tasks to the end of the transaction
 control_topic  reads and writes the control topic of an application
+settling       records which records of a topic's log are no longer needed
 admin          creates topics through the REST interface
 writer         the writers that Spark calls
 """

@@ -27,6 +27,7 @@ from spark_txn_sink.pulsar.control_topic import ControlTopic
 from spark_txn_sink.pulsar.options import PulsarWriteOptions
 from spark_txn_sink.pulsar.plan import PulsarPlan, check_key_column, plan_write
 from spark_txn_sink.pulsar.sending import Sent, Task, send_rows
+from spark_txn_sink.pulsar.settling import settle
 
 PATIENCE_SECONDS = 60.0
 """How long an outcome is asked for again."""
@@ -84,17 +85,24 @@ class _Writer:
             accepts_loss=self.options.after_restore == "continue",
             opened=next((one.opened for one in reports), None),
         )
-        self._record(work)
+        recorded = self._record(work)
+        committed = True
         if app is None:
             committer(self.options, "").commit_alone(work)
-            return True
-        return committer(self.options, app).commit(work)
+        else:
+            committed = committer(self.options, app).commit(work)
+        if recorded is not None and work.opened is not None:
+            settle(shared(self.options.service_url), self.options.topic, work.opened, recorded)
+        return committed
 
-    def _record(self, work: Work) -> None:
-        """Record where the rows are, so that readers see all of them or none (`pulsar_protocol.sent_log`)."""
-        if work.segments:
-            client = shared(self.options.service_url)
-            record_sent(client, log_segment(client, self.options.topic), SentRecord(work.txn, work.segments))
+    def _record(self, work: Work) -> Position | None:
+        """Record where the rows are, so that readers see all of them or none (`pulsar_protocol.sent_log`). Return the position of
+        the record, or None without rows.
+        """
+        if not work.segments:
+            return None
+        client = shared(self.options.service_url)
+        return record_sent(client, log_segment(client, self.options.topic), SentRecord(work.txn, work.segments))
 
     def give_up(self, messages: Messages) -> None:
         """Abort the transaction of a write that Spark gave up."""

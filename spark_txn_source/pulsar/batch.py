@@ -11,12 +11,13 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pulsar_protocol.layout import EARLIEST
-from pulsar_protocol.sent_log import SentLog
+from pulsar_protocol.sent_reader import SentLog
+from pulsar_protocol.succession import families
+from pulsar_protocol.whole_cuts import WholeCuts
 from spark_txn_source.pulsar.columns import Part, part_of
 from spark_txn_source.pulsar.dividing import divide
 from spark_txn_source.pulsar.option_table import At
-from spark_txn_source.pulsar.places import Places, WholeCuts
-from spark_txn_source.pulsar.planning import families
+from spark_txn_source.pulsar.places import Places
 from spark_txn_source.pulsar.tasks import PulsarTask, read_task, tasks
 from spark_txn_source.pulsar.topics import layout, shared_client
 
@@ -39,11 +40,13 @@ class BatchReader(DataSourceReader):
         places = Places(client, options.topic)
         found = layout(client, options.topic)
         cuts = places.cuts(found.segments.values())
-        whole = WholeCuts(SentLog(client, options.topic), lambda: layout(client, options.topic))
+        at_newest = options.end == "latest" and not isinstance(options.start, int)
+        sent = SentLog(client, options.topic, from_settled=at_newest)
+        whole = WholeCuts(sent, lambda: layout(client, options.topic))
         starts = places.starts(options.start, cuts)
         if isinstance(options.start, At):
             places.check_reached(starts, cuts)
-        else:
+        elif options.start != "earliest":
             starts = whole.starts(found, starts)
         if isinstance(options.end, At):
             ends = places.ends(options.end, cuts)

@@ -15,14 +15,16 @@ from pyspark.sql.types import StructType
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.cut import Cut
 from pulsar_protocol.layout import EARLIEST, Layout, Position, Segment
-from pulsar_protocol.sent_log import SentLog
+from pulsar_protocol.sent_reader import SentLog
 from pulsar_protocol.subscription import Subscription
+from pulsar_protocol.succession import ended_at, families, readable, unread
+from pulsar_protocol.whole_cuts import WholeCuts
 from spark_txn_source.pulsar.columns import Part, part_of
 from spark_txn_source.pulsar.dividing import divide
 from spark_txn_source.pulsar.offsets import PulsarOffset
 from spark_txn_source.pulsar.option_table import At
-from spark_txn_source.pulsar.places import Places, WholeCuts
-from spark_txn_source.pulsar.planning import FirstEntry, ended_at, families, limited, moved, readable, unread, without_gone
+from spark_txn_source.pulsar.places import Places
+from spark_txn_source.pulsar.planning import FirstEntry, limited, moved, without_gone
 from spark_txn_source.pulsar.tasks import OneAfterAnother, PulsarTask, read_task, tasks
 from spark_txn_source.pulsar.topics import layout, shared_client
 
@@ -49,10 +51,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         kept = {name: value for name, value in self.__dict__.items() if name != "_subscription"}
         return kept | {"_whole_cuts": None, "_cuts": {}, "_target": None}
 
-    def _whole(self, read: Mapping[str, Position]) -> WholeCuts:
-        """Return what finds whole cuts. It keeps what it has read in the log of writers. `read`: where it begins there."""
+    def _whole(self, read: Mapping[str, Position], *, from_settled: bool = False) -> WholeCuts:
+        """Return what finds whole cuts. It keeps what it has read in the log of writers. `read`: where it begins there.
+        `from_settled`: whether the stream starts at the newest rows.
+        """
         if self._whole_cuts is None:
-            self._whole_cuts = WholeCuts(SentLog(self._client(), self._options.topic, read), self._layout)
+            sent = SentLog(self._client(), self._options.topic, read, from_settled=from_settled)
+            self._whole_cuts = WholeCuts(sent, self._layout)
         return self._whole_cuts
 
     @cached_property
@@ -81,7 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             cuts = self._cuts_of(found.segments.values(), {})
             segments = self._places().starts(start, cuts)
             if not isinstance(start, At):
-                segments = self._whole({}).starts(found, segments)
+                segments = self._whole({}, from_settled=start == "latest").starts(found, segments)
             ended = ended_at(found, frozenset(), segments, cuts)
         return PulsarOffset(self._options.topic, found.epoch, segments, ended, is_initial=True).to_json()
 

@@ -20,7 +20,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from conformance.pulsar_server import PulsarBroker
 from metadata.common.errors import OffsetOutOfRange
-from pulsar_protocol import sent_log
+from pulsar_protocol import sent_reader
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.cut import Segment
 from pulsar_protocol.entries import Message
@@ -345,7 +345,7 @@ def test_a_stream_that_starts_again_reads_the_log_of_writers_from_its_offset(pla
         seen.append(decode(data))
         return seen[-1]
 
-    monkeypatch.setattr(sent_log, "decode", decoded)
+    monkeypatch.setattr(sent_reader, "decode", decoded)
     again = StreamReader(place.options, VALUE)
     assert sorted(itertools.chain(*batches_until(again, offset, 2))) == ["new-0", "new-1"]
     assert len(seen) == 1, "the records before the offset are not read again"

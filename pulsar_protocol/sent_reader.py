@@ -1,0 +1,159 @@
+"""Reads the log of what txnsegment's writers have sent to a topic (`sent_log`), for cuts that split no transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from pulsar_protocol.client import PulsarClient, TxnId
+from pulsar_protocol.cut import Segment
+from pulsar_protocol.errors import TimedOut, TopicMissing
+from pulsar_protocol.layout import EARLIEST, Position
+from pulsar_protocol.reader import entries
+from pulsar_protocol.sent_log import Sent, Settled, decode, log_name
+from pulsar_protocol.whole_transactions import NO_CHILDREN, Child, Extent, least_whole_cut, whole_cut
+
+TRIES: Final = 3
+AT_ONCE: Final = 1000
+"""The number of records that are read at a time while the last `Settled` is searched."""
+_NOTHING: Final[Mapping[str, Position]] = {}
+
+
+class SentLog:
+    """The transactions that writers of txnsegment have sent to one topic, as far as one reader needs them. Keeps what it has read,
+    so that a stream reads each record once.
+
+    `read`: for each segment of the log, the position up to which the reader needs no records (`needed_after`). `from_settled`:
+    whether the first `catch_up` leaves out the records of settled transactions. Readers of older cuts need them.
+    """
+
+    def __init__(
+        self, client: PulsarClient, topic: str, read: Mapping[str, Position] = _NOTHING, *, from_settled: bool = False
+    ) -> None:
+        self._client, self._topic, self._from_settled = client, topic, from_settled
+        self._read = dict(read)
+        self._ended: set[str] = set()
+        """The sealed segments of the log that have been read to their end."""
+        self._sent: dict[TxnId, Sent] = {}
+        self._places: dict[TxnId, tuple[str, Position]] = {}
+        """Where the record of each transaction is in the log."""
+        self._committed: set[TxnId] = set()
+
+    @property
+    def segments(self) -> set[str]:
+        """The segments of the topic that the records name."""
+        return {name for one in self._sent.values() for name in one.segments}
+
+    def catch_up(self) -> None:
+        """Read the records up to the end of the log. A topic without a log has no such writer. Raises the broker's error,
+        ProtocolError.
+        """
+        from_settled, self._from_settled = self._from_settled, False
+        try:
+            layout = self._client.layout(log_name(self._topic))
+        except TopicMissing:
+            return
+        for one in sorted(layout.segments.values(), key=lambda one: -one.id):
+            if one.name not in self._ended:
+                self._read_segment(one.name, from_settled)
+                if not one.active:
+                    self._ended.add(one.name)
+
+    def whole(self, cut: Mapping[str, Position], children: Mapping[str, Child] = NO_CHILDREN) -> dict[str, Position]:
+        """Return the greatest cut at or below `cut` that splits no transaction, and has no child before its parents. `cut` must
+        have been found before the last `catch_up`. Raises the broker's error.
+        """
+        self._drop_aborted(cut)
+        return whole_cut(cut, self._extents(), children)
+
+    def limited(
+        self, ends: Mapping[str, Position], cut: Mapping[str, Position], children: Mapping[str, Child] = NO_CHILDREN
+    ) -> dict[str, Position]:
+        """Return the least such cut at or above `ends`. `cut`: the last result of `whole`."""
+        return least_whole_cut(ends, cut, self._extents(), children)
+
+    def forget_segments(self, names: AbstractSet[str]) -> None:
+        """Forget what was sent to segments that were deleted."""
+        for txn, sent in list(self._sent.items()):
+            if not names.isdisjoint(sent.segments):
+                left = {name: places for name, places in sent.segments.items() if name not in names}
+                self._sent[txn] = Sent(txn, left)
+
+    def forget_to(self, start: Mapping[str, Position]) -> None:
+        """Forget the transactions that lie at or below `start` in all their segments. All later reads begin there."""
+        for txn, sent in list(self._sent.items()):
+            if _lies_within(sent, start):
+                self._forget(txn)
+
+    def needed_after(self, start: Mapping[str, Position]) -> dict[str, Position]:
+        """Return for each segment of the log the position after which it has the records that a read from `start` on needs."""
+        found = dict(self._read)
+        for txn, sent in self._sent.items():
+            segment, place = self._places[txn]
+            if not _lies_within(sent, start):
+                found[segment] = min(found[segment], Position(place.ledger, place.entry - 1))
+        return found
+
+    def _extents(self) -> list[Extent]:
+        return [Extent(one.segments) for one in self._sent.values()]
+
+    def _forget(self, txn: TxnId) -> None:
+        del self._sent[txn]
+        del self._places[txn]
+        self._committed.discard(txn)
+
+    def _read_segment(self, segment: str, from_settled: bool) -> None:
+        """Read the new records of a segment of the log. With `from_settled`, read the last ones first, until a `Settled` tells that
+        the others are not needed.
+        """
+        end = upto = self._end(segment, self._read.get(segment, EARLIEST))
+        while upto > (known := self._read.get(segment, EARLIEST)):
+            start = max(known, self._earlier(segment, upto)) if from_settled else known
+            for place, entry in entries(self._client, segment, start, upto):
+                for message in entry.messages():
+                    found = decode(message.value or b"")
+                    if isinstance(found, Sent):
+                        self._sent[found.txn] = found
+                        self._places.setdefault(found.txn, (segment, place))
+                    elif isinstance(found, Settled) and from_settled:
+                        for name, position in found.after.items():
+                            self._read[name] = max(position, self._read.get(name, EARLIEST))
+            upto = start
+        self._read[segment] = max(end, self._read.get(segment, EARLIEST))
+
+    def _earlier(self, segment: str, position: Position) -> Position:
+        """Return a position some records before this one."""
+        if position.entry >= AT_ONCE:
+            return Position(position.ledger, position.entry - AT_ONCE)
+        before = Segment(self._client, segment).before(Position(position.ledger, 0))
+        return before if before.entry >= 0 and before < position else EARLIEST
+
+    def _end(self, segment: str, start: Position) -> Position:
+        """Return the last entry of a segment of the log. Its entries have no transaction, so all of them are decided."""
+        for _ in range(TRIES):
+            cut = Segment(self._client, segment).cut(start)
+            if cut.whole:
+                return cut.position
+        raise TimedOut(
+            f"{segment}: the broker did not deliver the entries up to {cut.last.text}.",
+            advice="Only txnsegment may write to this topic, without transactions. Try again if the broker was slow.",
+        )
+
+    def _drop_aborted(self, cut: Mapping[str, Position]) -> None:
+        """Drop the aborted ones among the transactions that the cut splits. Their rows are in no segment, so they split nothing."""
+        for txn, sent in list(self._sent.items()):
+            begun = {name: first for name, (first, _) in sent.segments.items() if name in cut and first <= cut[name]}
+            complete = all(last <= cut[name] for name, (_, last) in sent.segments.items() if name in cut)
+            if not begun or complete or txn in self._committed:
+                continue
+            name, first = next(iter(begun.items()))
+            found = Segment(self._client, name).first_after(Position(first.ledger, first.entry - 1))
+            if found.position == first:
+                self._committed.add(txn)
+            else:
+                self._forget(txn)
+
+
+def _lies_within(sent: Sent, start: Mapping[str, Position]) -> bool:
+    return all(name in start and last <= start[name] for name, (_, last) in sent.segments.items())

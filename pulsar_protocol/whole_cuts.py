@@ -1,0 +1,78 @@
+"""Finds how far a topic can be read without a part of a transaction of txnsegment's writers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pulsar_protocol.client import PulsarClient
+from pulsar_protocol.cut import Cut, Segment
+from pulsar_protocol.layout import EARLIEST, Layout, Position
+from pulsar_protocol.sent_log import Settled
+from pulsar_protocol.sent_reader import SentLog
+from pulsar_protocol.succession import children, ended_at
+from pulsar_protocol.whole_transactions import Child
+
+
+@dataclass(frozen=True)
+class Newest:
+    """How far a topic can be read now. `positions`: the greatest cut that splits no transaction of txnsegment's writers, and has no
+    child of a segment before its parents; it has all segments of the topic. `ended`: the segments that have ended at the start of
+    the read. `children`: those whose parents have not.
+    """
+
+    positions: Mapping[str, Position]
+    ended: frozenset[str]
+    children: Mapping[str, Child]
+
+
+class WholeCuts:
+    """Finds the cuts of one topic that split no transaction of txnsegment's writers. `layout_now` asks for the topic's layout."""
+
+    def __init__(self, sent: SentLog, layout_now: Callable[[], Layout]) -> None:
+        self.sent, self._layout_now = sent, layout_now
+
+    def starts(self, layout: Layout, positions: Mapping[str, Position]) -> dict[str, Position]:
+        """Return the greatest such cut at or below the positions of the segments, for a read that starts after it."""
+        hidden = self._catch_up(layout)
+        found = self.sent.whole({**hidden, **positions})
+        return {name: found[name] for name in positions}
+
+    def newest(self, layout: Layout, starts: Mapping[str, Position], ended: frozenset[str], cuts: Mapping[str, Cut]) -> Newest:
+        """Return how far the topic can be read. `starts`: where the read begins, in segments that have a start. `ended`: segments
+        that are known to have ended there. `cuts`: those of the other segments; the layout must be read before. A segment without a
+        cut is not read.
+        """
+        hidden = self._catch_up(layout)
+        ended = ended_at(layout, ended, starts, cuts)
+        positions = {one.name: starts.get(one.name, EARLIEST) for one in layout.segments.values()}
+        positions |= {name: cut.position for name, cut in cuts.items()}
+        born = children(layout, ended, starts, cuts)
+        return Newest(self.sent.whole(hidden | positions, born), ended, born)
+
+    def limited(self, newest: Newest, ends: Mapping[str, Position]) -> dict[str, Position]:
+        """Return the least such cut at or above `ends`. The last call must have been `newest`."""
+        return self.sent.limited(ends, newest.positions, newest.children)
+
+    def _catch_up(self, layout: Layout) -> dict[str, Position]:
+        """Read the log of writers. Return the segments that it names and that are newer than the layout, as not read."""
+        self.sent.catch_up()
+        unknown = self.sent.segments - {one.name for one in layout.segments.values()}
+        if not unknown:
+            return {}
+        newer = {one.name for one in self._layout_now().segments.values()}
+        self.sent.forget_segments(unknown - newer)
+        return dict.fromkeys(unknown & newer, EARLIEST)
+
+
+def settled(client: PulsarClient, topic: str) -> Settled:
+    """Return up to where all transactions in the log of a topic (`topic://..`) are settled now. Raises the broker's error.
+
+    They lie below a cut that splits no transaction. All later cuts are at or above it, so no reader of the newest rows needs their
+    records any more.
+    """
+    layout = client.layout(topic)
+    cuts = {one.name: Segment(client, one.name).cut(sealed=not one.active) for one in layout.segments.values()}
+    sent = SentLog(client, topic, from_settled=True)
+    newest = WholeCuts(sent, lambda: client.layout(topic)).newest(layout, {}, frozenset(), cuts)
+    return Settled(sent.needed_after(newest.positions))
