@@ -9,19 +9,22 @@ import queue
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Final, Literal, Self, TypedDict
+from typing import Final, Literal, NoReturn, Self, TypedDict
 
 from pulsar_protocol.channel import ANSWER_SECONDS
 from pulsar_protocol.chunks import encode_chunks
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.connection import Delivery
+from pulsar_protocol.cut import Segment
 from pulsar_protocol.entries import Compression, Message, Rows, encode_batch
-from pulsar_protocol.errors import ConnectionLost, PulsarError, TimedOut, broker_error
+from pulsar_protocol.errors import ConnectionLost, PulsarError, TimedOut, TopicTerminated, broker_error
 from pulsar_protocol.layout import Position
 from pulsar_protocol.messages import Schema
 
 Access = Literal["shared", "exclusive", "fencing"]
 _ACCESS: Final[dict[Access, int]] = {"shared": 0, "exclusive": 1, "fencing": 3}
+CLOSED_SECONDS: Final = 2.0
+"""How long an answer is waited for after the broker has closed the producer."""
 
 
 def now_ms() -> int:
@@ -78,10 +81,15 @@ class Producer:
         self.name: str = opened.producer_name
         self.schema_version: bytes = opened.schema_version
         self._sequence = opened.last_sequence_id + 1
+        self._last: Position | None = None
+        """The position of the last entry that was written."""
+        self._closed = False
+        """Whether the broker has closed the producer."""
 
     def send(self, messages: Sequence[Message] | Rows, txn: TxnId | None = None, compression: Compression = "none") -> Position:
-        """Send messages as one entry and wait for its receipt. Return its position. Raises TransactionEnded, Fenced, and
-        TopicTerminated, ConnectionLost or TimedOut, after which it is unknown whether the entry was written.
+        """Send messages as one entry and wait for its receipt. Return its position. Raises TransactionEnded, Fenced,
+        TopicTerminated (the segment is sealed, and the entry was not written), and ConnectionLost or TimedOut, after which it is
+        unknown whether the entry was written.
         """
         sequence, self._sequence = self._sequence, self._sequence + len(messages)
         entry = encode_batch(messages, **self._metadata(sequence), txn=txn, compression=compression)
@@ -106,18 +114,60 @@ class Producer:
 
     def _sent(self, entry: bytes, sequence: int, txn: TxnId | None, **fields: object) -> Position:
         """Send an entry, wait for its receipt, and return its position."""
+        self._check_open()
         ids = {} if txn is None else {"txnid_most_bits": txn.most, "txnid_least_bits": txn.least}
         self._channel.send(entry, producer_id=self._id, sequence_id=sequence, **fields, **ids)
         deadline = time.monotonic() + self._seconds
         while True:
-            found = self._next(deadline)
-            if found.name == "send_error":
-                raise broker_error(found.body.error, found.body.message, f"Sending to {self.topic}")
+            try:
+                found = self._next(deadline)
+            except TimedOut:
+                if self._closed:
+                    self._unanswered()
+                raise
             if found.name == "close_producer":
-                self._check_not_sealed()
-                raise ConnectionLost(f"The broker closed the producer of {self.topic}.", advice="Open it again; the topic moves.")
-            if found.body.sequence_id == sequence:
-                return Position.of(found.body.message_id)
+                self._closed = True
+                if self._access != "shared":
+                    raise self._gone()
+                deadline = time.monotonic() + CLOSED_SECONDS
+            elif found.name == "send_error":
+                raise broker_error(found.body.error, found.body.message, f"Sending to {self.topic}")
+            elif found.body.sequence_id == sequence:
+                self._last = Position.of(found.body.message_id)
+                return self._last
+
+    def _check_open(self) -> None:
+        """Raise TopicTerminated or ConnectionLost if the broker has closed the producer before the next entry is sent."""
+        while not self._closed and not self._events.empty():
+            found = self._events.get()
+            if isinstance(found, PulsarError):
+                raise found.again()
+            self._closed = found.name == "close_producer"
+        if self._closed:
+            self._check_not_sealed()
+            raise self._gone()
+
+    def _gone(self) -> ConnectionLost:
+        return ConnectionLost(f"The broker closed the producer of {self.topic}.", advice="Open it again; the topic moves.")
+
+    def _unanswered(self) -> NoReturn:
+        """Raise the error of an entry that was in flight when the broker closed the producer, and that had no answer since.
+
+        A sealed segment takes no more entries. So if its last entry is the one before, this one was not written. A broker does not
+        answer if the entry came after it had closed the producer.
+        """
+        try:
+            self._check_not_sealed()
+        except TopicTerminated as error:
+            last = Segment(self._client, self.topic).last()
+            if last == self._last:
+                raise
+            raise ConnectionLost(
+                f"{self.topic} was split or merged while an entry was sent, and the broker did not say whether it has the entry. "
+                f"The segment ends at {last.text}; the last known entry is at {self._last.text if self._last else 'no position'}.",
+                advice="Write the transaction again.",
+            ) from error
+        raise self._gone()
 
     def _check_not_sealed(self) -> None:
         """Raise TopicTerminated if the segment is sealed. The broker closes the producers of a segment before it says so. Only an

@@ -99,7 +99,7 @@ class StreamingJob(Scenario):
         """Start a driver on the checkpoint. Return at once, before its query runs."""
         output = self._folder / f"driver-{len(self._launched)}.log"
         given = {"url": self._place.url, "topic": self._place.topic, "input": self._input, "checkpoint": self._checkpoint}
-        given |= {"marks": self._marks, "stop": _ends(output)}
+        given |= {"marks": self._marks, "stop": stop_file(output)}
         arguments = [word for name, value in given.items() for word in (f"--{name}", str(value))]
         driver = launched("conformance.scenarios.job", arguments, output, spark_environment())
         self._launched.append(driver)
@@ -140,7 +140,7 @@ class StreamingJob(Scenario):
 
     def end(self, driver: Session) -> int | None:
         """Let a driver write its remaining input and end. Return its exit code."""
-        _ends(driver.output).touch()
+        stop_file(driver.output).touch()
         code = driver.wait(RUN_SECONDS)
         driver.kill()
         return code
@@ -178,7 +178,7 @@ class StreamingJob(Scenario):
             self._observer.stop()
 
 
-def _ends(output: Path) -> Path:
+def stop_file(output: Path) -> Path:
     """Return the file whose existence tells the driver with this output file to end."""
     return output.with_suffix(".stop")
 

@@ -1,9 +1,16 @@
-"""The work of a write's tasks: they route rows to segments, send them in the transaction, and report where the rows are."""
+"""The work of a write's tasks: they route rows to segments, send them in the transaction, and report where the rows are.
+
+A segment may be split or merged meanwhile. It then refuses entries. The task reads the layout again and sends the refused rows, and
+all later ones, to the successors of the segment. The rows of a key keep their order: a refused entry is not in the segment, it is
+sent before all later rows, and readers read a segment after its parents. The transaction then has rows in parents and children. If
+it is unknown whether a sealed segment has an entry, the task fails.
+"""
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -25,6 +32,8 @@ from spark_txn_sink.pulsar.plan import PulsarPlan
 
 THREADS: Final = 8
 """The greatest number of segments to which a task sends at a time."""
+LAYOUT_SECONDS: Final = 30.0
+LAYOUT_PAUSE: Final = 0.05
 
 
 class Sender(Protocol):
@@ -75,8 +84,8 @@ class Task:
 def send_rows(
     client: PulsarClient, plan: PulsarPlan, batches: Iterable[pa.RecordBatch], task: Task, app: str | None = None
 ) -> Sent:
-    """Send the rows of one task and return the report. Raises AttemptRefused, TopicTerminated (the segment was sealed), and the
-    broker's error. Spark then gives up the batch.
+    """Send the rows of one task and return the report. Raises AttemptRefused, TopicTerminated (a segment was sealed, and the layout
+    does not name its successors), and the broker's error. Spark then gives up the batch.
     """
     attempt, txn = uuid.uuid4().hex, plan.opened.txn
     router = Router(plan.layout, plan.bits, plan.entry_bytes, plan.entry_rows, task.start)
@@ -84,6 +93,10 @@ def send_rows(
     values = plan.rows.values()
     outgoing = Outgoing(lambda segment: Producer(client, segment, schema=values.schema), txn, plan.compression, plan.topic)
     ready = False
+
+    def layout() -> Layout:
+        return client.layout(plan.topic)
+
     try:
         for batch in batches:
             for segment, entry in router.route(plan.rows.messages(batch, values)):
@@ -91,11 +104,11 @@ def send_rows(
                     claim(client, plan.opened, claimed)
                     ready = True
                 outgoing.send(segment, entry)
+                if outgoing.refused:
+                    follow(router, outgoing, layout)
         if not ready:
             claim(client, plan.opened, claimed)
-        for segment, entry in router.rest():
-            outgoing.send(segment, entry)
-        segments = outgoing.finish()
+        segments = finish(router, outgoing, layout)
     finally:
         outgoing.close()
     return Sent(txn, attempt, task.partition, segments, router.rows, task.query, task.run, plan.opened)
@@ -113,15 +126,19 @@ class Router:
     """
 
     def __init__(self, layout: Layout, bits: Bits, entry_bytes: int, entry_rows: int, start: int) -> None:
+        self._shift = 0 if bits == "low" else 16
+        self._entry_bytes, self._entry_rows = entry_bytes, entry_rows
+        self._keyless = start
+        self._use(layout)
+        self._waiting = [_Waiting() for _ in self._segments]
+        self.rows = 0
+
+    def _use(self, layout: Layout) -> None:
         self._segments = [one.name for one in layout.active]
         if not self._segments:
             raise TopicTerminated(f"The topic {layout.topic} has no active segment.", advice="It was deleted; create it again.")
         self._place = _ring(layout)
-        self._shift = 0 if bits == "low" else 16
-        self._entry_bytes, self._entry_rows = entry_bytes, entry_rows
-        self._keyless = start % len(self._segments)
-        self._waiting = [_Waiting() for _ in self._segments]
-        self.rows = 0
+        self._keyless %= len(self._segments)
 
     def route(self, messages: Iterable[Message]) -> Iterator[tuple[str, list[Message]]]:
         """Take messages, and yield the entries that are full: the segment and the messages of each."""
@@ -140,11 +157,26 @@ class Router:
                     self._keyless = (self._keyless + 1) % len(self._segments)
                 yield self._segments[index], waiting.messages
 
-    def rest(self) -> Iterator[tuple[str, list[Message]]]:
-        """Yield the entries that are not full."""
-        for segment, waiting in zip(self._segments, self._waiting, strict=True):
-            if waiting.messages:
-                yield segment, waiting.messages
+    def rest(self) -> list[tuple[str, list[Message]]]:
+        """Return the entries that are not full, and forget them."""
+        waiting, self._waiting = self._waiting, [_Waiting() for _ in self._segments]
+        return [(segment, one.messages) for segment, one in zip(self._segments, waiting, strict=True) if one.messages]
+
+    def gone(self, layout: Layout) -> list[str]:
+        """Return the segments to which messages are routed, and which the layout has sealed."""
+        names = {one.name for one in layout.active}
+        return [name for name in self._segments if name not in names]
+
+    def adopt(self, layout: Layout, refused: Mapping[str, Sequence[Message]]) -> list[tuple[str, list[Message]]]:
+        """Route by another layout from now on. Return the entries that became full. `refused`: the messages that segments which are
+        gone have refused. They come before those that wait here for the same segment.
+        """
+        waiting = dict(zip(self._segments, self._waiting, strict=True))
+        moved = [one for name in self.gone(layout) for one in (*refused.get(name, ()), *waiting[name].messages)]
+        self._use(layout)
+        self._waiting = [waiting.get(name, _Waiting()) for name in self._segments]
+        self.rows -= len(moved)
+        return [*self.route(moved)]
 
 
 def _ring(layout: Layout) -> npt.NDArray[np.uint16]:
@@ -158,24 +190,44 @@ def _ring(layout: Layout) -> npt.NDArray[np.uint16]:
 class Outgoing:
     """Sends the entries of one task. Each segment has one entry in flight: a broker may change the order of entries of a
     transaction that are in flight together.
+
+    `refused`: the messages that a sealed segment has refused, in their order, and all later ones for it.
     """
 
     def __init__(self, open_sender: _Open, txn: TxnId, compression: Compression, topic: str) -> None:
         self._open, self._txn, self._compression, self._topic = open_sender, txn, compression, topic
         self._senders: dict[str, Sender] = {}
-        self._flying: dict[str, Future[Position]] = {}
+        self._flying: dict[str, tuple[Future[Position], Sequence[Message]]] = {}
         self._found: dict[str, tuple[Position, Position]] = {}
+        self.refused: dict[str, list[Message]] = {}
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="txnsegment-pulsar-send")
 
     def send(self, segment: str, messages: Sequence[Message]) -> None:
-        """Send an entry after the receipt of the previous one of its segment. Raises TopicTerminated, the broker's error."""
-        self._received(segment)
-        self._flying[segment] = self._pool.submit(self._sent, segment, messages)
+        """Send an entry after the receipt of the previous one of its segment. Raises the broker's error."""
+        self.settle(segment)
+        if segment in self.refused:
+            self.refused[segment] += messages
+        else:
+            self._flying[segment] = self._pool.submit(self._sent, segment, messages), messages
+
+    def settle(self, segment: str) -> None:
+        """Wait until no entry of a segment is in flight. Raises the broker's error."""
+        future, messages = self._flying.pop(segment, (None, ()))
+        if future is None:
+            return
+        try:
+            place = future.result()
+        except TopicTerminated:
+            self.refused[segment] = [*messages]
+            return
+        self._found[segment] = (self._found.get(segment, (place, place))[0], place)
 
     def finish(self) -> dict[str, tuple[Position, Position]]:
-        """Wait for all receipts. Return the first and the last position of the entries in each segment."""
+        """Wait for all receipts. Return the first and the last position of the entries in each segment. They are incomplete while
+        there are `refused` messages.
+        """
         for segment in [*self._flying]:
-            self._received(segment)
+            self.settle(segment)
         return self._found
 
     def close(self) -> None:
@@ -189,18 +241,51 @@ class Outgoing:
             self._senders[segment] = self._open(segment)
         return self._senders[segment].send(messages, self._txn, self._compression)
 
-    def _received(self, segment: str) -> None:
-        flying = self._flying.pop(segment, None)
-        if flying is None:
-            return
-        try:
-            place = flying.result()
-        except TopicTerminated as error:
+
+def follow(
+    router: Router,
+    outgoing: Outgoing,
+    layout: Callable[[], Layout],
+    *,
+    pause: Callable[[float], None] = time.sleep,
+    now: Callable[[], float] = time.monotonic,
+) -> None:
+    """Send the messages that sealed segments have refused to their successors. `layout`: reads the layout of the topic. A broker
+    seals a segment a moment before the layout names its successors, so it is read again, for `LAYOUT_SECONDS`.
+
+    Raises TopicTerminated, the broker's error.
+    """
+    deadline = now() + LAYOUT_SECONDS
+    while outgoing.refused:
+        found = layout()
+        late = sorted(outgoing.refused.keys() & {one.name for one in found.active})
+        if late and now() > deadline:
             raise TopicTerminated(
-                f"The segment {segment} was split or merged while {self._topic} was written: {error.message}",
-                advice=f"The transaction {self._txn.text} is aborted. Start the query or the write again, for the new layout.",
-            ) from error
-        self._found[segment] = (self._found.get(segment, (place, place))[0], place)
+                f"The segment {late[0]} is sealed, but the layout of {found.topic} (epoch {found.epoch}) has it as an active one "
+                f"after {LAYOUT_SECONDS:g} s.",
+                advice="A split or merge may have stopped half-way: run it again. Then start the query or the write again.",
+            )
+        if late:
+            pause(LAYOUT_PAUSE)
+            continue
+        for segment in router.gone(found):
+            outgoing.settle(segment)
+        refused, outgoing.refused = outgoing.refused, {}
+        for segment, entry in router.adopt(found, refused):
+            outgoing.send(segment, entry)
+
+
+def finish(router: Router, outgoing: Outgoing, layout: Callable[[], Layout]) -> dict[str, tuple[Position, Position]]:
+    """Send what is left, also what sealed segments refuse. Return the first and the last position of the rows in each segment.
+    Raises TopicTerminated, the broker's error.
+    """
+    while True:
+        for segment, entry in router.rest():
+            outgoing.send(segment, entry)
+        found = outgoing.finish()
+        if not outgoing.refused:
+            return found
+        follow(router, outgoing, layout)
 
 
 class _Open(Protocol):

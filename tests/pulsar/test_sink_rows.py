@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from conformance.pulsar_server import PulsarBroker
 from metadata.common.errors import SchemaError
 from pulsar_protocol.client import PulsarClient
-from pulsar_protocol.errors import TopicTerminated
+from pulsar_protocol.errors import ConnectionLost
 from pulsar_protocol.reader import entries
 from pulsar_protocol.values import SchemaVersions
 from spark_txn_sink.pulsar.attempts import AttemptRefused
@@ -132,18 +133,61 @@ def test_an_attempt_whose_input_failed_leaves_its_retry_free(sink: Sink) -> None
     assert len(sink.rows()) == len(ORDERS)
 
 
-def test_a_segment_that_is_split_while_a_task_writes_is_an_error_and_the_write_can_run_again(sink: Sink) -> None:
-    plan = sink.plan(ORDERS.schema, entryRows="5")
+def values_by_key(sink: Sink) -> dict[bytes | None, list[object]]:
+    """Return the values of each key in the order in which a reader gets them: a segment after its parents."""
+    found: dict[bytes | None, list[object]] = {}
+    for key, row in sink.rows():
+        found.setdefault(key, []).append(row["value"])
+    return found
 
-    def splitting() -> Iterator[pa.RecordBatch]:
-        yield ORDERS
-        for segment in range(4):
-            sink.broker.split(sink.topic, segment)
-        yield ORDERS
 
-    with pytest.raises(TopicTerminated, match="split or merged") as raised:
-        send_rows(sink.client, plan, splitting(), Task())
-    assert "again" in raised.value.advice
-    sink.client.end(plan.opened.txn, commit=False)
-    sink.write(ORDERS)
-    assert len(sink.rows()) == len(ORDERS)
+def test_a_task_goes_on_in_the_new_segments_when_its_segments_are_split_and_merged(sink: Sink) -> None:
+    rows = [{"k": f"key-{number % 40}", "value": b"%04d" % number} for number in range(400)]
+    batch = pa.RecordBatch.from_pylist(rows)
+    plan = sink.plan(batch.schema, keyColumn="k", entryRows="3")
+
+    def changing() -> Iterator[pa.RecordBatch]:
+        yield batch.slice(0, 100)
+        sink.broker.split(sink.topic, 0)
+        sink.broker.split(sink.topic, 2)
+        yield batch.slice(100, 100)
+        active = sink.client.layout(sink.topic).active
+        sink.broker.merge(sink.topic, active[1].id, active[2].id)
+        yield batch.slice(200, 100)
+        for one in sink.client.layout(sink.topic).active:
+            sink.broker.split(sink.topic, one.id)
+        yield batch.slice(300, 100)
+
+    report = send_rows(sink.client, plan, changing(), Task())
+    assert report.rows == 400
+    assert len(report.segments) > 8, "parents and children"
+    sink.commit(plan, report)
+    expected: dict[bytes | None, list[object]] = {}
+    for row in rows:
+        expected.setdefault(str(row["k"]).encode(), []).append(row["value"])
+    assert values_by_key(sink) == expected
+
+
+def test_tasks_that_send_while_segments_are_split_lose_and_double_nothing(sink: Sink) -> None:
+    """Entries are in flight when their segment is sealed: of two tasks, with one key each for each segment and task."""
+    batch = pa.RecordBatch.from_pylist([{"k": f"{task}-{n % 16}", "value": b"%05d" % n} for task in (0, 1) for n in range(600)])
+    tries = 0
+    while True:
+        plan = sink.plan(batch.schema, keyColumn="k", entryRows="5")
+        halves = [[batch.slice(600 * task, 600)] for task in (0, 1)]
+        with ThreadPoolExecutor(2) as tasks:
+            running = [tasks.submit(send_rows, sink.client, plan, half, Task(number)) for number, half in enumerate(halves)]
+            for one in sink.client.layout(sink.topic).active:
+                sink.broker.split(sink.topic, one.id)
+            wait(running)
+        tries += 1
+        errors = [one.exception() for one in running if one.exception() is not None]
+        if not errors:
+            sink.commit(plan, *(one.result() for one in running))
+            break
+        assert all(isinstance(one, ConnectionLost) for one in errors), "the only error: it is unknown whether an entry was written"
+        assert tries < 8, errors
+        sink.client.end(plan.opened.txn, commit=False)
+    found = values_by_key(sink)
+    assert sum(map(len, found.values())) == 1200
+    assert all(values == sorted(values) for values in found.values())  # type: ignore[type-var]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,11 +15,11 @@ from metadata.common.errors import OptionError
 from pulsar_protocol.client import TxnId
 from pulsar_protocol.entries import Compression, Message
 from pulsar_protocol.errors import TopicTerminated
-from pulsar_protocol.layout import Bits, Layout, Position, Segment
+from pulsar_protocol.layout import Bits, Layout, Position, Segment, ring_place
 from spark_txn_sink.providers import scheme_of
 from spark_txn_sink.pulsar.attempts import Attempt, first_of
 from spark_txn_sink.pulsar.options import ADMIN_VARIABLE, PulsarWriteOptions
-from spark_txn_sink.pulsar.sending import Outgoing, Router
+from spark_txn_sink.pulsar.sending import Outgoing, Router, finish, follow
 
 TXN = TxnId(0, 5)
 URL = "pulsar://h:6650"
@@ -125,13 +126,121 @@ def test_a_segment_has_one_entry_in_flight_and_keeps_the_order() -> None:
     assert sorted(over.closed) == ["a", "b"]
 
 
-def test_a_sealed_segment_is_an_error_that_says_to_start_again() -> None:
-    outgoing = Outgoing(Segments(sealed="a").open, TXN, "none", "t")
-    outgoing.send("a", [Message(b"1")])
-    with pytest.raises(TopicTerminated, match="split or merged while t was written") as raised:
-        outgoing.finish()
+# --- splits and merges while a task writes ---
+
+
+class Ring:
+    """A topic whose segments are split and merged. A sealed segment refuses entries. The layout names the successors of a segment
+    some reads after it was sealed, as a broker does.
+    """
+
+    def __init__(self, late: int) -> None:
+        self.layout = self.shown = layout_of(0, 0x8000)
+        self._late = late
+        self._hidden = 0
+        self.received: dict[str, list[tuple[bytes | None, bytes | None]]] = {}
+
+    def open(self, segment: str) -> Any:
+        return _Sender(self, segment)
+
+    def read(self) -> Layout:
+        if self._hidden:
+            self._hidden -= 1
+        else:
+            self.shown = self.layout
+        return self.shown
+
+    def split(self, at: int) -> None:
+        active = self.layout.active
+        one = active[at % len(active)]
+        if one.end > one.start:
+            middle = (one.start + one.end) // 2
+            self._replace([one], [(one.start, middle), (middle + 1, one.end)])
+
+    def merge(self, at: int) -> None:
+        active = self.layout.active
+        if len(active) > 1:
+            first, second = active[at % (len(active) - 1) :][:2]
+            self._replace([first, second], [(first.start, second.end)])
+
+    def _replace(self, parents: Sequence[Segment], ranges: Sequence[tuple[int, int]]) -> None:
+        known, number = dict(self.layout.segments), len(self.layout.segments)
+        for one in parents:
+            known[one.id] = replace(one, active=False)
+        for start, end in ranges:
+            made = Segment(number, f"s{number}", start, end, True, tuple(one.id for one in parents), ())
+            known[number], number = made, number + 1
+        self.layout, self._hidden = Layout(self.layout.topic, self.layout.epoch + 1, known), self._late
+
+    def lines(self, key: bytes, bits: Bits) -> list[bytes | None]:
+        """Return the values of a key in the order in which a reader gets them: a segment after its parents."""
+        return [value for one in self.layout.segments.values() for found, value in self.received.get(one.name, []) if found == key]
+
+
+class _Sender:
+    def __init__(self, ring: Ring, segment: str) -> None:
+        self._ring, self._segment = ring, segment
+
+    def send(self, messages: Sequence[Message], txn: TxnId | None = None, compression: Compression = "none") -> Position:
+        if self._segment not in {one.name for one in self._ring.layout.active}:
+            raise TopicTerminated(f"{self._segment} is sealed.")
+        kept = self._ring.received.setdefault(self._segment, [])
+        kept += [(one.key, one.value) for one in messages]
+        return Position(1, len(kept))
+
+    def close(self) -> None:
+        self._segment = "closed"
+
+
+changes = st.tuples(st.sampled_from(["split", "merge"]), st.integers(0, 7))
+
+
+@given(
+    keys=st.lists(st.sampled_from([b"a", b"b", b"c", b"d", b"e", b"f", b"g", None]), max_size=60),
+    when=st.dictionaries(st.integers(0, 59), changes, max_size=8),
+    bits=st.sampled_from(["low", "high"]),
+    entry_rows=st.integers(1, 7),
+    late=st.integers(0, 3),
+)
+def test_a_task_goes_on_in_the_successors_of_a_sealed_segment(
+    keys: list[bytes | None], when: dict[int, tuple[str, int]], bits: Bits, entry_rows: int, late: int
+) -> None:
+    """Each row is there once, in a segment that has its key, and the rows of a key are in order."""
+    ring = Ring(late)
+    router = Router(ring.layout, bits, 10_000, entry_rows, 0)
+    outgoing = Outgoing(ring.open, TXN, "none", "t")
+    for number, key in enumerate(keys):
+        if number in when:
+            kind, at = when[number]
+            ring.split(at) if kind == "split" else ring.merge(at)
+        for segment, entry in router.route([Message(b"%03d" % number, key)]):
+            outgoing.send(segment, entry)
+            if outgoing.refused:
+                follow(router, outgoing, ring.read, pause=lambda seconds: None)
+    places = finish(router, outgoing, ring.read)
     outgoing.close()
-    assert "for the new layout" in raised.value.advice
+    assert router.rows == len(keys)
+    assert sorted(value or b"" for rows in ring.received.values() for _, value in rows) == [b"%03d" % n for n in range(len(keys))]
+    assert places == {name: (places[name][0], Position(1, len(rows))) for name, rows in ring.received.items()}
+    by_name = {one.name: one for one in ring.layout.segments.values()}
+    for name, rows in ring.received.items():
+        for key, _ in rows:
+            assert key is None or by_name[name].start <= ring_place(key, bits) <= by_name[name].end
+    for key in {one for one in keys if one is not None}:
+        assert ring.lines(key, bits) == [b"%03d" % number for number, one in enumerate(keys) if one == key]
+
+
+def test_a_segment_that_the_layout_does_not_replace_is_an_error() -> None:
+    over = Segments(sealed="s1")
+    router, outgoing = Router(layout_of(0, 0x8000), "low", 10_000, 1, 1), Outgoing(over.open, TXN, "none", "t")
+    times = iter(range(100))
+    for segment, entry in router.route([Message(b"1")]):
+        outgoing.send(segment, entry)
+    outgoing.finish()
+    with pytest.raises(TopicTerminated, match="s1 is sealed, but the layout") as raised:
+        follow(router, outgoing, lambda: layout_of(0, 0x8000), pause=lambda seconds: None, now=lambda: 10.0 * next(times))
+    outgoing.close()
+    assert "start the query or the write again" in raised.value.advice
 
 
 # --- attempts ---
