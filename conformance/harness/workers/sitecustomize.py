@@ -1,4 +1,7 @@
-"""Import the modules that Spark's Python workers need, in the daemon that forks the workers.
+"""Start Spark's Python processes in less processor time: pyspark is already compiled, and the workers' modules are imported once.
+
+Spark puts archives with its Python code before the folder of the installed pyspark. The archives contain no compiled code, so each
+process would compile pyspark again, for 0.6 s. The installed pyspark is the same code, and it is compiled.
 
 Spark forks a new worker for every plan, write and commit. Without this module, each worker would spend half a second of processor
 time to import pandas, pyarrow and this project. The imported modules open no connection, and the modules of this project start no
@@ -6,7 +9,12 @@ thread. `conformance.harness.spark_start` puts the folder of this module on the 
 examples and the benchmarks start jobs without this module, as users do.
 """
 
+import os
 import sys
+
+home = os.environ.get("SPARK_HOME", "")
+if home.rpartition("/")[0] in sys.path:
+    sys.path[:] = [place for place in sys.path if not place.startswith((f"{home}/python/lib/", f"{home}/jars/"))]
 
 if sys.orig_argv[1:3] == ["-m", "pyspark.daemon"]:
     import gc
