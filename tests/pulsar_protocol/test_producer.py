@@ -1,0 +1,139 @@
+"""A producer whose segment is sealed, or that the broker closes, byte by byte: which entries were certainly not written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pulsar_protocol import producer as module
+from pulsar_protocol.client import PulsarClient
+from pulsar_protocol.entries import Message
+from pulsar_protocol.errors import ConnectionLost, TopicTerminated
+from pulsar_protocol.layout import Position
+from pulsar_protocol.producer import Producer
+from tests.support.fake_broker import PATIENCE, Action, FakeBroker, Peer, answer, refuse
+
+SEGMENT = "segment://a/b/c/0000-ffff-0"
+OPENED = answer("producer_success", producer_name="p", last_sequence_id=-1, schema_version=b"")
+SEALED = refuse(15)
+ROWS = [Message(b"row")]
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBroker]:
+    monkeypatch.setattr(module, "CLOSED_SECONDS", 0.3)
+    with FakeBroker() as made:
+        made.on("lookup_topic", answer("lookup_topic_response", response=1, broker_service_url=made.url, authoritative=True))
+        made.on("close_producer", answer("success"))
+        made.on("close_consumer", answer("success"))
+        made.on("subscribe", answer("success"))
+        made.on("producer", OPENED)
+        yield made
+
+
+@pytest.fixture
+def client(broker: FakeBroker) -> Iterator[PulsarClient]:
+    with PulsarClient(broker.url, seconds=PATIENCE) as made:
+        yield made
+
+
+@pytest.fixture
+def producer(client: PulsarClient) -> Iterator[Producer]:
+    with Producer(client, SEGMENT) as made:
+        yield made
+
+
+def receipt(entry: int) -> Action:
+    """The broker has written the entry."""
+
+    def act(peer: Peer, body: Any) -> None:
+        place = {"ledger_id": 3, "entry_id": entry}
+        peer.send("send_receipt", producer_id=body.producer_id, sequence_id=body.sequence_id, message_id=place)
+
+    return act
+
+
+def closed(peer: Peer, body: Any) -> None:
+    """The broker has closed the producer."""
+    peer.send("close_producer", producer_id=body.producer_id, request_id=99)
+
+
+def terminated(peer: Peer, body: Any) -> None:
+    peer.send("send_error", producer_id=body.producer_id, sequence_id=body.sequence_id, error=15, message="terminated")
+
+
+def then(*actions: Action) -> Action:
+    def act(peer: Peer, body: Any) -> None:
+        for one in actions:
+            one(peer, body)
+
+    return act
+
+
+def ends_at(broker: FakeBroker, entry: int) -> None:
+    """The segment is sealed, and this is its last entry."""
+    broker.on("producer", SEALED)
+    place = {"ledger_id": 3, "entry_id": entry}
+    broker.on(
+        "get_last_message_id", answer("get_last_message_id_response", last_message_id=place, consumer_mark_delete_position=place)
+    )
+
+
+def test_an_entry_that_was_refused_after_the_close_was_not_written(broker: FakeBroker, producer: Producer) -> None:
+    broker.on("send", receipt(0), then(closed, terminated))
+    assert producer.send(ROWS) == Position(3, 0)
+    with pytest.raises(TopicTerminated):
+        producer.send(ROWS)
+
+
+def test_a_receipt_after_the_close_counts(broker: FakeBroker, producer: Producer) -> None:
+    broker.on("send", then(closed, receipt(0)))
+    assert producer.send(ROWS) == Position(3, 0)
+    broker.on("producer", SEALED)
+    with pytest.raises(TopicTerminated):
+        producer.send(ROWS)
+    assert broker.count("send") == 1, "a closed producer sends nothing"
+
+
+def test_an_entry_without_an_answer_was_not_written_if_the_segment_ends_before_it(broker: FakeBroker, producer: Producer) -> None:
+    broker.on("send", receipt(4), closed)
+    producer.send(ROWS)
+    ends_at(broker, 4)
+    with pytest.raises(TopicTerminated):
+        producer.send(ROWS)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_an_entry_without_an_answer_may_have_been_written_if_the_segment_ends_after_it(
+    broker: FakeBroker, producer: Producer, first: bool
+) -> None:
+    """The last entry may be this one, or that of another writer."""
+    if not first:
+        broker.on("send", receipt(4))
+        producer.send(ROWS)
+    broker.on("send", closed)
+    ends_at(broker, 5)
+    with pytest.raises(ConnectionLost, match=r"did not say whether it has the entry\. The segment ends at 3:5"):
+        producer.send(ROWS)
+
+
+def test_a_producer_that_is_closed_while_it_is_idle_sends_nothing(
+    broker: FakeBroker, client: PulsarClient, producer: Producer
+) -> None:
+    broker.on("send", then(receipt(0), closed))
+    producer.send(ROWS)
+    broker.on("producer", SEALED)
+    client.broker_of(SEGMENT)  # its answer comes after the close, on the same connection
+    with pytest.raises(TopicTerminated):
+        producer.send(ROWS)
+    assert broker.count("send") == 1
+
+
+def test_a_producer_that_is_closed_because_its_topic_moves_is_opened_again_by_the_caller(
+    broker: FakeBroker, producer: Producer
+) -> None:
+    broker.on("send", closed)
+    with pytest.raises(ConnectionLost, match="closed the producer"):
+        producer.send(ROWS)
