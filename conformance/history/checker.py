@@ -37,6 +37,7 @@ from conformance.history.format import (
     Registration,
     Row,
     Seal,
+    Start,
     Sweep,
     Told,
     Trim,
@@ -168,7 +169,8 @@ def _judged(
     """Return the truth of one log, or of a history with a single log, and the number of reads that were judged by it.
     `add_migrated`: adds the commits of other logs that were migrated into this one. `unkeyed`: topics without a key.
     """
-    truth = Truth(store=stored, unkeyed=unkeyed)
+    spanning = any(event.spanning for event in history if isinstance(event, Start))
+    truth = Truth(store=stored, spanning=spanning, unkeyed=unkeyed)
     _first_pass(history, truth, found)
     add_migrated(truth)
     if not stored:

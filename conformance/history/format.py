@@ -44,13 +44,18 @@ FORMAT = 1
 
 
 class Start(NamedTuple):
-    """The first line of a history: the recorder, the unit of its clock, and the seed that repeats the run."""
+    """The first line of a history: the recorder, the unit of its clock, and the seed that repeats the run.
+
+    spanning  whether a transaction may have rows of one key in a segment and then in a child of it (Pulsar). In this project's own
+              topics a transaction whose segment is split starts again.
+    """
 
     at: Time
     recorder: str
     unit: str = "ms"
     seed: int | None = None
     format: int = FORMAT
+    spanning: bool = False
 
 
 # --- clients ------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ class Keys:
             if before is None:
                 continue
             spread = before[2] != segment and topic_of(segment) not in self._truth.unkeyed
-            if spread and (before[0] == number or not follows(before[2], segment)):
+            if spread and ((before[0] == number and not self._truth.spanning) or not follows(before[2], segment)):
                 text = f"{who} got key {row.key} in {before[2]} ({before[0]}) and in {segment} ({number})"
                 found.note("key in several segments", text, event)
             elif (number, at) < before[:2]:

@@ -95,6 +95,8 @@ class Truth:
     deleted: dict[str, Time] = field(default_factory=dict)
     """Topic -> the time at which its deletion began."""
     trims: Trims = field(default_factory=Trims)
+    spanning: bool = False
+    """Whether a transaction may have rows of one key in a segment and in its children (`Start.spanning`)."""
     unkeyed: frozenset[str] = frozenset()
     """Topics without a key: rows of one key may lie in any segment, in the order of their numbers."""
 

@@ -16,10 +16,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from conformance.pulsar_chaos.kills import Plan, PulsarJob
+from conformance.pulsar_chaos.writers import ManyWriters
 from conformance.pulsar_server import PulsarBroker
 from conformance.scenarios.scenario import Scenario, reported
 
-PARTS = ("kills",)
+PARTS = ("kills", "splits", "writers")
 
 
 def say(text: str) -> None:
@@ -31,6 +32,8 @@ def main() -> int:
     arguments.add_argument("--only", choices=PARTS)
     arguments.add_argument("--kills", type=int, default=30, help="kills of the driver")
     arguments.add_argument("--restarts", type=int, default=5, help="kills of the broker")
+    arguments.add_argument("--changes", type=int, default=12, help="splits and merges")
+    arguments.add_argument("--seconds", type=float, default=60.0, help="how long the eight writers write")
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--folder", type=Path, help="where logs and histories stay (default: a temporary folder)")
     given = arguments.parse_args()
@@ -41,6 +44,8 @@ def main() -> int:
         say(f"seed {given.seed}, {broker.url}, files in {folder}")
         rng = random.Random(given.seed)
         scenarios: dict[str, Scenario] = {
+            "writers": ManyWriters(broker, "writers", folder / "writers", given.seconds),
+            "splits": PulsarJob(broker, "splits", folder / "splits", rng, Plan(0, 0, 0, 0, given.changes), say),
             "kills": PulsarJob(broker, "kills", folder / "kills", rng, Plan(given.kills, given.restarts), say),
         }
         for name, scenario in scenarios.items():

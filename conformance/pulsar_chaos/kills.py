@@ -39,8 +39,8 @@ class Plan:
 
     kills: int = 30
     restarts: int = 5
-    workers: int = 3
-    executors: int = 2
+    workers: int = 2
+    executors: int = 1
     changes: int = 0
 
     def drawn(self, rng: random.Random) -> list[str]:
@@ -96,7 +96,7 @@ class PulsarJob(StreamingJob):
         given |= {"marks": self._marks, "stop": stop_file(output), "master": master, "entry-rows": 4}
         arguments = [word for name, value in given.items() for word in (f"--{name}", str(value))]
         environment = {**spark_environment(), ADMIN_VARIABLE: self._broker.admin_url, **_home()}
-        driver = launched("conformance.pulsar_chaos.job", arguments, output, environment)
+        driver = launched("conformance.pulsar_chaos.job", arguments, output, environment, nice=0)
         self._launched.append(driver)
         return driver
 
@@ -146,11 +146,8 @@ class PulsarJob(StreamingJob):
         if kind == "executor" and self._driver is not None:  # the one that runs has no executor of its own
             self._driver.kill()
             self._driver = None
-        if kind == "driver" and self._rng.random() < 1 / 6:
-            driver = self._running(LOCAL)
-            self.go_on([driver], self._rng.uniform(0, 10), lambda: False)
-        else:
-            driver = self._busy(CLUSTER if kind == "executor" else LOCAL)
+        driver = self._at_a_moment() if kind == "driver" else self._busy(CLUSTER if kind == "executor" else LOCAL)
+        if kind != "driver":
             self.go_on([driver], self._rng.uniform(0, 3), lambda: False)
         self._disturbed = True
         if kind.startswith("broker"):
@@ -166,6 +163,18 @@ class PulsarJob(StreamingJob):
             self._change()
         else:
             self._kill_one(driver, "pyspark.daemon" if kind == "worker" else EXECUTOR)
+
+    def _at_a_moment(self) -> Session:
+        """Return a driver at a random moment: one in six within 10 s of its start, the others within 6 s after its query runs."""
+        while True:
+            driver = self._running(LOCAL)
+            if self._rng.random() < 1 / 6:
+                self.go_on([driver], self._rng.uniform(0, 10), lambda: False)
+            else:
+                self.go_on([driver], RUN_SECONDS, lambda: self.runs(driver))  # noqa: B023
+                self.go_on([driver], self._rng.uniform(0, 6), lambda: False)
+            if driver.running():
+                return driver
 
     def _kill_one(self, driver: Session, word: str) -> None:
         """Kill a random process of a driver's session whose command has this word. Wait until the driver has ended, or goes on."""
@@ -226,7 +235,9 @@ class PulsarJob(StreamingJob):
         with PulsarClient(self._broker.url) as client:
             segments = segments_of(client, self._place.topic)
         clean = without(looks, {one.name: one.dirty for one in self._readers})
-        history = merge([[Start(0, "conformance.pulsar_chaos")], self._events, translated(clean, segments, self._place.topic)])
+        history = merge(
+            [[Start(0, "conformance.pulsar_chaos", spanning=True)], self._events, translated(clean, segments, self._place.topic)]
+        )
         write(self._folder / "history.jsonl", history)
         findings = check(history)
         self.anomalies = Counter(one.anomaly for one in findings)
