@@ -1,5 +1,5 @@
-"""The bare source: a Python data source that only writes Parquet files, or yields the rows of given files. It is the baseline for
-the source and the sink. Like them, it exchanges rows with Spark as Arrow data, and uses the same Parquet settings, fsync and page
+"""The baseline for txnsegment's source and sink: a bare Python data source that only writes Parquet files, or yields the rows of
+given files. Like txnsegment, it exchanges rows with Spark as Arrow data, and uses the same Parquet settings, fsync and page
 checksums. It has no topics, transactions or checks.
 """
 

@@ -44,7 +44,7 @@ def commits(made: Client, name: str, count: int) -> None:
     (segment,) = topic.segments()
     place = folder_of(segment)
     head, now = None, time_ms(cluster.store)
-    base = 1_000_000  # the ledger ids begin above the log number of the commit to the topic `whole`
+    base = 1_000_000  # the log already has the commit to the topic `whole`, so the ledger ids must begin above its number
     for start in range(0, count, 5_000):
         found = []
         for number in range(start, min(start + 5_000, count)):

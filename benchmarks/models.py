@@ -168,7 +168,7 @@ def open_in_store(cluster: Cluster, transactions: int, runs: int) -> float:
 
 class Written(NamedTuple):
     """The cost of one transaction of one message. `of`: all writes to the store, including those of the sweep that follows.
-    `entries`: the number of entries in the log that has the message.
+    `entries`: the number of entries that the transaction adds to the log with the message.
     """
 
     of: Weighed

@@ -1,8 +1,10 @@
-"""Rows a second on one core between a Pulsar entry and an Arrow batch: `python -m benchmarks.pulsar_entries`.
+"""Measures how many rows a second one core converts from Pulsar entries to Arrow batches, and from batches to entries.
 
-An entry has 1,000 rows of about 100 bytes with keys. Reading: parse the entry (with its checksum), decode its values, make the
-batch. Writing: the reverse. The baseline is plain Python in the same run: an object for each message, and each value converted
-alone.
+`python -m benchmarks.pulsar_entries` runs it.
+
+An entry has 1,000 rows with keys. A row has about 100 bytes. To read an entry is to parse it, check its checksum, decode its values
+and make the batch. To write an entry is the reverse. The baseline in the same run is plain Python, which makes an object for each
+message and converts the values one by one.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ def cases() -> dict[str, tuple[Values, pa.RecordBatch]]:
 
 
 def plain_read(values: Values) -> Callable[[bytes], pa.RecordBatch]:
-    """Return the baseline for reading: an object for each message, and each value converted alone."""
+    """Return the baseline for reading. It makes an object for each message, and converts the values one by one."""
     of = _plain_value(values)
     return lambda data: pa.RecordBatch.from_pylist([of(one.value) for one in parse(data).messages()], values.columns)
 
@@ -78,7 +80,9 @@ def plain_write(values: Values, keys: list[bytes]) -> Callable[[pa.RecordBatch],
 
 
 def rate(work: Callable[[], object], seconds: float) -> float:
-    """Return the rows a second of processor time, by the best of five parts of the time."""
+    """Return the rows for each second of processor time. `work` is repeated for about `seconds`, which are divided into five parts.
+    The fastest part counts.
+    """
     work()
     best, count = float("inf"), max(1, int(seconds / 5 / _once(work)))
     for _ in range(5):
@@ -96,7 +100,7 @@ def _once(work: Callable[[], object]) -> float:
 
 
 def measure(seconds: float) -> dict[str, dict[str, int]]:
-    """Return rows a second by case."""
+    """Return for each case the rows a second of reading and writing."""
     found = {}
     keys = [f"key-{n}".encode() for n in range(ROWS)]
     for name, (values, batch) in cases().items():

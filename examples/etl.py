@@ -6,8 +6,8 @@ Each run reads the flights that the subscription `etl` has not acknowledged. In 
 row for each carrier (flights, arrived, sum of the delays) to one topic, and writes the late flights to the other.
 
 The job may be repeated, killed at any point, and started twice at once: no flight is skipped, and none counts twice. If a run was
-killed in its commit, the next run, which has a higher version, ends its transaction. If two runs work at the same time, the slower
-run fails and leaves nothing visible. The subscription must exist:
+killed in its commit, the next run ends the transaction of the killed run. If two runs work at the same time, the slower run fails
+and leaves nothing visible. The subscription must exist:
 
     txnsegment subscriptions create flights etl
 """

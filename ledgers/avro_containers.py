@@ -40,7 +40,7 @@ def container(data: bytes) -> Container:
             count, (_, at) = -count, long(data, at)
         if count == 0:
             break
-        for _ in range(count):  # each pair takes at least two bytes, so the loop ends with the data
+        for _ in range(count):  # each pair takes at least two bytes, so the loop ends when the data ends, or earlier
             name, at = _bytes(data, at)
             metadata[name.decode()], at = _bytes(data, at)
     if len(data) < at + 16:

@@ -159,7 +159,9 @@ def _of_records(records: Iterable[dict[str, Any]], after: int, through: int, *, 
 
 
 def _of_columns(record: dict[str, Any], after: int, through: int, *, marks: bool) -> Iterator[Extent]:
-    """Yield the extents of a block whose parts were all moved by compaction. Ledgers are not made into objects: there are many."""
+    """Yield the extents of a block whose parts were all moved by compaction. No `Ledger` objects are made, because a block has many
+    ledgers.
+    """
     ids = np.cumsum(np.array(record["ids"], np.int64))
     publish = np.cumsum(np.array(record["publishMs"], np.int64))
     rows, sizes, schemas = (np.array(record[name], np.int64) for name in ("rows", "bytes", "schemas"))

@@ -171,8 +171,8 @@ def temporary_of(path: Path) -> Path:
 
 def publish_file(disk: Disk, temporary: Path, path: Path) -> None:
     """Give a written file its final name in the same folder, atomically and durably. No file is replaced: if the name exists,
-    FileExistsError is raised. The folder is synced before that, because the caller then relies on the existing file. Other errors
-    are OSErrors.
+    FileExistsError is raised. The caller then relies on the existing file, so the folder is synced before the error is raised.
+    Other errors are OSErrors.
     """
     disk.sync(temporary)
     try:
@@ -203,8 +203,8 @@ def _rename_new(disk: Disk, temporary: Path, path: Path) -> None:
 def make_folders(disk: Disk, folder: Path, mode: int = 0o777) -> None:
     """Create a folder and its missing parents, durably. A folder is durable only when its parent is.
 
-    Existing folders are synced into their parents, too, because another process may have just created them. Parents that this user
-    cannot read are skipped. `mode`: the permissions of the folder itself.
+    The parents of existing folders are synced, too, because another process may have just created these folders. Parents that this
+    user cannot read are skipped. `mode`: the permissions of the folder itself.
     """
     for one in reversed(folder.parents):
         _make_folder(disk, one)

@@ -139,7 +139,9 @@ class PartWriter:
         return self._published()
 
     def _published(self) -> Part:
-        """Build the Part from the footer that was stored. So the registration describes the file on the storage."""
+        """Read the footer of the stored file, and build the Part from it. So the registration describes the file that is on the
+        storage.
+        """
         try:
             with self._storage.open_input(self._path) as stream, explained("read back", self._path):
                 footer = read_footer(stream)

@@ -166,9 +166,9 @@ def extend(
 ) -> str:
     """Write the snapshot that lists the ledgers of `head` (None: none) and then `ledgers`. Return the path of its head.
 
-    `ledgers` ascend, lie above the chain's last ledger and not above `watermark`. `name` is unique and begins with a letter or
-    digit. No record names the written files before the caller's CAS of the watermark record. Raises CorruptSnapshot, StorageError;
-    ValueError for numbers out of order.
+    `ledgers` are in ascending order, all above the chain's last ledger, and none above `watermark`. `name` is unique and begins
+    with a letter or digit. No record names the written files before the caller's CAS of the watermark record. Raises
+    CorruptSnapshot, StorageError; ValueError for numbers out of order.
     """
     before = None if head is None else read_head(storage, head)
     _check_order(before, ledgers, watermark)

@@ -20,7 +20,9 @@ from metadata.topics.routing import Router
 from spark_txn_sink.plan import WritePlan
 
 TRANSACTION = "txnsegment.transaction"
-"""The name of a Spark local property. Its value is the token of the transaction whose `options` the driver's thread has read."""
+"""The name of a Spark local property, which belongs to one thread of the driver. `SparkTransaction.options` sets the property to
+the token of the transaction.
+"""
 
 
 @dataclass

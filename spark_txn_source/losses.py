@@ -56,8 +56,8 @@ def check_deletions(
 def known_trims(reading: Reading, start: Start, *, cursors: bool = False) -> dict[str, int]:
     """Return the numbers, by segment or topic, up to which trimmed rows are no data loss for a NEW read.
 
-    A read from `earliest` begins at the first transaction of which all rows are kept, in all segments of a topic. So no trim below
-    it is a loss. For any other start the result is empty.
+    A read from `earliest` begins at the first transaction of which all rows are kept, in all segments of a topic. So trims below
+    this transaction are no loss. For any other start the result is empty.
 
     `cursors`: the read begins at the cursors of a subscription. Then only trims in segments that have left the layout are no loss,
     because a segment leaves the layout only after every subscription has acknowledged its trimmed rows. In the other segments the

@@ -210,7 +210,7 @@ def _with_marks(spark: SparkSession, rows: DataFrame, found: Sequence[Piece], co
 
 
 def _blocks(piece: Piece, step: int) -> Iterator[tuple[object, ...]]:
-    """Yield each block of `step` rows of the file, with the entries that have rows in the block."""
+    """Divide the file into blocks of `step` rows. Yield each block that has rows of the piece, with the entries in the block."""
     marks, (begin, end) = piece.marks, _range(piece)
     assert marks is not None
     topic = str(topic_of(piece.segment))
@@ -289,7 +289,7 @@ def _listing_by_driver(spark: SparkSession, count: int) -> Iterator[None]:
     """Let the driver list the paths of the reads in the block. Otherwise Spark runs a job for more than 32 paths. For 4,000 files
     the job takes 15 s, and the driver takes 1 s.
     """
-    with _listing:  # one thread at a time: another would take the temporary value for the user's
+    with _listing:  # one thread at a time: a second thread would restore the temporary value, as if the user had set it
         before = spark.conf.get(_THRESHOLD, None)
         spark.conf.set(_THRESHOLD, str(count + 1))
         try:

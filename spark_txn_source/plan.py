@@ -73,7 +73,8 @@ def _range(client: Client, reading: Reading, options: ReadOptions) -> LogRange:
     cursors = options.subscription is not None or options.acknowledged is not None
     known = known_trims(reading, options.start, cursors=cursors)
     if options.fail_on_data_loss:
-        begins = Earliest() if options.acknowledged is not None else options.start  # with `acknowledged` the start is from cursors
+        # With the option `acknowledged` the given start was computed from cursors, so the read does not continue an earlier one.
+        begins = Earliest() if options.acknowledged is not None else options.start
         check_deletions(found, deleted_to(reading, begins, None if isinstance(options.end, Latest) else end), known)
         if options.subscription is not None:
             check_cursors(reading, done, options.subscription)

@@ -1,5 +1,5 @@
-"""The readers of each kind of cluster, by the scheme of `serviceUrl`. The modules are imported when they are needed: what Spark's
-processes import is a good part of the time of a small read.
+"""Chooses the readers for a kind of cluster by the scheme of `serviceUrl`. The modules of each kind are imported only when they are
+needed, because imports in Spark's processes take a large part of the time of a small read.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def cluster_at(service_url: str | None, *, ledgers: str | None = None, create: b
     if is_pulsar(url):
         from txnsegment.pulsar.cluster import open_pulsar
 
-        return cast("Cluster", open_pulsar(url, ledgers))  # it has the calls of `Cluster` that Pulsar has, and refuses the others
+        return cast("Cluster", open_pulsar(url, ledgers))  # a `PulsarCluster`, which refuses the calls that Pulsar cannot do
     return Cluster(client(open_cluster(service_url, ledgers=ledgers, create=create)))
 
 
@@ -160,9 +160,9 @@ class Cluster:
 
         `value_format="avro"`: rows are Avro bytes, encoded by the version of the topic's schema that is the latest now, or by
         `schema_version`. `plain`, for marker-based topics (`persistent://`) only: rows are sent outside of transactions. Each flush
-        costs one append, and its rows are visible at once. A retry after a lost reply may write its rows twice. `max_waiting`: the
-        number of rows that may wait for a flush. `send` raises ProducerFull if as many rows wait. Raises TopicNotFound,
-        SchemaError, OptionError.
+        costs one append, and its rows are visible at once. A retry after a lost reply may write the rows of the flush twice.
+        `max_waiting`: the number of rows that may wait for a flush. `send` raises ProducerFull if as many rows wait. Raises
+        TopicNotFound, SchemaError, OptionError.
         """
         from txnsegment.plain import PlainSend
         from txnsegment.producer import Producer

@@ -276,8 +276,9 @@ class Consumer:
         )
 
     def _behind(self, segment: str, row: Row) -> Row:
-        """Return where the span (the range that an ack covers) of a ledger's first row begins: at the end of the last visible row
-        before this row. No visible row ever lies in the gap between them. With the gap covered, acks of consecutive rows join.
+        """Return the beginning of the span of a ledger's first row, i.e. of the range that an ack of this row covers. The span
+        begins at the end of the last visible row before this row. It also covers the positions between the two rows, which never
+        have a visible row. So the acks of consecutive rows join to one range.
         """
         done = self._feeds.done.get(segment, NONE)
         spans = bisect_right(done, (row, row))

@@ -175,7 +175,8 @@ class Feeds:
                 at.append(known[name])
             joined.after = min(at, default=0)
             joined.known = known | (dict(before.known) if before is not None else {})
-            # The number stays. The successor was created after the feed of the cluster's log began, so its deletion lies above.
+            # `deleted_to` stays as it was. The successor was created after the feed of the cluster's log began, so a deletion of
+            # the successor has a higher number.
             joined.deleted_to = 0 if before is None else before.deleted_to
             self.done = joined.done(reading) | self.done
         except BaseException:

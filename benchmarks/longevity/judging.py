@@ -50,7 +50,9 @@ class Line:
 
 
 def measured(folder: Path) -> list[Line]:
-    """Return all samples of a soak. The values of the processes of a group are summed at each time."""
+    """Return the measured values of a soak, one `Line` for each kind of value of a group. The values of all processes of a group
+    are added up at each time.
+    """
     held: dict[tuple[str, str], dict[float, float]] = defaultdict(lambda: defaultdict(float))
     for row in _rows(folder / "samples.csv"):
         for name in ("rss", "anon", "descriptors", "threads"):

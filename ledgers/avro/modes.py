@@ -7,8 +7,8 @@ from typing import Final
 
 
 class Compatibility(StrEnum):
-    """The requirement on a new schema. A transitive mode compares it with every earlier schema version of the topic, any other
-    mode, except `NONE`, with the latest version only.
+    """The requirement on a new schema. A transitive mode compares it with every earlier schema version of the topic. The other
+    modes compare it with the latest version only. `NONE` allows every schema.
     """
 
     NONE = "none"

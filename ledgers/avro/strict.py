@@ -83,7 +83,7 @@ def _after_blocks(kind: Type, data: bytes, at: int, path: str, keys: set[bytes] 
         if count < 0:  # the size of the block follows a negative count, so that readers can skip it
             size, at = _long(data, at, path)
             count, end = -count, _within(data, at, size, path)
-        for _ in range(count):  # every value takes at least one byte, so the loop ends with the data
+        for _ in range(count):  # every value takes at least one byte, so the loop ends when the data ends, or earlier
             if keys is not None:
                 at = _key(data, at, path, keys)
             at = _after(kind, data, at, path)

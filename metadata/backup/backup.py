@@ -82,8 +82,8 @@ class BackupReader:
     _early: set[str] = field(default_factory=set)
     """Transactions without rows that an earlier attempt found COMMITTED. Their headers name no log number."""
     _forgotten: set[int] = field(default_factory=set)
-    """Registrations whose header an earlier attempt found expired. All reads of this attempt show the changes of these
-    registrations.
+    """Registrations whose header an earlier attempt found expired. Such a registration was settled before this attempt began, so
+    all reads of this attempt show its changes.
     """
 
     def __post_init__(self) -> None:

@@ -211,7 +211,7 @@ def _most(packed: int) -> int:
 
 
 def _unpacked(path: Path, opened: pa.NativeFile) -> Iterator[bytes]:
-    """Yield the lines of a gzip file without line ends. Memory holds at most one line and one chunk."""
+    """Yield the lines, without line ends, of a gzip file. Memory holds at most one line and one chunk."""
     most, total = _most(opened.size()), 0
     begun: list[bytes] = []  # the beginning of an incomplete line
     held = 0

@@ -221,7 +221,8 @@ def _found(store: MetadataStore, service: ServiceUrl, ledgers: str, settings: Se
     storage = LedgerStorage(ledgers)
     storage.create()
     ledger_root.check_not_nested(storage, service.text)
-    # the mark is read first, because a bootstrap writes its id into the store before the mark
+    # A concurrent bootstrap writes the record FOUNDING and then its mark. Here the mark is read first. So if it is the mark of
+    # that bootstrap, the record is found, too.
     if (other := marked(storage)) is not None and look(store, paths.FOUNDING) is None:
         raise ConfigurationError(
             f"The ledger root {storage.uri} is not empty, and {service} is a new cluster: the mark in it names the cluster "

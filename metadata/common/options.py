@@ -115,9 +115,9 @@ class Option(Generic[T]):
     meaning       description for the table
     parse         text -> value
     default       text that `parse` reads if the option is not given; None: no default
-    default_note  shown in the table in place of `default`, where the default depends on something else
+    default_note  shown in the table in place of `default` if the default depends on something else
     only          the one mode in which the option can be used; `why` is the reason that an error gives
-    refused       why the option cannot be used at all, although others of its side have it (`without`)
+    refused       the reason why the option cannot be used at all with this kind of cluster (`without`); empty: it can be used
     """
 
     name: str
@@ -132,7 +132,9 @@ class Option(Generic[T]):
 
 
 def without(option: Option[Any], what: str, why: str, advice: str = "Leave it out.") -> Option[Any]:
-    """Return the option of others as one that is refused. `what`: with which it cannot be used, such as "a Pulsar cluster"."""
+    """Return a copy of an option that refuses every value. `what`: the kind of cluster that does not have the option, such as "a
+    Pulsar cluster". `why`: the reason, for the error and for the page of all options.
+    """
 
     def parse(name: str, text: str) -> NoReturn:
         raise OptionError(f"The option {name} cannot be used with {what}: {why}.", advice=advice)
@@ -167,8 +169,8 @@ class Given:
 
 
 class OptionTable:
-    """All options of one side. `spark_own`: options under Spark's own names (`path`, `paths`) that this side reads too. `more`:
-    options of one kind of cluster only.
+    """All options of one side, the source or the sink. `spark_own`: options under Spark's own names (`path`, `paths`) that this
+    side reads too. `more`: options that exist only for one kind of cluster, such as Pulsar.
     """
 
     def __init__(

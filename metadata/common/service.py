@@ -175,4 +175,4 @@ PULSAR_URL: Final = replace(
     values="`pulsar://host:6650`, `pulsar+ssl://host:6651`; several hosts as `host:port,host:port`",
     meaning="The Pulsar cluster. Credentials are refused; the environment has them.",
 )
-"""`SERVICE_URL` as the tables of options of a Pulsar cluster show it."""
+"""The option `SERVICE_URL`, with the description that the option tables for Pulsar clusters show."""

@@ -231,7 +231,7 @@ class PendingAcks:
 
 
 def _perhaps_done(error: BadVersion | UnknownOutcome) -> bool:
-    """Return whether a write that raised this error may have taken effect. After a lost race it has not."""
+    """Return whether a write that raised this error may have taken effect. A write that lost a race (BadVersion) has not."""
     return isinstance(error, UnknownOutcome)
 
 

@@ -88,8 +88,8 @@ class Migrator:
             self.sealing.seal(name, "migrate", to=str(to), segments=segments)
 
     def successor(self, name: PersistentName) -> TopicName | None:
-        """Return the successor of a persistent topic, which may not exist yet; None if the topic was not migrated. Raises
-        TopicNotFound.
+        """Return the name of a persistent topic's successor; None if the topic was not migrated. The successor may not exist yet.
+        Raises TopicNotFound.
         """
         return self._successor(name, self.coordinator.topics.get(name).layout)
 

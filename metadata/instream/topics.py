@@ -121,8 +121,8 @@ class PersistentTopics:
         return decide(self._cluster.store, body)
 
     def _skip_lost(self, name: PersistentName) -> tuple[LostNumbers, ...] | None:
-        """On a restored cluster, start the log above all numbers that the restore may have lost. A topic of the same name may have
-        been created after the backup, and its rows may have been read.
+        """On a restored cluster, start the log of a new topic above all numbers that the restore may have lost, and return these
+        numbers. The lost cluster may have had a topic of this name, created after the backup, and readers may have read its rows.
         """
         if not self._cluster.restored:
             return None
@@ -251,7 +251,7 @@ def every(view: View, pattern: re.Pattern[str] | None = None) -> list[Persistent
 
 
 def is_system(name: PersistentName) -> bool:
-    """Return whether the name is in the system namespace, as a transaction log's is."""
+    """Return whether the name is in the system namespace. Only transaction logs have such names."""
     return (name.tenant, name.namespace) == SYSTEM
 
 

@@ -64,9 +64,11 @@ class Folding:
                 name = segment_name(segment)
                 layout = layouts[name.topic]
                 if layout is None or not _has(layouts, segment):
-                    folded_to[segment] = None  # trimmed or deleted: counts as folded
+                    # The segment is trimmed or deleted, and counts as folded. Its watermark stays, because a reader may still use
+                    # the older layout.
+                    folded_to[segment] = None
                     self._forget_events(view, segment)
-                    self._clean_behind(view, segment, 10**20 - 1)  # the watermark stays, because a reader may hold the older layout
+                    self._clean_behind(view, segment, 10**20 - 1)
                     continue
                 sealed = transitions.sealed_at(name.segment_id, segment, layout, seals)
                 mark = marks[segment]

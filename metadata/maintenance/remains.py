@@ -59,7 +59,9 @@ def collect_remains(store: MetadataStore, grace_period_ms: int) -> int:
 
 
 def _delete_tombstones(store: MetadataStore, view: View, keys: list[Key], grace_period_ms: int) -> None:
-    """Delete cursor tombstones older than the grace period. By then no process holds a version of the cursor any more."""
+    """Delete cursor tombstones older than the grace period. By then no process still expects a version of the deleted record in a
+    CAS.
+    """
     for record in view.get_many(keys) if keys else []:
         if record is None:
             continue

@@ -13,8 +13,8 @@ def with_pulsar_fields(layout: Layout) -> Layout:
     """Return the layout with the five fields in each segment. Its `to_bytes` then gives Pulsar's bytes, if the layout has none of
     the fields that are additions to Pulsar's record.
 
-    The order of the five fields is that of a layout that was read, or else that of the broker whose records are in tests/pulsar.
-    Another broker may have another order, because Java does not define it.
+    If the layout has the five fields already, their order does not change. Otherwise they get the order of the broker whose records
+    are in tests/pulsar. Another broker may have another order, because Java does not define it.
     """
     return layout.model_copy(update={"segments": {number: _completed(info) for number, info in layout.segments.items()}})
 

@@ -267,8 +267,8 @@ class Policies(JsonRecord):
 
 
 class Migration(JsonRecord):
-    """The origin of a topic that a persistent topic was migrated to. `topic`: the persistent topic. `seal`: the number of the
-    SEAL in the persistent topic's log. `segments`: how many active segments the migration creates.
+    """The origin of a successor: the persistent topic that was migrated to it. `topic`: the persistent topic. `seal`: the number of
+    the SEAL in the persistent topic's log. `segments`: how many active segments the migration creates.
     """
 
     topic: str

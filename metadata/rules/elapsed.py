@@ -2,9 +2,11 @@
 
 A sweep or trim observes three clocks and records the observation: the store's clock, the machine's clock, and the machine's
 monotonic clock, which counts from boot and is never set. Time counts as elapsed only if the clocks agree that it has passed. So a
-clock that leaps ahead or back never makes new rows old. The lead of an observation is the earlier of the store's time and the
-machine's time, minus the elapsed time. To judge an age limit `keep`, the present time is computed as the elapsed time plus the
-smallest lead of these observations: all within the last `keep`, and the last one before them.
+clock that leaps ahead or back never makes new rows old.
+
+The lead of an observation is the earlier of the store's time and the machine's time, minus the elapsed time. An age limit `keep` is
+judged by a present time that is computed: the elapsed time plus a lead. The lead is the smallest one among the observations within
+the last `keep` and the last observation before them. With the smallest lead no row looks older than it is.
 """
 
 from __future__ import annotations

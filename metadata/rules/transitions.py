@@ -169,8 +169,8 @@ def committed_empty(app: Application, claim: Claim) -> Application:
     """Return the application record with which a CAS commits a write without rows. Its `last_committed` is the claim's version.
     Guards against failure A34 (protocol.md section 9).
 
-    `current` is removed. Otherwise an aborted predecessor whose header has expired would count this commit as its own
-    (`Coordinator._gone`). `restored` is removed, because the record has the last committed version again.
+    `current` is removed. Otherwise the owner of an earlier attempt, whose aborted header has expired, would take this commit for
+    its own (`Coordinator._gone`). `restored` is removed, because the record has the last committed version again.
     """
     update = {"last_committed": claim.version, "by": claim.by, "current": None, "restored": None}
     return app.model_copy(update=update)
