@@ -1,8 +1,8 @@
 """The interface through which all local files are written, read, listed and deleted.
 
-It defines what survives a power failure. The content of a file is durable after `sync`. An entry of a folder (a new file, a link, a
-rename, a deletion, a new folder) is durable after `sync_folder` of that folder. `conformance/power` replaces the disk by a
-simulated one. All methods raise OSError.
+The interface defines what survives a power failure. The content of a file is durable after `sync`. An entry of a folder (a new
+file, a link, a rename, a deletion, a new folder) is durable after `sync_folder` of that folder. `conformance/power` replaces the
+disk by a simulated one. All methods raise OSError.
 """
 
 from __future__ import annotations

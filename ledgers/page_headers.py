@@ -1,9 +1,9 @@
 """Checks the page headers of a part, because Parquet's page checksums cover the content of a page but not its header.
 
 A changed byte in a header can make a reader read nulls as values, without a checksum error. (A test shows this with the encoding of
-the levels.) So each header is compared with the footer, whose CRC-32 is in the registration. The chain of pages must fill its
-column chunk exactly: in compressed bytes, in uncompressed bytes and in values. Each page must have a checksum, and an encoding that
-our writer uses.
+the levels.) So each header is compared with the footer, whose CRC-32 is in the registration. The pages of a column chunk must fill
+it exactly: in compressed bytes, in uncompressed bytes and in values. Each page must have a checksum, and an encoding that our
+writer uses.
 """
 
 from __future__ import annotations

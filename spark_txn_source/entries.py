@@ -37,7 +37,7 @@ def in_order(
     filled: Filled | None = None,
 ) -> Iterator[EntryRows]:
     """Yield the rows of several segments in the order of the log. Rows with the same log number are in the order of the segments.
-    The pieces must have `marks`.
+    The pieces of compacted files must have `marks`, which give the positions of the rows.
 
     A file is opened when its first row is due. At most one file of each segment is open. `filled`: see `tasks.entries`. Raises
     CorruptPart, StorageError.

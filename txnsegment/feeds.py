@@ -74,8 +74,8 @@ class Feed:
         return acknowledged(self._client, reading, self._subscription)
 
     def done_of_deleted(self, reading: Reading) -> dict[str, Rows]:
-        """Return the rows that the subscription has acknowledged in segments of deleted topics. Their cursors stay for the grace
-        period. In a segment without a cursor no row counts as acknowledged.
+        """Return the rows that the subscription has acknowledged in segments of deleted topics. The cursors of these segments stay
+        for the grace period. In a segment without a cursor no row counts as acknowledged.
         """
         found = {}
         for segment in reading.gone:

@@ -80,7 +80,9 @@ class BackupReader:
     _buffer: TransactionBuffer = field(init=False)
     _in_stream: InStreamReader = field(init=False)
     _early: set[str] = field(default_factory=set)
-    """Transactions without rows that an earlier attempt found COMMITTED. Their headers name no log number."""
+    """Transactions without rows that an earlier attempt found COMMITTED. Their headers name no log number. So only this set shows
+    that they committed before this attempt began.
+    """
     _forgotten: set[int] = field(default_factory=set)
     """Registrations whose header an earlier attempt found expired. Such a registration was settled before this attempt began, so
     all reads of this attempt show its changes.

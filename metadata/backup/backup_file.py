@@ -112,7 +112,7 @@ class Heading(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One record of a backup: its key and its bytes. Its index entries are derived from both."""
+    """One record of a backup: its key and its bytes. The record's index entries are derived from the key and the bytes."""
 
     key: Key
     value: bytes

@@ -1,1 +1,1 @@
-"""Shared by all rooms: errors, option names, service URLs, clocks, metrics."""
+"""Shared by all folders of `metadata`: errors, option names, service URLs, clocks, metrics."""

@@ -40,7 +40,7 @@ class _Moved(Exception):
 
 
 class Opened(NamedTuple):
-    """The state of a topic as `InStreamBuffer.open` has read it. `replayed`: the number of entries folded by this call (0 for a
+    """The state of a topic as `InStreamBuffer.open` has read it. `replayed`: the number of entries that this call replayed (0 for a
     topic without transactions).
     """
 
@@ -186,8 +186,8 @@ class InStreamBuffer:
         return Opened(topic, end, cut, known.shown, tuple(numbers), replayed)
 
     def _replay(self, view: View, known: _Known, topic: PersistentTopic, end: int) -> int:
-        """Fold the new entries into the cached state. If the topic's snapshot is newer than the cached state, the snapshot first
-        replaces the cached state. Return the number of folded entries.
+        """Apply the new entries to the cached state. If the topic's snapshot is newer than the cached state, the snapshot first
+        replaces the cached state. Return the number of applied entries.
         """
         layout = topic.layout
         found = layout.snapshot

@@ -1,6 +1,6 @@
 """A log of the marker-based model: entries in the order of their appends (docs/in_stream.md, Records).
 
-Entries never change, so a process reads each entry once. Entries leave the log only from its head.
+Entries never change, so a process reads each entry once. The oldest entries leave the log first.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class ManagedLog(Generic[E]):
         return next((n for n, entry in entries.items() if entry.id == entry_id), None)
 
     def delete(self, numbers: Sequence[int]) -> None:
-        """Delete entries at the head of the log, and drop all entries up to the last of them from the cache. Raises StoreError.
-        Some entries may be deleted then. The call may be repeated.
+        """Delete the oldest entries of the log, and drop all entries up to the last of `numbers` from the cache. Raises StoreError.
+        After an error some entries may be deleted, and the call may be repeated.
         """
         for some in in_groups(numbers):
             self._store.write(*(Delete(self.prefix.key(n), durable=False) for n in some))
@@ -115,7 +115,7 @@ class ManagedLog(Generic[E]):
 def append_to_all(store: MetadataStore, appends: Iterable[tuple[ManagedLog[E], E]]) -> list[int]:
     """Append an entry to each log, many in one round trip, and return their numbers. Each entry must count at most once.
 
-    Raises Unavailable. Some entries may be appended then. The whole call may be repeated.
+    Raises Unavailable. After this error some entries may be appended, and the whole call may be repeated.
     """
     found = []
     for some in _groups((log, entry, entry.to_bytes()) for log, entry in appends):

@@ -57,7 +57,7 @@ class Replay(Generic[E, S, O]):
     ) -> None:
         self._store, self.log, self._key = cluster.store, log, key
         self.state, self._fold, self._restored = initial, fold, restored
-        self._initial = True  # no entry is folded yet, so the record's state is used even if its `at` is 0 (a new subscription)
+        self._initial = True  # no entry is applied yet, so the record's state is used even if its `at` is 0 (a new subscription)
         # Each key is the id of an entry that a thread of this process waits for. The value is the first entry with this id, with
         # its effect.
         self._awaited: dict[str, Done[O] | None] = {}

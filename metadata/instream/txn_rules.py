@@ -142,8 +142,8 @@ def overtaken(state: TxnLogState, txn: Txn) -> bool:
 
 
 def expired(txn: Txn, now_ms: int, allowance_ms: int) -> bool:
-    """Return whether any process may abort this transaction. It is OPEN, and by the store's clock its deadline and the allowance
-    have passed.
+    """Return whether any process may abort this transaction. This is so if the transaction is OPEN, and its deadline and the
+    allowance have passed by the store's clock.
     """
     return txn.state is TxnState.OPEN and now_ms > txn.deadline_ms + allowance_ms
 

@@ -36,8 +36,8 @@ class Scaled:
 
 @dataclass
 class Autoscaler:
-    """A process that may be the leading sweeper. `scale` does nothing unless this process leads. It reads the registrations only of
-    topics with a scaling policy.
+    """A process that may be the leading sweeper. `scale` does nothing unless this process leads. `scale` reads only the
+    registrations of topics with a scaling policy.
     """
 
     cluster: Cluster

@@ -31,8 +31,8 @@ class Leadership:
     def leads(self) -> bool:
         """Return whether this process leads. If no process leads, take the leadership. The call costs the leader one read.
 
-        Any other process also tries to write the record, even if the read shows a leader. Some stores end lapsed sessions only on a
-        write. Raises StoreError.
+        Any other process also tries to write the record, even if the read shows a leader, because some stores end lapsed sessions
+        only on a write. Raises StoreError.
         """
         key = paths.leader(self.number)
 

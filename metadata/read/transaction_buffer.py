@@ -137,7 +137,7 @@ class TransactionBuffer:
         ending.end(self.cluster.store, record, State.ABORTED, now_ms=view.now_ms())  # the caller reads again
 
     def deciding(self, body: Callable[[View], T]) -> T:
-        """Return the result of `body`, a decision that uses `verdicts`. It starts over with a new view if it raises _LookAgain."""
+        """Return the result of `body`, which uses `verdicts`. If `body` raises _LookAgain, it is called again with a new view."""
         while True:
             try:
                 return decide(self.cluster.store, body)
@@ -243,7 +243,9 @@ class TransactionBuffer:
 
     @staticmethod
     def _topic_of(view: View, name: str) -> TopicName:
-        """Return the topic of a name in a selection. A persistent topic gives its successor. Raises OptionError if it has none."""
+        """Return the topic of a name in a selection. For a persistent topic return its successor. Raises OptionError if the
+        persistent topic was not migrated.
+        """
         if not is_persistent(name):
             return segment_name(name).topic if name.startswith("segment://") else topic_name(name)
         persistent = persistent_name(name)

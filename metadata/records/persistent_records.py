@@ -90,8 +90,8 @@ class Started(JsonRecord):
 
 
 class SnapshotRest(JsonRecord):
-    """The part of a topic's state for which Pulsar's snapshot has no fields. Both parts are of the same maxReadPosition.
-    `TopicState` in `metadata.instream.rules` explains the fields.
+    """The part of a topic's state for which Pulsar's snapshot has no fields. It is of the same maxReadPosition as Pulsar's
+    snapshot. `TopicState` in `metadata.instream.rules` explains the fields.
     """
 
     ongoing: dict[str, Started] = Field(default_factory=dict)

@@ -1,4 +1,5 @@
-"""The records of transactions, segments and topics (protocol.md section 4). They are Apache Pulsar 5.0's with additional fields.
+"""The records of transactions, segments and topics (protocol.md section 4). They are those of Apache Pulsar 5.0 with additional
+fields.
 
 Instants and durations are JSON numbers of SECONDS with nine decimals. They are kept as integer nanoseconds and never pass through a
 float. `metadata.records.json_records` converts them to bytes. `metadata.records.cluster_records` has the records about the cluster.

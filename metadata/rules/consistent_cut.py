@@ -119,8 +119,8 @@ def application_at(number: int, before: Application, after: Application, written
 
 
 def _by(one: Written, after: Application, by: str | None) -> str | None:
-    """Return the id of the query that wrote the version of `one`. The first read of the application does not show this version.
-    `by`: the query that wrote the version before. Raises Moving if either of two queries may have written the version.
+    """Return the id of the query that wrote the version of `one`, which the first read of the application does not show yet. `by`:
+    the query that wrote the version before it. Raises Moving if either of two queries may have written the version of `one`.
     """
     if after.current is not None and after.current.txn_id == one.txn:
         return after.current.by

@@ -48,7 +48,7 @@ _inherited: list[sqlite3.Connection] = []
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that a WeakSet can hold."""
+    """A connection that can be in a WeakSet. A plain `sqlite3.Connection` allows no weak references."""
 
 
 class Database:

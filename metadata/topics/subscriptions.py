@@ -32,7 +32,7 @@ def checked(name: str) -> str:
 
 
 def legacy_shift(topic: Topic, segment: str) -> int:
-    """Return the offset that, added to a ledger id of a migrated segment, gives its number in the cluster's log."""
+    """Return the offset that, added to a ledger id of a migrated segment, gives the ledger's number in the cluster's log."""
     info = next(info for info in topic.layout.kept() if info.legacy_topic_name == segment)
     assert topic.layout.migration is not None
     assert info.sealed_at_log is not None
