@@ -78,9 +78,9 @@ class SnapshotFile:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Ledgers `ledger` to `last` of a chain whose rows are exactly one range of rows of one compacted file. A read of the whole run
-    uses this record and does not read the ledgers. `publish_ms` and `txn` (empty: none) are those of the first ledger. The other
-    fields have the meaning of those in CompactedPart.
+    """The ledgers `ledger` to `last` of a chain. Their rows are exactly one range of rows of one compacted file. A read of the
+    whole run uses this record and does not read the ledgers. `publish_ms` and `txn` (empty: none) are those of the first ledger.
+    The other fields have the meaning of those in CompactedPart.
     """
 
     ledger: int

@@ -120,7 +120,7 @@ class LedgerStorage:
         """Write a whole small file durably, and replace an existing file of this name. Only a few files ever change.
 
         Readers find the old file or the new one. (HDFS has no atomic replace: for a moment there is no file.) A call can be
-        repeated after a crash, because its leftover files never collide.
+        repeated after a crash, because its temporary files have unique names.
         """
         self._files.replace(_checked(rel), data)
 

@@ -104,9 +104,9 @@ def check_trims(found: LogRange, known: Mapping[str, int]) -> None:
 def within_trimmed(found: LogRange, given: Start) -> LogRange:
     """Return the range that a batch checks for trimmed rows. It is `found`, except if the batch starts at a timestamp.
 
-    The number for a timestamp is found by the publish times of the kept rows and of the ends of the trims. If all rows between two
-    timestamps were trimmed, the range is empty, and its start is the number before the end of the trim. So the range is extended by
-    one number, which makes the check find the trim.
+    A search for a timestamp sees all trimmed rows as one registration, with the number of the last trimmed one. If all rows between
+    two timestamps were trimmed, both searches end right before this number, so the range is empty. In this case the range is
+    extended by one number, so that the check finds the trim.
     """
     return replace(found, end=max(found.end, found.start + 1)) if isinstance(given, AtTime) else found
 

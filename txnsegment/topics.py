@@ -111,8 +111,8 @@ class ClusterTopics:
         self._client = client
 
     def create(self, name: str, *, segments: int = 1, key: str | None = None, schema: Schema | None = None) -> TopicDescription:
-        """Create a topic. `segments`: the number of segments, whose hash ranges are equal. `key`: the column whose hash routes
-        rows (string, binary or integer).
+        """Create a topic. `segments`: the number of segments. Their hash ranges have equal sizes. `key`: the column whose hash
+        routes rows (string, binary or integer).
 
         Raises TopicExists, OptionError (an invalid name, number or key), SchemaError (a type that a topic cannot keep).
         """

@@ -87,8 +87,8 @@ class Transaction:
     def id(self) -> str:
         """The transaction's id, such as `0_977`.
 
-        A commit that lost a race opens again under a new id. After the commit, `id` is the id that committed, as in
-        `Committed.txn_id`. A transaction over marker-based topics gets its id (`1000000_12`) in the commit.
+        If the commit loses a race, it opens the transaction again under a new id. After the commit, `id` is the id that committed,
+        as in `Committed.txn_id`. A transaction over marker-based topics gets its id (`1000000_12`) in the commit.
         """
         return self._id
 

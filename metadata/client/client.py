@@ -34,7 +34,7 @@ class Client:
     sweeper: Sweeper
     coordinator: Coordinator
     finish: Callable[[], None]
-    """Waits until the post-commit work in the background is done."""
+    """Waits until the background work of the commits is done."""
 
     @cached_property
     def subscriptions(self) -> Subscriptions:
@@ -79,8 +79,8 @@ class Client:
 
 
 def client(cluster: Cluster, background: Callable[[Job], None] | None = None) -> Client:
-    """Return a new client. `background` receives the post-commit work. If it is None, the client starts a thread for this work, and
-    the thread also does a share of the sweeping.
+    """Return a new client. `background` receives the work that follows a commit and for which no caller waits. If it is None, the
+    client starts a thread for this work, and the thread also does a share of the sweeping.
     """
     buffer = transaction_buffer(cluster)
     sweeper = Sweeper(cluster, buffer)

@@ -134,7 +134,8 @@ def kept_log(
 
 def kept_layout(layout: PersistentLayout, found: KeptLog | None, following: int) -> PersistentLayout:
     """Return the topic's record for the backup, without its snapshot. `found`: the kept log; None for a deleted topic. `following`:
-    the first number of every restored log. The numbers above `whole` and below `following` are recorded as lost.
+    the first number of every restored log. The numbers above `found.whole` (for a deleted topic: above the trimmed entries) and
+    below `following` are recorded as lost.
     """
     whole = layout.trimmed_log if found is None else found.whole
     lost = (*(layout.lost or ()), LostNumbers(after=whole, before=following))

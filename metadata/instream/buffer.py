@@ -333,7 +333,7 @@ class InStreamBuffer:
     def named_files(self, view: View) -> Iterator[str]:
         """Yield the paths that persistent topics name in their snapshots and in all entries of their logs, visible or not. The
         caller has listed the files before this call. An entry that leaves the log during the call was trimmed longer ago than the
-        grace period, so its files may go.
+        grace period, so its files may be deleted.
         """
         for topic in every(view):
             if topic.layout.snapshot is not None:

@@ -141,7 +141,7 @@ class TransactionSteps:
 
     def _check_given(self, txn: str) -> None:
         """Raise TransactionNotFound for an id that was not allocated yet. Without this check the entries of the caller would belong
-        to the transaction that gets the id later. Only an id above those that this process knows needs a read of the log.
+        to the transaction that gets the id later. The log is read only if this process has not read it up to this id.
         """
         least = self._least(txn)
         if least > self.log.replay.at:

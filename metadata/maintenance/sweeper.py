@@ -314,8 +314,8 @@ class Sweeper:
 
     def _release_application(self, view: View, txn: str, header: Header) -> bool:
         """Prepare the deletion of a header whose transaction is `current` in its application's record. If the transaction has
-        committed, raise `last_committed` to its version. The record of an application with a random id is deleted instead. Return
-        False after a lost race: the header then stays.
+        committed, increase `last_committed` of the record to its version. The record of an application with a random id is deleted
+        instead. Return False after a lost race: the header then stays.
         """
         if header.app is None:
             return True

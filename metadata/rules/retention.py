@@ -38,12 +38,12 @@ def effective(topic: Policies | None, namespace: Policies | None) -> Policies:
 
 
 def trim_to(kept: Iterable[Kept], policies: Policies, *, total_bytes: int, now_ms: int, known_to: int | None = None) -> int:
-    """Return the highest number to trim (0: none). A registration is trimmed if it is too old or too much, and all earlier ones are
-    trimmed. `kept` is ascending, and is read only as far as needed.
+    """Return the highest number to trim (0: none). A registration is trimmed if it is too old or beyond the limit of bytes, and all
+    earlier ones are trimmed. `kept` is ascending, and is read only as far as needed.
 
     Too old: it and all earlier registrations were published longer ago than the limit. Publish times can be wrong, so a
     registration above `known_to` (`elapsed.known_to`; None: no such number) is never too old: it is certain to be younger than the
-    limit. Too much: from this registration on, the registrations have more bytes than the limit.
+    limit. Beyond the limit of bytes: this registration and all later ones together have more bytes than the limit.
     """
     through = 0
     latest, left = 0, total_bytes

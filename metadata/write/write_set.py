@@ -82,9 +82,9 @@ def topic_deleted(segments: Sequence[str]) -> SegmentSealed:
 
 
 def refuse_missing(cluster: Cluster, app: str, parts: Mapping[str, Sequence[Part]]) -> None:
-    """Raise PartsGone for parts whose files are missing or truncated, because every read of the committed transaction would fail.
-    No sweep deletes a part that may still be committed, except if a clock is wrong by days. Other programs may also delete files.
-    Each commit checks every file once, because a clock that was wrong and was then corrected leaves no other trace.
+    """Raise PartsGone for parts whose files are missing or truncated, because every read of the committed transaction would fail. A
+    sweep deletes a part that may still be committed only if a clock is wrong by days. Other programs may delete files, too. Each
+    commit checks every file, because a missing file is the only trace of a clock that was wrong and was then corrected.
 
     Raise StorageError if the ledger root has no mark. Then its volume is not mounted, and the parts lie in the folder of the mount
     point, where they become hidden when the volume is mounted.
