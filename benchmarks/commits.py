@@ -79,7 +79,7 @@ def rate(url: str, writers: int, seconds: float = SECONDS) -> tuple[float, float
 
 
 def round_trips(url: str, segments: int, parts: int, history: int) -> int:
-    """Return the largest number of sequential round trips for which a warm commit waits."""
+    """Return the largest number of sequential round trips of one commit, after `history` commits have filled the caches."""
     cluster = open_cluster(url)
     counting = Counting()
     cluster.store = FaultyStore(cluster.store, counting)

@@ -240,7 +240,7 @@ def sealed_in_store(cluster: Cluster) -> str:
 
 
 class TerminateMeanwhile(Ending):
-    """An `Ending` that seals the topic in each end of a transaction, after COMMITTING is logged and before the marker arrives."""
+    """An `Ending` that seals the topic whenever it ends a transaction: after COMMITTING is logged and before the marker arrives."""
 
     terminate: Callable[[], object]
 

@@ -24,7 +24,9 @@ class Weighed(NamedTuple):
 
 
 class Weighing:
-    """A policy for a `FaultyStore`. The policy counts the records and bytes of all writes. `weighed`: the totals so far."""
+    """Counts the records and bytes of all writes to a `FaultyStore`, as the policy that the store calls. `weighed`: the totals so
+    far.
+    """
 
     def __init__(self) -> None:
         self.weighed = Weighed()

@@ -1,4 +1,4 @@
-"""Removal of the nested fields that a read does not use from the batches of a part."""
+"""Removes from the batches of a part the nested fields that a read does not use."""
 
 from __future__ import annotations
 

@@ -93,7 +93,8 @@ class Feed:
         try:
             to = str(Providers(self._client).resolve(self.reading.log))
         except TopicExists:
-            # The migration is not complete, because another topic has the successor's name. Run it again, with another name.
+            # The migration is not complete, because another topic has the successor's name. The user must run the migration again
+            # with another name. Until then the topic has no successor.
             return None
         return None if to == self.reading.log else to
 

@@ -181,7 +181,7 @@ class Transaction:
         Providers(self._client).of([*self._touched, *names])
 
     def _router(self, topic: Topic, schema: pa.Schema) -> Callable[[pa.RecordBatch], Iterable[tuple[str, pa.RecordBatch]]]:
-        """Return a function that assigns the rows of a batch to segments. A marker-based topic is its own only segment."""
+        """Return a function that assigns the rows of a batch to segments. A marker-based topic counts as one segment."""
         if isinstance(topic.name, PersistentName):
             return lambda rows: [(str(topic.name), rows)]
         start = int(self._id.partition("_")[2]) + len(self._staged)

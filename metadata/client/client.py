@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Client:
-    """The parts of the client. They share one open cluster and one cache of its log."""
+    """The components of the client. They share one open cluster and one cache of its log."""
 
     cluster: Cluster
     buffer: TransactionBuffer
@@ -42,7 +42,7 @@ class Client:
 
     @cached_property
     def autoscaler(self) -> Autoscaler:
-        """The part that splits and merges segments by policy if this process is the leading sweeper."""
+        """The component that splits and merges segments by policy if this process is the leading sweeper."""
         from metadata.maintenance.autoscaling import (
             Autoscaler,  # imported late, because otherwise every Spark process that plans a read would import it
         )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class InStream:
-    """The client of a cluster's persistent topics (`metadata.client.client.Client.instream`). Its parts share a cache of logs."""
+    """The client of a cluster's persistent topics (`metadata.client.client.Client.instream`). All components share a log cache."""
 
     cluster: Cluster
     buffer: InStreamBuffer

@@ -49,7 +49,7 @@ class LegacySegment(MigratedSegment):
             yield Weight(self.number(one[-1].id), sum(found.rows for found in one), sum(found.bytes for found in one))
 
     def kept(self, cut: int) -> Iterator[Kept]:
-        """Yield one entry for each group of whole transactions, so that retention does not split a transaction."""
+        """Yield one `Kept` for each group of whole transactions, so that retention does not split a transaction."""
         for one in whole_transactions(self.ledgers(0, cut)):
             yield Kept(self.number(one[-1].id), max(found.publish_ms for found in one), sum(found.bytes for found in one))
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class InStreamModel:
-    """Implements `MarkerModel`. The parts are imported on first use, because reads of other topics do not need them."""
+    """Implements `MarkerModel`. The modules are imported on first use, because reads of other topics do not need them."""
 
     cluster: Cluster
 

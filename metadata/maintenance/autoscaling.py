@@ -84,7 +84,7 @@ class Autoscaler:
 
 def published(reading: Reading, segment: SegmentView, since_ms: int) -> Measured:
     """Return the rows and bytes of a segment's visible registrations that were published after `since_ms`. The snapshot's files are
-    in ascending order. All files up to the last file that has no such registration are skipped.
+    in ascending order. The first files, which have no such registration, are skipped.
     """
     rows = size = 0
     if segment.head is not None and segment.head.publish_max > since_ms:

@@ -38,7 +38,8 @@ log = logging.getLogger("txnsegment.sweeper")
 T = TypeVar("T")
 
 FORGET_EVERY_MS = 10_000
-"""A committer's share expires headers at most once in this time (ms). The search takes longer if there are more headers."""
+"""A committer's share expires headers at most once in this time (ms), because the search takes longer the more headers there are.
+"""
 FORGET_LIMIT = 10_000
 
 

@@ -17,7 +17,7 @@ def start(published: Iterable[tuple[int, int]], timestamp_ms: int, cut: int) -> 
 
 
 class Above(NamedTuple):
-    """An entry above the cut of a read: a registration that is `visible` or undecided."""
+    """A registration above the cut of a read. If it is not `visible`, it is undecided."""
 
     number: int
     publish_ms: int
