@@ -44,8 +44,8 @@ class Found:
 @dataclass(frozen=True, slots=True)
 class Cut:
     """The cut of a segment. `position`: all entries up to it are decided, and it is an entry that is read (EARLIEST: none).
-    `last`: the last entry that the segment had. `whole`: whether all entries up to `last` are decided. `sealed`: whether the
-    segment was sealed before `last` was asked.
+    `last`: the last entry that the segment had, or that is known if not all is decided. `whole`: whether all entries up to `last`
+    are decided. `sealed`: whether the segment was sealed before `last` was asked.
     """
 
     position: Position
@@ -140,12 +140,39 @@ class Segment:
         last = self.last()
         if last <= floor or (floor == EARLIEST and last.entry < 0 and self.before_first() == last):
             return Cut(floor, last, True, sealed)
-        bounds, number = Bounds(floor, following(last)), 2
+        low = self._search(Bounds(floor, following(last)), _LATEST)
+        whole = low >= last or (sealed and self._at_end(low))
+        return Cut(low, last, whole, sealed)
+
+    def last_read(self, decided: Position, floor: Position = EARLIEST) -> Position:
+        """Return the last entry that is read up to a position up to which all entries are known to be decided. Entries of aborted
+        transactions are not read. `floor`: an earlier cut, or EARLIEST. The result is never below it.
+        """
+        if decided <= floor:
+            return floor
+        if decided.entry < 0 and floor == EARLIEST and self.before_first() >= decided:
+            return floor
+        if decided.entry >= 0 and self._delivers(decided):
+            return decided
+        return self._search(Bounds(floor, following(decided)), decided)
+
+    def _delivers(self, position: Position) -> bool:
+        """Return whether the broker delivers the entry at this position at once."""
+        probe = Probe(self._channel, self.topic, position)
+        try:
+            return probe.ask().take(WAIT_SECONDS) and probe.found is not None and probe.found.position == position
+        finally:
+            probe.close()
+
+    def _search(self, bounds: Bounds, most: Position) -> Position:
+        """Return the last entry between the bounds, and at or below `most`, that the broker delivers."""
+        number = 2
         while not bounds.done:
-            answers = self._probe(bounds.places(number), bounds.low)
-            bounds, number = bounds.learned({at: one.found.position if one.found else None for at, one in answers.items()}), PROBES
-        whole = bounds.low >= last or (sealed and self._at_end(bounds.low))
-        return Cut(bounds.low, last, whole, sealed)
+            probes = self._probe(bounds.places(number), bounds.low).items()
+            found = {at: one.found.position if one.found is not None else None for at, one in probes}
+            bounds = bounds.learned({at: place if place is not None and place <= most else None for at, place in found.items()})
+            number = PROBES
+        return bounds.low
 
     def before_time(self, ms: int, cut: Position) -> Position:
         """Return the last entry up to `cut` that was published before `ms`, as a binary search finds it (EARLIEST: none). Clients

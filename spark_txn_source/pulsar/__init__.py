@@ -8,6 +8,7 @@ columns        the columns of a read, by the topic's schema
 offsets        the offset of a stream
 planning       what a micro-batch reads. Pure.
 places         asks the broker for the cuts and starts of segments
+watermarks     finds cuts by the records that brokers keep in ZooKeeper
 asking         asks about several segments at once
 pieces         divides a range of a segment into pieces. Pure.
 dividing       counts the entries of a range, and divides the tasks

@@ -20,6 +20,7 @@ from spark_txn_source.pulsar.option_table import At
 from spark_txn_source.pulsar.places import Places
 from spark_txn_source.pulsar.tasks import PulsarTask, read_task, tasks
 from spark_txn_source.pulsar.topics import layout, shared_client
+from spark_txn_source.pulsar.watermarks import recorded_cuts
 
 
 class BatchReader(DataSourceReader):
@@ -37,9 +38,10 @@ class BatchReader(DataSourceReader):
         """Return one task for each segment that has rows to read."""
         options = self._options
         client = shared_client(options.url)
-        places = Places(client, options.topic)
         found = layout(client, options.topic)
-        cuts = places.cuts(found.segments.values())
+        with recorded_cuts(options.metadata_url) as recorded:
+            places = Places(client, options.topic, recorded)
+            cuts = places.cuts(found.segments.values())
         at_newest = options.end == "latest" and not isinstance(options.start, int)
         sent = SentLog(client, options.topic, from_settled=at_newest)
         whole = WholeCuts(sent, lambda: layout(client, options.topic))

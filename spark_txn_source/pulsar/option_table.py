@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from ledgers.json_text import read_json
 from metadata.common.options import Option, OptionTable, bad, one_of, unique_pairs, without
-from metadata.common.service import PULSAR_URL
+from metadata.common.service import PULSAR_URL, ServiceUrl, parse_service_url
 from pulsar_protocol.layout import Position
 from spark_txn_source import option_table as others
 from spark_txn_source.pulsar.selection import pattern
@@ -112,6 +112,23 @@ VALUE_FORMAT: Final[Option[ValueFormat]] = Option(
     one_of("columns", "binary"),
     default="columns",
 )
+
+
+def _metadata_url(name: str, text: str) -> ServiceUrl:
+    found = parse_service_url(f"The option {name}", text)
+    if found.scheme != "zk":
+        raise bad(name, text, "cuts are found by records in ZooKeeper only", "Write zk://host:2181/chroot, or leave it out.")
+    return found
+
+
+METADATA_URL: Final[Option[ServiceUrl]] = Option(
+    "metadataUrl",
+    "`zk://h:p[,h:p]/chroot`",
+    "The metadata store of the Pulsar cluster, if it is ZooKeeper. Cuts are then found by the watermark records of the brokers, "
+    "also while transactions are open, and rows that a broker shows by mistake after its crash are not read. It is only read.",
+    _metadata_url,
+    default_note="cuts are found by probes",
+)
 _NAME: Final = "`topic://tenant/namespace/name`, a bare `name` (for `topic://public/default/name`), or `persistent://...`"
 
 SOURCE: Final = OptionTable(
@@ -175,4 +192,5 @@ SOURCE: Final = OptionTable(
         ),
     ),
     spark_own=(others.PATH, others.PATHS),
+    more=(METADATA_URL,),
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from metadata.common.errors import OptionError
 from metadata.common.options import Given
-from metadata.common.service import SERVICE_URL, service_url
+from metadata.common.service import SERVICE_URL, ServiceUrl, service_url
 from spark_txn_source.option_table import (
     COLUMNS,
     ENDING_TIMESTAMP,
@@ -26,6 +26,7 @@ from spark_txn_source.option_table import (
 from spark_txn_source.options import MAX_PARTITION_BYTES
 from spark_txn_source.pulsar.option_table import (
     ENDING_OFFSETS,
+    METADATA_URL,
     SOURCE,
     STARTING_OFFSETS,
     TOPICS_PATTERN,
@@ -41,6 +42,7 @@ class PulsarReadOptions:
     """The options of one read. `start`, `end`: a place, or a publish time in ms. An option that was not given is None."""
 
     url: str
+    metadata_url: ServiceUrl | None
     selection: Selection
     start: Place | int
     end: Place | int
@@ -83,6 +85,12 @@ class PulsarReadOptions:
                 advice="Leave one of the two out.",
             )
         selected = selection(given, given.get(TOPICS_PATTERN))
+        old = [] if isinstance(selected, TopicsPattern) else [one for one in selected if one.startswith("persistent://")]
+        if METADATA_URL in given and old:
+            raise OptionError(
+                f"The option metadataUrl cannot be used with {old[0]}: brokers keep watermark records of topic:// topics only.",
+                advice="Leave metadataUrl out.",
+            )
         if SCHEMA_VERSION in given and (isinstance(selected, TopicsPattern) or len(selected) > 1):
             raise OptionError(
                 "The option schemaVersion needs the schema of one topic, and several topics are read.",
@@ -91,6 +99,7 @@ class PulsarReadOptions:
         partition_bytes = given.get(PARTITION_BYTES)
         return cls(
             url=service_url(given.get(SERVICE_URL)).text,
+            metadata_url=given.get(METADATA_URL),
             selection=selected,
             start=_one_of(given, STARTING_OFFSETS.name, STARTING_TIMESTAMP.name, "latest" if streaming else "earliest"),
             end=_one_of(given, ENDING_OFFSETS.name, ENDING_TIMESTAMP.name, "latest"),

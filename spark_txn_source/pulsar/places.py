@@ -13,6 +13,7 @@ from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.layout import Segment as LayoutSegment
 from spark_txn_source.pulsar.asking import each
 from spark_txn_source.pulsar.option_table import At, Place
+from spark_txn_source.pulsar.watermarks import RecordedCuts
 
 _NO_FLOORS: Final[Mapping[str, Position]] = {}
 
@@ -20,13 +21,16 @@ _NO_FLOORS: Final[Mapping[str, Position]] = {}
 class Places:
     """The places of the segments of one topic."""
 
-    def __init__(self, client: PulsarClient, topic: str) -> None:
-        self._client, self._topic = client, topic
+    def __init__(self, client: PulsarClient, topic: str, recorded: RecordedCuts | None = None) -> None:
+        """`recorded`: finds cuts by the records in the metadata store. None: probes find them."""
+        self._client, self._topic, self._recorded = client, topic, recorded
 
     def cuts(self, segments: Iterable[LayoutSegment], floors: Mapping[str, Position] = _NO_FLOORS) -> dict[str, Cut]:
         """Return the cut of each segment, by name. `floors`: earlier cuts. The layout must be read before: the last entry of a
         segment that was sealed then does not change.
         """
+        if self._recorded is not None:
+            return self._recorded.cuts([*segments], floors, self._segment)
         sealed = {one.name: not one.active for one in segments}
         return each(sealed, lambda name: self._segment(name).cut(floors.get(name, EARLIEST), sealed=sealed[name]))
 
@@ -63,10 +67,11 @@ class Places:
 
     def check_reached(self, starts: Mapping[str, Position], cuts: Mapping[str, Cut]) -> None:
         """Raise OffsetOutOfRange if a segment ends before the position from which it is read."""
-        for name, cut in cuts.items():
-            if cut.last < starts.get(name, EARLIEST):
+        beyond = [name for name, cut in cuts.items() if cut.last < starts.get(name, EARLIEST)]
+        for name, last in each(beyond, lambda name: self._segment(name).last()).items():
+            if last < starts[name]:
                 raise OffsetOutOfRange(
-                    f"{name}: the read starts after {starts[name].text}, but the last entry of the segment is {cut.last.text}.",
+                    f"{name}: the read starts after {starts[name].text}, but the last entry of the segment is {last.text}.",
                     advice="The offset is of another cluster, or the topic was deleted and created again: start with a new "
                     "checkpoint, or other startingOffsets.",
                 )

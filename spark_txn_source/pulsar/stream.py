@@ -27,6 +27,7 @@ from spark_txn_source.pulsar.places import Places
 from spark_txn_source.pulsar.planning import FirstEntry, limited, moved, without_gone
 from spark_txn_source.pulsar.tasks import OneAfterAnother, PulsarTask, read_task, tasks
 from spark_txn_source.pulsar.topics import layout, shared_client
+from spark_txn_source.pulsar.watermarks import BrokerRecords, RecordedCuts
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -48,7 +49,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what only the planning needs. Spark pickles the reader for its tasks."""
-        kept = {name: value for name, value in self.__dict__.items() if name != "_subscription"}
+        kept = {name: value for name, value in self.__dict__.items() if name not in ("_subscription", "_recorded")}
         return kept | {"_whole_cuts": None, "_cuts": {}, "_target": None}
 
     def _whole(self, read: Mapping[str, Position], *, from_settled: bool = False) -> WholeCuts:
@@ -66,11 +67,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         name = self._options.subscription
         return None if name is None else Subscription(self._client(), self._options.topic, name)
 
+    @cached_property
+    def _recorded(self) -> RecordedCuts | None:
+        """Finds the cuts by records, or None if the option `metadataUrl` is not given."""
+        url = self._options.metadata_url
+        return None if url is None else RecordedCuts(BrokerRecords(url.hosts, url.path))
+
     def _client(self) -> PulsarClient:
         return shared_client(self._options.url)
 
     def _places(self) -> Places:
-        return Places(self._client(), self._options.topic)
+        return Places(self._client(), self._options.topic, self._recorded)
 
     def _layout(self) -> Layout:
         return layout(self._client(), self._options.topic)
@@ -215,3 +222,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """End the consumers of the subscription. The client stays open, because all queries of the process share it."""
         if self._subscription is not None:
             self._subscription.close()
+        if (recorded := self.__dict__.get("_recorded")) is not None:
+            recorded.close()

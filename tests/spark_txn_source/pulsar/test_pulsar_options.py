@@ -58,6 +58,8 @@ def test_a_place_names_segments_with_positions() -> None:
         ({"endingOffsets": "latest"}, "a stream has no end"),
         ({"keyColumn": "k"}, "option of the sink"),
         ({"path": "other"}, "they differ"),
+        ({"metadataUrl": "oxia://host:6648/broker"}, "records in ZooKeeper only"),
+        ({"metadataUrl": "zk://host:2181", "topic": "persistent://public/default/a"}, "topic:// topics only"),
     ],
 )
 def test_what_cannot_work_is_refused(more: dict[str, str], message: str) -> None:

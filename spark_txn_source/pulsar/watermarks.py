@@ -1,0 +1,186 @@
+"""Cuts by the records that Pulsar's brokers keep in ZooKeeper (the option `metadataUrl`).
+
+The broker of a segment keeps the position up to which all its transactions are decided (maxReadPosition), and delivers nothing
+after it. It writes this position into the segment's watermark record after each plain message, and after it has applied the end of
+a transaction. So the record is never above the position, and may be below it. The record needs no probes that the broker leaves
+without an answer, which cost time when a transaction is open.
+
+The position itself is wrong after one fault of the broker (seen on 5.0.0-M1, and the same code is in 5.0.1). If a broker restarts
+while a transaction is open in a segment without a watermark record, it takes the end of the segment for the position, and delivers
+the rows of the open transaction. Later it writes this position into the record. The records show it: a broker writes an op record
+before each entry of a transaction, and deletes the op records of a segment after it has applied the end. ZooKeeper numbers all
+creations of records. A watermark record is proven (`proven`) if no op record of its segment exists that is older. From its creation
+on every restart begins at the record, so transactions with younger op records lie after it. A proof holds as long as the record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kazoo.exceptions import NoNodeError
+
+from metadata.common.clock import SystemClock
+from metadata.common.errors import ConfigurationError
+from metadata.common.service import ServiceUrl
+from metadata.records.names import TopicName
+from metadata.records.paths import topic, watermark
+from metadata.store.contract import in_groups
+from metadata.store.zookeeper_session import Outcome, Request, Session, children, get
+from pulsar_protocol.cut import Cut, Segment
+from pulsar_protocol.layout import EARLIEST, Position
+from pulsar_protocol.layout import Segment as LayoutSegment
+from spark_txn_source.pulsar.asking import each
+
+SECONDS: Final = 15.0
+"""How long a plan waits for ZooKeeper."""
+_OPS: Final = "/txn/op"
+_COUNTER: Final = "__seq_counter__"
+_SCHEME: Final = "segment://"
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """The watermark record of a segment. `created`: ZooKeeper's number of its creation."""
+
+    position: Position
+    created: int
+
+
+def proven(found: Watermark, first_op: int | None) -> bool:
+    """Return whether all entries up to a watermark are decided. `first_op`: the number of the creation of the oldest op record
+    of the segment that existed after the watermark was read. None: there was none.
+    """
+    return first_op is None or first_op > found.created
+
+
+class BrokerRecords:
+    """The watermark and op records of a Pulsar cluster whose metadata store is ZooKeeper. It only reads."""
+
+    def __init__(self, hosts: Sequence[str], root: str) -> None:
+        self.url = f"zk://{','.join(hosts)}{root}"
+        self._root = root
+        self._session = Session(",".join(hosts), root, clock=SystemClock(), connect_seconds=SECONDS, session_seconds=SECONDS)
+        self._ops: dict[str, tuple[str, int]] = {}
+        """For each op record its segment (empty: it is no write) and the number of its creation. Op records do not change."""
+
+    def check(self, segments: Iterable[LayoutSegment]) -> None:
+        """Raise ConfigurationError if the store is not that of the cluster that has these segments."""
+        for one in segments:
+            if one.name.startswith(_SCHEME) and one.created_ms:
+                tenant, namespace, rest = one.name.removeprefix(_SCHEME).split("/", 2)
+                path = topic(TopicName(tenant, namespace, rest.rpartition("/")[0])).path
+                (found,) = self._get([path])
+                info = json.loads(found[0])["segments"].get(str(one.id)) if found is not None else None
+                if info is None or info["createdAtMs"] != one.created_ms:
+                    raise ConfigurationError(
+                        f"metadataUrl is {self.url}, but the topic of {one.name} is not in this store, or is another one.",
+                        advice="Give the ZooKeeper servers and the chroot of metadataStoreUrl in the brokers' configuration.",
+                    )
+                return
+
+    def watermarks(self, segments: Sequence[str]) -> dict[str, Watermark]:
+        """Return the watermarks of the segments that have one."""
+        found = {}
+        for name, record in zip(segments, self._get([watermark(name).path for name in segments]), strict=True):
+            if record is not None:
+                fields = json.loads(record[0])
+                found[name] = Watermark(Position(fields["ledgerId"], fields["entryId"]), record[1].czxid)
+        return found
+
+    def first_ops(self) -> dict[str, int]:
+        """Return the number of the creation of the oldest op record of each segment that has one now."""
+        _, listed = self._session.flight([lambda client: client.sync_async(f"{self._root}{_OPS}"), children(f"{self._root}{_OPS}")])
+        names = set() if isinstance(listed, NoNodeError) else {name for name in listed if not name.endswith(_COUNTER)}
+        self._ops = {name: kept for name, kept in self._ops.items() if name in names}
+        unknown = sorted(names - self._ops.keys())
+        for name, record in zip(unknown, self._get([f"{_OPS}/{name}" for name in unknown]), strict=True):
+            if record is not None:
+                fields = json.loads(record[0])
+                self._ops[name] = fields["segment"] if fields["kind"] == "WRITE" else "", record[1].czxid
+        oldest: dict[str, int] = {}
+        for segment, created in self._ops.values():
+            oldest[segment] = min(created, oldest.get(segment, created))
+        return oldest
+
+    def _get(self, paths: Sequence[str]) -> list[tuple[bytes, Any] | None]:
+        """Return the data and the stat of each record, or None for one that does not exist."""
+        outcomes: list[Outcome] = []
+        for part in in_groups(paths):
+            requests: list[Request] = [get(f"{self._root}{path}") for path in part]
+            outcomes += self._session.flight(requests)
+        return [None if isinstance(one, NoNodeError) else one for one in outcomes]
+
+    def close(self) -> None:
+        self._session.close()
+
+
+@contextmanager
+def recorded_cuts(url: ServiceUrl | None) -> Iterator[RecordedCuts | None]:
+    """Open the records of one plan. None: the option `metadataUrl` is not given."""
+    if url is None:
+        yield None
+        return
+    found = RecordedCuts(BrokerRecords(url.hosts, url.path))
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+class RecordedCuts:
+    """Finds the cuts of segments by the records. It may be used by one thread at a time."""
+
+    def __init__(self, records: BrokerRecords) -> None:
+        self._records = records
+        self._checked = False
+        self._proven: dict[str, int] = {}
+        """The creation of the watermark record of each segment that was proven."""
+
+    def cuts(
+        self, segments: Sequence[LayoutSegment], floors: Mapping[str, Position], segment: Callable[[str], Segment]
+    ) -> dict[str, Cut]:
+        """Return the cut of each segment, by name. `floors`: earlier cuts.
+
+        A proven watermark is the cut. If it lags behind the end of a segment in which no transaction has op records, the broker
+        crashed before it wrote the record again, and probes find the cut. Probes also find the cut of a segment without a
+        watermark, if no transaction has op records in it, before them and afterwards. In all other cases the cut is the floor.
+        """
+        if not self._checked:
+            self._records.check(segments)
+            self._checked = True
+        by_name = {one.name: one for one in segments}
+        scalable = [name for name in by_name if name.startswith(_SCHEME)]
+        marks = self._records.watermarks(scalable)
+        ops = self._records.first_ops()
+        self._proven |= {name: mark.created for name, mark in marks.items() if proven(mark, ops.get(name))}
+
+        def cut(name: str) -> Cut:
+            floor, sealed, mark, asked = floors.get(name, EARLIEST), not by_name[name].active, marks.get(name), segment(name)
+            if mark is None:
+                return _nothing_new(floor, sealed) if name in ops else asked.cut(floor, sealed=sealed)
+            if self._proven.get(name) != mark.created:
+                return _nothing_new(floor, sealed)
+            if name in ops:
+                place = asked.last_read(mark.position, floor)
+                return Cut(place, max(place, mark.position), False, sealed)
+            last = asked.last()
+            if mark.position < last:
+                return asked.cut(floor, sealed=sealed)
+            return Cut(asked.last_read(mark.position, floor), last, True, sealed)
+
+        found = each(by_name, cut)
+        if unmarked := [name for name in scalable if name not in marks and name not in ops]:
+            ops = self._records.first_ops()
+            found |= {name: _nothing_new(floors.get(name, EARLIEST), found[name].sealed) for name in unmarked if name in ops}
+        return found
+
+    def close(self) -> None:
+        self._records.close()
+
+
+def _nothing_new(floor: Position, sealed: bool) -> Cut:
+    return Cut(floor, floor, False, sealed)
