@@ -1,4 +1,4 @@
-"""Limits of a topic's columns: a schema beyond one of them is refused before it is processed."""
+"""Limits of a topic's columns. A schema that exceeds a limit is refused before it is processed."""
 
 from __future__ import annotations
 

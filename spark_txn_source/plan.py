@@ -1,4 +1,4 @@
-"""The planning of reads. The options of a batch give a range of each log, and the ranges give the tasks."""
+"""The planning of reads: the ranges of the logs that a batch reads, and the tasks that read given ranges."""
 
 from __future__ import annotations
 

@@ -336,7 +336,7 @@ class Consumer:
         views = {view.name: view for view in feed.reading.segments}
         number = views[given.segment].number(given.span[1].ledger_id)
         boundaries = {given.segment: given.span[1]}
-        by_itself = number <= feed.known.get(given.segment, 0)  # the feed of the migrated topic delivered the row, before the merge
+        by_itself = number <= feed.known.get(given.segment, 0)  # the migrated topic's own feed delivered the row
         floor = self._floor_of(txn)
         handed_out = self._given.keys() | self._given_before.keys()
         for segment in set() if by_itself else (handed_out & views.keys()) - {given.segment}:

@@ -28,9 +28,9 @@ class Feed:
     """A consumer's progress in one log.
 
     `after`: all rows up to this number in the log are delivered, or were acknowledged before the feed began. `known`: a number by
-    the name of a topic or segment. For a topic it is the guard of the topic when the feed began. A segment has a number if it is a
-    migrated topic whose own feed was merged into this one (`Feeds`). If the number is above `after`, it takes the place of `after`
-    for this segment. `deleted_to`: the number of the newest seal of a deleted topic when the feed began.
+    the name of a topic or segment. A topic has the guard that it had when the feed began. The segment of a migrated topic whose own
+    feed was merged into this one (`Feeds`) has the number up to which that feed delivered its rows. Of this segment this feed
+    delivers only rows above this number. `deleted_to`: the number of the newest seal of a deleted topic when the feed began.
 
     Trims up to `known` and deletions up to `deleted_to` are no data loss.
     """

@@ -346,9 +346,9 @@ class Restoration:
         """Write the restored cluster's mark into the root.
 
         The mark keeps the previous owners, because a backup can be restored again only if the mark still names the backup's
-        cluster. The record `/restoring` keeps the previous owners, too. It is needed if a storage cannot replace a file atomically:
-        then there is no mark for a moment, and the restore may crash in this moment. A repeated restore writes its mark again,
-        because the first one may not be durable.
+        cluster. The record `/restoring` keeps the previous owners, too. This record is needed if a storage cannot replace a file
+        atomically: then there is no mark for a moment, and the restore may crash in this moment. A repeated restore writes its mark
+        again, because the first one may not be durable.
         """
         was = tuple(one for one in dict.fromkeys([*heirs(self.storage), *(restoring.was or ())]) if one != restoring.id)
         place = place_of(resolve(self.url), self.storage).in_mark()

@@ -91,7 +91,9 @@ def client(cluster: Cluster, background: Callable[[Job], None] | None = None) ->
 
 @dataclass
 class _Place:
-    """The client of one key of `_shared`, with its own lock. So a cluster that does not answer blocks only callers with its key."""
+    """The client of one process and service URL. It has its own lock. So a cluster that does not answer blocks only callers with
+    the same URL.
+    """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     client: Client | None = None

@@ -44,7 +44,7 @@ def sweep_pass(client: Client, *, files: bool) -> tuple[SweepReport, dict[str, E
 
 
 def delete_orphans(cluster: Cluster) -> Orphans:
-    """Delete the files that neither a record nor a snapshot nor a note of a replaced snapshot protects any more."""
+    """Delete the files that are not protected by a record, a snapshot or the note of a replaced snapshot."""
     return orphans.sweep_orphans(cluster, InStreamModel(cluster))
 
 

@@ -135,9 +135,9 @@ def own(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, store
     """Check, when the store is opened, that it owns the root. Return the place of the store.
 
     The check is needed, because two clusters on one root, or two copies of one cluster, would delete each other's parts. A root
-    without a mark may be the empty mount point of a volume: rows written there are hidden once the volume is mounted. A mark
-    that has no place (an older version of txnsegment wrote it), or the place of the store before a move, gets the current place.
-    Raises ConfigurationError (the root has no mark, or another owner), StorageError (there is no root).
+    without a mark may be the empty mount point of a volume: rows written there are hidden once the volume is mounted. If the mark
+    has no place (an older version of txnsegment wrote it), or the place of the store before a move, the current place is written
+    into the mark. Raises ConfigurationError (the root has no mark, or another owner), StorageError (there is no root).
     """
     mark, ours = _checked(storage, known, service, store)
     if mark.place is None or (same_place(mark.place, ours) and not mark.place.equals(ours.in_mark())):

@@ -79,8 +79,8 @@ class ManagedLog(Generic[E]):
         return record.number
 
     def append_again(self, entry: E, *, attempts: int = 10) -> int:
-        """Append an entry that counts at most once, and return its number. The append is repeated until a reply arrives. Raises
-        Unavailable after `attempts` appends without a reply.
+        """Append an entry of which a second copy does not count, and return its number. The append is repeated until a reply
+        arrives, so the log may have several copies. Raises Unavailable after `attempts` appends without a reply.
         """
         for _ in range(attempts):
             try:

@@ -274,7 +274,7 @@ class Migrator:
         return topic_name(after)
 
     def _is_there(self, name: PersistentName, to: TopicName) -> bool:
-        """Return whether the successor was created. Raises TopicExists if another topic has its name."""
+        """Return whether the successor was created. Raises TopicExists if another topic has the successor's name."""
         record = look(self.cluster.store, paths.topic(to))
         if record is not None and not migrated.is_its_own(Layout.of(record), name):
             raise _taken(name, to, sealed=True)

@@ -235,7 +235,9 @@ class TransactionSteps:
         return any(ledger.txn == txn for ledger in reading.ledgers(seal))
 
     def _decide(self, least: int, state: TxnState) -> Txn | None:
-        """Log the decision. Return the transaction right after that entry; None if a compaction has dropped it since."""
+        """Log the decision. Return the transaction as it is after the decision; None if a compaction has dropped the transaction
+        since.
+        """
         entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=least, state=state, at_ms=self._now())
         try:
             done = self.log.append(entry)

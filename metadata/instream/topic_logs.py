@@ -121,9 +121,9 @@ class TopicLogs:
         """Call `how` for each topic that still has rows in its own log, and return the readings. Raises TopicNotFound, and the
         errors of `how`.
 
-        `beside`: the earlier reading of the cluster's log in the same read. If that reading left out the segment of a migrated
-        topic, because its rows are read from the topic's own log, this method reads the topic, even if the successor is deleted by
-        now.
+        `beside`: the earlier reading of the cluster's log in the same read. That reading leaves out the segment of a migrated topic
+        if the segment's rows are to be read from the topic's own log. This method reads such a topic even if its successor is
+        deleted by now.
         """
         left = () if beside is None else _left_out(beside)
         found = [how(self.log(name)) for name in dict.fromkeys([*self.names(), *left])]

@@ -87,8 +87,8 @@ class PersistentTopics:
         return decide(self._cluster.store, body)
 
     def create(self, name: PersistentName, *, schema: StructType | None = None) -> PersistentTopic:
-        """Create a topic, whose system property says that it has no transactional messages. Raises TopicExists, OptionError for a
-        name that a new topic cannot have.
+        """Create a topic. Its system property says that the topic has no transactional messages. Raises TopicExists, OptionError
+        for a name that a new topic cannot have.
         """
         check_new(name)
         if schema is not None:

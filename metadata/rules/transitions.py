@@ -108,8 +108,8 @@ def raised(app: Application) -> Application:
 
 
 def opening(app: Application, claim: Claim, predecessor: Header | Gone) -> tuple[Opening, Application]:
-    """Return the next step of the attempt `claim`, and the application record. If `current` has committed, the record is the result
-    of `raised`.
+    """Return the next step of the attempt `claim`, and the application record. If `current` has committed, the record is returned
+    with this commit as the last one (`raised`).
 
     `predecessor`: the header of `app.current`. Raises VersionConflict, RestoredBehind or Fenced if a write of this version could
     lose or duplicate rows.

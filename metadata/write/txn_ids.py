@@ -21,7 +21,7 @@ class TxnIds:
         self._begin_process()
 
     def _begin_process(self) -> None:
-        """Initialise the blocks of this process. A forked child takes new blocks, because its parent uses the old one."""
+        """Initialise the blocks of this process. A forked child takes new blocks, because its parent uses the old ones."""
         self._pid = os.getpid()
         self._next = self._end = 0
         self._ahead: deque[int] = deque()  # first ids of further blocks
