@@ -46,7 +46,7 @@ TAIL_PARTS = 256
 FANOUT = 8
 
 MOST_RUNS = 256
-"""Maximum number of runs in a head, which must stay small because each fold writes one."""
+"""Maximum number of runs in a head. A head must stay small, because each fold writes a new head."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,8 +184,8 @@ class ClusterTopics:
     # --- properties -------------------------------------------------------------------------------------------------
 
     def properties(self, name: str) -> dict[str, str]:
-        """Return all properties of a marker-based topic, the system's among them. Raises TopicNotFound, OptionError (a `topic://`
-        has none).
+        """Return all properties of a marker-based topic, including the system property. Raises TopicNotFound, OptionError (a
+        `topic://` has none).
         """
         return self._client.instream.topics.properties(_marker_based(self._client, name))
 

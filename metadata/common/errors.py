@@ -218,7 +218,9 @@ class OffsetOutOfRange(TxnSegmentError):
 
 
 class DataLoss(TxnSegmentError):
-    """Retention trimmed rows that the read needs. The error names topic, segment and positions; see `failOnDataLoss`."""
+    """Rows that the read needs are gone: retention trimmed them, or their topic was deleted. The error names the topic or the
+    segment. See `failOnDataLoss`.
+    """
 
 
 class SweepIncomplete(TxnSegmentError):

@@ -150,8 +150,8 @@ class InStreamCoordinator(TransactionSteps):
 
     def _forgotten(self, work: WriteSet, app: str, least: int, error: TransactionNotFound) -> None:
         """Find the outcome of a transaction that was decided and has expired since, so that the transaction log no longer has it.
-        The last committed version of its application shows the outcome. Return if the transaction has committed. Raises TxnConflict
-        if it was aborted, OutcomeUnknown if the log no longer shows the outcome.
+        The last committed version of its application shows the outcome. If the transaction has committed, the method returns.
+        Raises TxnConflict if it was aborted, OutcomeUnknown if the log no longer shows the outcome.
         """
         written = self.log.written(app)
         if written is not None and written.txn == least:

@@ -162,7 +162,7 @@ class Ending:
         if not strays:
             return done
         # Read the topic again. A stray may have ended properly since the first read: its marker was appended to the topic before
-        # its final state was appended to the coordinator's log. Then it is not ongoing any more.
+        # its final state was appended to the coordinator's log. Then the stray is not ongoing any more.
         still = self.buffer.state(name).ongoing
         for least in strays:
             txn_id = f"{self.log.most}_{least}"

@@ -71,7 +71,7 @@ class Remains:
         return decide(self.cluster.store, body)
 
     def _mark(self, name: PersistentName) -> None:
-        """Store in the record whether the topic is bare."""
+        """Store in the topic's record whether the topic is bare (`is_bare`)."""
         topic = self.topics.seen(name)
         bare = self.is_bare(topic) or None
         if topic.layout.bare is not bare:

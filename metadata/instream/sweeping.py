@@ -109,7 +109,9 @@ class InStreamSweeper:
         return self.coordinator.ending.timeouts()
 
     def named_files(self, view: View) -> Iterator[str]:
-        """Yield the paths that the marker-based model names, for the orphan sweep. The caller has listed the files before."""
+        """Yield the paths that the marker-based model names, for the orphan sweep. The caller has listed the files before this
+        call.
+        """
         path = self.coordinator.log.kept_in(view)
         if path is not None:
             yield path

@@ -86,8 +86,8 @@ def refuse_missing(cluster: Cluster, app: str, parts: Mapping[str, Sequence[Part
     sweep deletes a part that may still be committed only if a clock is wrong by days. Other programs may delete files, too. Each
     commit checks every file, because a missing file is the only trace of a clock that was wrong and was then corrected.
 
-    Raise StorageError if the ledger root has no mark. Then its volume is not mounted, and the parts lie in the folder of the mount
-    point, where they become hidden when the volume is mounted.
+    Raise StorageError if the ledger root has no mark. In this case the root's volume is not mounted. The parts are in the folder of
+    the mount point, and are hidden once the volume is mounted.
     """
     named = [(segment, part) for segment, found in parts.items() for part in found]
     if not named:
