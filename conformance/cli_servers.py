@@ -1,4 +1,4 @@
-"""What the commands that run a development server have in common."""
+"""Functions that the commands for development servers share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def stopped() -> threading.Event:
 
 @contextmanager
 def data_folder(given: Path | None, server: str) -> Iterator[Path]:
-    """Give the folder of a server's data. None: a temporary one, with the server's name in its own."""
+    """Yield the folder for a server's data. `given` None: a temporary folder, whose name contains the server's name."""
     if given is not None:
         yield given.absolute()
         return

@@ -127,7 +127,7 @@ class ZooKeeperServer:
             time.sleep(0.05)
 
     def serves(self) -> bool:
-        """Return whether the server serves clients. The answer to `srvr` contains a mode only if it does."""
+        """Return whether the server serves clients. The answer of any other server to `srvr` contains no mode."""
         return self.mode() is not None
 
     def mode(self) -> str | None:

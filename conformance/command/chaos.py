@@ -103,7 +103,9 @@ def points(on: Stage) -> Iterator[Scenario]:
 
 
 def topics(on: Stage) -> Iterator[Scenario]:
-    """Yield scenarios of transactions with acknowledgements over four topics: first crash points, then random kills."""
+    """Yield scenarios of transactions with acknowledgements over four topics. First come the scenarios with crash points, and then
+    one with random kills.
+    """
     for fault in (Fault.KILL, Fault.STOP, Fault.FAIL):
         whens = AROUND if fault is Fault.KILL else (When.AFTER,)  # before a call, the store is the same as after the previous call
         yield TopicsPoints(on.forks, on.place(f"topics-{fault}"), fault, whens)

@@ -1,4 +1,5 @@
-"""A Spark job that loads the Java classes that the suites' drivers and executors need (`conformance.harness.spark_start`).
+"""A Spark job that loads the Java classes of the suites' drivers and executors. `conformance.harness.spark_start` stores these
+classes in an archive.
 
     python -m conformance.harness.spark_classes FOLDER
 

@@ -167,7 +167,7 @@ def _judged(
     unkeyed: frozenset[str] = frozenset(),
 ) -> tuple[Truth, int]:
     """Return the truth of one log, or of a history with a single log, and the number of reads that were judged by it.
-    `add_migrated`: adds the commits of other logs that were migrated into this one. `unkeyed`: topics without a key.
+    `add_migrated`: adds the commits of other logs that were migrated into this log. `unkeyed`: topics without a key.
     """
     spanning = any(event.spanning for event in history if isinstance(event, Start))
     truth = Truth(store=stored, spanning=spanning, unkeyed=unkeyed)

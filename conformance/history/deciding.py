@@ -244,7 +244,7 @@ class Deciding:
         batch = truth.decided.get(version)
         which = f"{call.who} was told {said} for version {call.version} of {call.app}"
         if call.random and not call.rows and not told.txn:
-            return  # the write has no rows to lose, and no attempt of another write can fence it: only it uses the application
+            return  # this write has no rows to lose, and it cannot be fenced, because no other write uses its application
         if said in ("committed", "skipped") and batch is None:
             found.note("lost write", f"{which}, which nobody committed", call, told)
         elif said in ("committed", "skipped") and call.rows and batch is not None and self._raised_alone(batch, version):

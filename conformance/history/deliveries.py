@@ -32,7 +32,7 @@ class Deliveries:
         """Subscription -> the judge of the order of the rows of each key. It gets each row once, at the row's first delivery."""
         self._known: dict[str, set[Name]] = defaultdict(set)
         self._polled: dict[str, Time] = {}
-        """Subscription -> beginning of its last poll in order."""
+        """Subscription -> beginning of its last poll whose rows came in order (`Poll.ordered`)."""
 
     def poll(self, event: Poll) -> None:
         self._reading.delivered(event)
@@ -47,9 +47,9 @@ class Deliveries:
         self._polls.append(event)
 
     def _in_order(self, event: Poll) -> None:
-        """Report rows of a key that are delivered for the first time in another order than they were written. Deliveries before and
-        after a move of the subscription have no common order. Nothing is reported for a poll whose rows come in no order
-        (`Poll.ordered`).
+        """Report the rows of a key if their first deliveries come in another order than that in which they were written. A row
+        before a move of the subscription is not compared with rows after the move. Polls whose rows come in no order
+        (`Poll.ordered`) are not judged.
         """
         if not event.ordered:
             return

@@ -24,9 +24,10 @@ transactions the names `<most>_<least>`. An application is the pair (`app`, `top
 over several topics. `call` is unique in the history.
 
 **The marker-based model.** `persistent://tenant/namespace/name` is the name of both the topic and its only segment. Each such topic
-has its own log. The events of its readers name the topic in `log`, and all numbers in these events are numbers of that log. Without
-`log` the numbers are those of the common log, and do not apply to persistent topics that the same event names. In a history without
-store records a migrated topic needs a `Successor`. Commits name it by its old name, and its rows come from both topics.
+has its own log. The events of its readers name the topic in `log`, and all numbers in these events are numbers of that log. In an
+event without `log` the numbers are those of the common log. They do not apply to persistent topics that the event also names. In a
+history without store records a migrated topic needs a `Successor`. Commits name it by its old name, and its rows come from both
+topics.
 
 A suite that sees only clients must record at least these events: a `Commit` with the rows before each commit; the `Told` after it
 (none if the client died, because the outcome is then unknown); a `Read` with the rows of each read; a `Poll` of each micro-batch;
@@ -46,8 +47,9 @@ FORMAT = 1
 class Start(NamedTuple):
     """The first line of a history: the recorder, the unit of its clock, and the seed that repeats the run.
 
-    spanning  whether a transaction may have rows of one key in a segment and then in a child of it (Pulsar). In this project's own
-              topics a transaction whose segment is split starts again.
+    spanning  whether a transaction may have rows of one key in a segment and then in a child of it (Pulsar). In this
+              project's own topics this cannot happen: a transaction whose segment is split starts again, and then writes
+              only to the children.
     """
 
     at: Time

@@ -180,8 +180,8 @@ class _Floors:
 
 def _doubts(truth: Truth) -> list[tuple[Time, Time]]:
     """Return for each call the time from its invocation until its outcome was certain, as (begin, end). The outcome is certain
-    after the call's own answer. It is also certain after a later answer for this version of the application or a higher one,
-    because that answer is given only after this call was fenced.
+    after the call's own answer, unless this answer is "unknown". It is also certain after a later answer "committed" or "skipped"
+    for this version of the application or a higher one, because that answer is given only after this call was fenced.
     """
     last: dict[tuple[str, str], list[tuple[int, Time]]] = {}
     for name, told in truth.told.items():

@@ -42,7 +42,7 @@ class Streams:
             waiting = self._ranges.any_visible(event.topics, event.start, cut, event.began, event.at)
             floor = self._ranges.floor(event.topics, event.began)
             if self._truth.store and floor <= cut:
-                floor = event.start  # `waiting` checks the numbers up to the cut, and takes trims into account
+                floor = event.start  # `waiting` covers all numbers up to the cut, except those of trimmed rows
             if waiting is not None or floor > event.start:
                 text = f"{event.stream} stands still at {event.start} although {waiting or floor} is visible (cut {event.cut})"
                 self._found.note("stands still", text, event)

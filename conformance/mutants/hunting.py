@@ -47,7 +47,9 @@ class Hunt:
 
     @property
     def wrong(self) -> str:
-        """What must be mended, as text; empty if a check caught the mutant. If the mutant names checks, it must be one of these."""
+        """What must be mended, as text. Empty if a check that the mutant names caught the mutant. If the mutant names no check, any
+        check may have caught it.
+        """
         if not self.caught:
             return "No suite noticed this fault: a check is missing."
         if self.fault.by and not self.by_hint:

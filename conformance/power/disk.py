@@ -234,7 +234,7 @@ class SimulatedDisk:
     def after_a_cut(
         cls, frozen: FrozenFolder, pick: Pick, now_ms: Callable[[], int], *, mirrored: Path | None = None
     ) -> SimulatedDisk:
-        """Return the disk in a state that a power cut leaves. All of its content is durable."""
+        """Return a disk in a state that a power cut can leave. `pick` chooses the state. All content of this disk is durable."""
         disk = cls(now_ms, mirrored=mirrored)
         root = _left(frozen, pick, {})
         assert isinstance(root, _Folder)

@@ -212,7 +212,9 @@ class _Story:
 
 
 def _described(event: Event, *, wrong: bool) -> Iterator[tuple[str, str, float]]:
-    """Yield actor, label and begin of a finished event. Yield nothing for an event that would only clutter the picture."""
+    """Yield the actor, the label and the begin of an event. Yield nothing if the event is of a kind that pictures leave out.
+    Horizons and counts are left out unless they are wrong (`wrong`).
+    """
     match event:
         case Read(who=who, rows=rows, began=began, cut=cut):
             yield who, f"read {len(rows)} {'new ' if event.more else ''}rows" + ("" if cut is None else f", cut {cut}"), began

@@ -16,7 +16,7 @@ COMMAND = "python -m conformance"
 
 
 def full(report: Report) -> str:
-    """Return the whole report, without the histories and the values over time."""
+    """Return the facts about the run and a text for each result, without histories and values over time."""
     facts = f"{report.started}, txnsegment {report.version}, Python {report.python}, {report.machine}"
     return "\n".join([command_line(report.command), facts, f"seed {report.seed}", "", *_lines(report.results, full=True), ""])
 

@@ -276,7 +276,7 @@ def followed(query: Session, folder: Path, topic: str) -> Watched:
         assert isinstance(poll, history.Poll)
         through = max([through, *(row.position[0] for row in poll.rows)])
         seen.answers.append(Answer(before, poll.at, through))
-        before = poll.at  # Spark plans a micro-batch after the previous one has ended
+        before = poll.at  # the next answer was planned after this time, because Spark plans one micro-batch after the other
     return seen
 
 

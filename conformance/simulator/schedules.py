@@ -31,9 +31,10 @@ from metadata.write import coordinator
 
 STEPS = 20_000
 SWEPT = 0.1
-"""The share of brief worlds that end with a sweep although they do not need one. A world needs this sweep in two cases: the end
-checks that headers expire (`Cast.forgets`), or the world has cursors, in which dead actors may have left pending acks. A brief
-world without this sweep ends with a reader, which finds all records as the actors left them.
+"""The share of brief worlds that end with a sweep although they do not need one. A world needs this sweep in two cases. In the
+first case, it is checked at the end that headers expire (`Cast.forgets`). In the second case, the world has cursors, in which dead
+actors may have left pending acks. A brief world without this sweep ends with a reader, which finds all records as the actors left
+them.
 """
 
 

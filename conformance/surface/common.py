@@ -68,7 +68,8 @@ class Open:
     topics: set[str] = field(default_factory=set)
     consumers: list[Any] = field(default_factory=list)
     covered: list[tuple[str, str, frozenset[int]]] = field(default_factory=list)
-    """(topic, subscription, rows) of each cumulative ack in the transaction, also with the rows that were acknowledged before."""
+    """(topic, subscription, rows) of each cumulative ack in the transaction. The rows include those that were acknowledged before.
+    """
     identity: tuple[str, int] | None = None
     began_ms: int | None = None
     """The time at which its paused commit began. The publish time of its rows is this time or later."""

@@ -63,7 +63,9 @@ class Following:
         return {n for one, rows in self.floors if one is None or one.written.state == "committed" for n in rows}
 
     def begun(self, *, by_itself: bool = False) -> None:
-        """Record that the consumer was reset. `by_itself`: without a call; the product must still report the loss of `owed`."""
+        """Record that the consumer was reset. `by_itself`: the consumer reset itself, without a call of `rewind`. Then the product
+        must still report the loss of `owed`.
+        """
         owed = self.owed if by_itself else set()
         self.due = self.skipped = False
         self.acked = set()

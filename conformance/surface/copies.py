@@ -17,7 +17,9 @@ from metadata.backup.restore import restore as restore_backup
 from metadata.common.errors import BackupUnsettled, ConfigurationError, RestoreRefused, TxnSegmentError
 
 APART = 1_000_000
-"""A copied or restored cluster numbers its new rows higher by a multiple of this value, so that no other cluster has them."""
+"""In a copied or restored cluster the numbers of new rows are higher by a multiple of this value, so that no two clusters use one
+number.
+"""
 
 
 @operation(0.7, p=PICK)

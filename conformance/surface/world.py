@@ -180,7 +180,7 @@ class World:
         for process in self.processes:
             if process.held is None:
                 process.cluster.client.finish()
-        self.model.trimmed(self.clock.true_ms())  # sweepers trim, and committers do a share of the sweeping
+        self.model.trimmed(self.clock.true_ms())  # any commit may have trimmed these rows, in its share of the sweeping
 
     def end(self) -> None:
         """Close everything. Paused processes die."""

@@ -232,7 +232,9 @@ def refused(world: World, one: Open, error: object) -> None:
 
 
 def changed(world: World, one: Open) -> bool:
-    """Return whether a commit may fail: a topic was deleted, or the first parts may be refused (older than half the orphan age)."""
+    """Return whether a commit may fail. This is so if a topic was deleted, or if the first parts may be older than half the orphan
+    age, so that the product refuses them.
+    """
     there = {inc for topic in world.model.topics.values() for inc in topic.incarnations}
     gone = any(row.topic not in there for row in one.written.rows)
     gone = gone or any(name not in world.model.topics for name, _, _ in one.written.acks)

@@ -1,7 +1,7 @@
 """Start Spark's Python processes in less processor time: pyspark is already compiled, and the workers' modules are imported once.
 
-Spark puts archives with its Python code before the folder of the installed pyspark. The archives contain no compiled code, so each
-process would compile pyspark again, for 0.6 s. The installed pyspark is the same code, and it is compiled.
+On Python's path, Spark puts archives with its Python code before the folder of the installed pyspark. The archives contain no
+compiled code, so each process would compile pyspark again, for 0.6 s. The installed pyspark is the same code, and it is compiled.
 
 Spark forks a new worker for every plan, write and commit. Without this module, each worker would spend half a second of processor
 time to import pandas, pyarrow and this project. The imported modules open no connection, and the modules of this project start no

@@ -217,7 +217,8 @@ class Changes:
 
 def _kinds(*, older: int, newer: int) -> tuple[str, ...]:
     """Return the kinds of changes for the jobs' topics and PASSING. `older`: the number of persistent:// topics. `newer`: the
-    number of topic:// topics. If `newer` is 0, only PASSING could be compacted, and its trims leave too few files.
+    number of topic:// topics. If `newer` is 0, the kind `compact` is left out, because only PASSING could be compacted, and its
+    trims leave too few files.
     """
     found = KINDS if newer else tuple(kind for kind in KINDS if kind != "compact")
     return (*found, SWEEP) if older else found

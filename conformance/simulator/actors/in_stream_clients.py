@@ -39,7 +39,7 @@ def _transaction(world: World, process: Process, stem: str, topics: Sequence[str
     try:
         _end(world, process, txn, commit=commit)
     finally:
-        if rng.random() < 0.3:  # as a thread would that does not know that the transaction has ended
+        if rng.random() < 0.3:  # like a thread that does not know that the transaction has ended
             parts = staged(client, names, f"{stem}/{world.unique()}/late")
             coordinator.append(txn, {names[topic]: found for topic, found in parts.items()})
     if rng.random() < 0.3:

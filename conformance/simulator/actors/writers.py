@@ -75,8 +75,8 @@ def start_driver(world: World, job: Job, *, tries: int = 8, within: int = 20) ->
 
 
 def start_again(world: World, job: Job, tries: int, start: Callable[[], object]) -> None:
-    """Continue a job in a new process after a crash, from the job's checkpoint, up to its limit of restarts. In the calm there is
-    no limit.
+    """Continue a job in a new process after a crash, from the job's checkpoint, unless the job has used up its `tries`. After the
+    faults have ended, the number of tries has no limit.
     """
     job.tries += 1
     if job.random:
@@ -226,7 +226,7 @@ class Write:
         return parts
 
     def is_refused(self, error: TxnSegmentError, *, calm: bool) -> bool:
-        """Return whether another attempt would raise the same error, during the calm (`calm`) as at any other time."""
+        """Return whether another attempt would raise the same error. `calm`: whether the faults of the schedule have ended."""
         return isinstance(error, (VersionConflict, TopicNotFound))
 
     def asked(self, who: str, at: int) -> Commit:
@@ -301,8 +301,8 @@ class InStreamWrite(Write):
 
     def is_refused(self, error: TxnSegmentError, *, calm: bool) -> bool:
         """Return whether the job gives up after this error, because another attempt would raise it again. This is so for a
-        VersionConflict and for the errors of a sealed log (TopicSealed, TransactionUnfinished). An OptionError says that only
-        some topics of the write have migrated. It counts only in the last phase of a schedule, which has no faults (`calm`).
+        VersionConflict and for the errors of a sealed log (TopicSealed, TransactionUnfinished). An OptionError says that only some
+        topics of the write have migrated. It counts only after the faults of the schedule have ended (`calm`).
         """
         return isinstance(error, (VersionConflict, TopicSealed, TransactionUnfinished)) or (calm and isinstance(error, OptionError))
 

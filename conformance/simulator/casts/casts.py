@@ -20,9 +20,10 @@ from metadata.read.reading import LogSelection
 
 @dataclass
 class Cast:
-    """A world with all its actors. `kept`: topics that are never deleted. `forgets`: whether the end sweeps a second time, after
-    the retention time of headers, and counts the remaining records. `orphans`: whether the end also sweeps the files. `also_wrong`:
-    further checks at the end. `settle`: further work in the calm. `finish`: further checks after all deadlines.
+    """A world with all its actors. `kept`: topics that are never deleted. `forgets`: whether a second sweep runs at the end, after
+    the retention time of headers, and the remaining records are counted. `orphans`: whether the files are swept, too, at the end.
+    `also_wrong`: further checks at the end. `settle`: starts further work in the last phase, which has no faults (`World.calm`).
+    `finish`: further checks after all deadlines.
     """
 
     world: World

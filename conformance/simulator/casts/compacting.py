@@ -28,8 +28,8 @@ from metadata.topics.topics import Topics
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """Return a long cast. Half of the worlds begin with an earlier state with commits. The others have nothing to compact before
-    the first sweep.
+    """Return a long cast. Half of the worlds have a past, in which transactions were committed (`pasts`). The others have nothing
+    to compact before the first sweep.
     """
     kind = rng.random()
     draw = _middle if kind < 0.5 else splitting.drawn if kind < 0.7 else acking.drawn if kind < 0.9 else moving.drawn
@@ -84,8 +84,8 @@ def _start_slow(cast: Cast, within: int) -> None:
 
 
 def _with_files(cast: Cast, within: int) -> None:
-    """In worlds that delete files, start a reader that sleeps between its plan and its reads. In a tenth of all worlds, let the end
-    check that no file is left whose rows were all compacted or trimmed.
+    """In worlds that delete files, start a reader that sleeps between its plan and its reads. In a tenth of all worlds, the checks
+    at the end also report each file that is left although all of its rows were compacted or trimmed.
     """
     rng = cast.world.rng
     if cast.world.files_go:

@@ -36,8 +36,8 @@ QUICK: tuple[Share, ...] = (
     (0.01, splitting.short),
     (0.01, compacting.short),
 )
-"""The casts of schedules that run by default, each with its share. Most of them have a few actors that start on an earlier state
-with commits. Such schedules are short, so two cores run a thousand of them in a second.
+"""The casts of schedules that run by default, each with its share. Most of them have a few actors, in a world with a past in which
+transactions were committed (`pasts`). Such schedules are short, so two cores run a thousand of them in a second.
 """
 
 LONG = 0.045

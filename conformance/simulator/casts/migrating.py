@@ -31,7 +31,7 @@ from metadata.records.records import SegmentState
 @dataclass
 class Move:
     """The durable state of a migration, which a new process continues after a crash. `patience`: the maximum number of attempts
-    before the calm.
+    before the faults end.
     """
 
     name: str
@@ -48,8 +48,9 @@ class Move:
 
 @dataclass
 class Stage:
-    """The actors of a world with migrations. `writers`: jobs that write to the old topics, and continue in the calm until they are
-    done. `further`: jobs that write to a successor under its own name. `shown`: the successors that have appeared.
+    """The actors of a world with migrations. `writers`: jobs that write to the old topics. After the faults have ended, they
+    continue until they are done. `further`: jobs that write to a successor under its own name. `shown`: the successors that have
+    appeared.
     """
 
     world: World
@@ -197,8 +198,8 @@ def _start_sweeper(world: World, name: str, rounds: int, *, within: int) -> Acto
 
 
 def start_migrator(world: World, move: Move, *, within: int) -> Actor:
-    """Start a process that migrates a topic. After a crash, a new process continues the migration. In the calm, the number of
-    restarts has no limit.
+    """Start a process that migrates a topic. After a crash, a new process continues the migration. After the faults have ended, the
+    number of attempts has no limit.
     """
     process = Process(world, f"{move.name}.{move.tries}")
 
@@ -242,8 +243,8 @@ def _look(world: World, move: Move, active: object, unsealed: bool) -> None:
 
 
 def _settle(stage: Stage) -> None:
-    """Let every actor finish its remaining work in the calm. In some worlds no migrator resumes a sealed migration; the next
-    process that finds the seal completes it.
+    """Let every actor finish its remaining work after the faults have ended. In some worlds no migrator resumes a migration that
+    has sealed its topic. The next process that finds the seal then completes the migration.
     """
     world = stage.world
     resumed = world.rng.random() < 0.7
@@ -263,8 +264,8 @@ def _settle(stage: Stage) -> None:
 
 
 def _start_calm_sweeper(stage: Stage) -> None:
-    """Start a sweeper in the calm. Without it, an open transaction in the old log could block all later writers, because only a
-    sweep aborts it after its deadline.
+    """Start a sweeper after the faults have ended. An open transaction in the old log could block all later writers, because only a
+    sweep aborts the transaction after its deadline.
     """
     process, jobs = Process(stage.world, "calm"), [*stage.writers, *stage.further]
 

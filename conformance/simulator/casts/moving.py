@@ -59,7 +59,7 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
 
 
 def short(rng: random.Random, trace: bool) -> Cast:
-    """Return a short cast: two movers, perhaps twins, on rows of an earlier state. Some worlds have a sweeper or a writer."""
+    """Return a short cast: two movers, perhaps twins, in a world whose past has rows. Some worlds have a sweeper or a writer."""
     sweeps_files = rng.random() < 0.4
     before = past(rng.choice(PAST_NAMES), (T, 1), (U, 1), (D, 1), then=subscribed)
     settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500)), "fold_after_registrations": 3})

@@ -93,8 +93,8 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
 
 
 def short(rng: random.Random, trace: bool) -> Cast:
-    """Return a short cast: a splitter, and writers that continue on an earlier state. In some worlds other actors read, acknowledge
-    and sweep meanwhile.
+    """Return a short cast: processes that split segments, and one or two writers of the world's past (`pasts`), which continue
+    their work. In some worlds other actors read, acknowledge and sweep meanwhile.
     """
     acks, sweeps_files, names = rng.random() < 0.12, rng.random() < 0.05, (T, U)
     before = past(

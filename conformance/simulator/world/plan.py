@@ -13,7 +13,8 @@ CHANCES = 1 << 20
 
 @dataclass(frozen=True)
 class Plan:
-    """The probabilities of one schedule. Some schedules are calm and some are rough. Each fault is absent in many of them.
+    """The probabilities of one schedule. Some schedules have few faults and some have many. Each kind of fault is absent from many
+    schedules.
 
     stay      the actor of the last step takes the next step, too
     torn      a list is read record by record

@@ -311,7 +311,7 @@ class World:
         return fate
 
     def _turns(self, actor: Actor) -> None:
-        """Run this actor's step and all following steps, until an actor returns to the hub. That actor did the last step."""
+        """Run this actor's step and all following steps, until an actor switches back to this greenlet (the hub, see `gate`)."""
         begun = actor.asked is not None
         fate = self._enter(actor)
         try:

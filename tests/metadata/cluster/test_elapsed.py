@@ -142,8 +142,8 @@ def test_without_an_earlier_observation_the_slower_clock_counts() -> None:
 
 
 def test_an_observation_that_is_not_kept_passes_its_lead_to_the_next() -> None:
-    """The second of four observations has a lead of -50 ms and is dropped. The third observation gets the smaller of the two
-    leads.
+    """The second of four observations is dropped. The third observation gets the lead of the second (-50 ms), which is smaller than
+    its own (0). A lead is defined in `metadata.rules.elapsed`.
     """
     looks = [
         ClockLook(number=n, elapsed_ms=at, lead_ms=lead) for n, (at, lead) in enumerate([(0, 0), (10, -50), (20, 0), (10_000, 0)])
