@@ -25,7 +25,9 @@ from metadata.common.errors import Unavailable
 LOCAL = "127.0.0.1"
 _FIRST = 10_000
 _LOWEST = 32_768
-"""Assumed start of the kernel's range if the system does not show it. Only Linux does. Other systems' ranges start higher."""
+"""Assumed start of the range of ports from which the kernel chooses, on systems that do not show this range. Only Linux shows it.
+The ranges of other systems start higher.
+"""
 _ENOUGH = 8_192
 """Least number of ports to choose from. Many are needed, because a process keeps its ports until it ends."""
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -80,7 +82,7 @@ class Ports:
                     fcntl.lockf(self._locks, fcntl.LOCK_UN, 1, port)
 
     def _lock(self, port: int) -> bool:
-        """Lock a port. Return False if another process holds it. (The system grants this process a lock that it already has.)"""
+        """Lock a port. Return False if another process holds the port. A port that this process already holds can be locked again."""
         try:
             fcntl.lockf(self._locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
         except (BlockingIOError, PermissionError):  # POSIX allows both errors for a lock that is held

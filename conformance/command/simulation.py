@@ -93,7 +93,7 @@ def summaries(cores: int, wanted: int, seed: int, only: str) -> Iterator[Summary
     from conformance.simulator.quiet import quiet, quiet_forever
 
     if cores == 1:
-        with quiet():  # around all chunks, so that they share its caches
+        with quiet():  # all chunks share the caches of `quiet`
             yield from map(partial(_chunk, only), counts, starts)
         return
     spawn = multiprocessing.get_context("spawn")

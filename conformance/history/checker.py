@@ -140,7 +140,7 @@ def _whole_commits(truths: list[Truth], found: Findings) -> None:
 
 
 def _by_its_log(part: list[Event], in_stream: InStream, topic: str, common: Truth, found: Findings) -> tuple[Truth, int]:
-    """Judge the reads of a persistent topic by its recorded log. Return the truth of this log, and the number of reads."""
+    """Judge the reads of a persistent topic by its recorded log. Return the committed data of this log, and the number of reads."""
     own = in_stream.topics.get(topic, TopicLog(topic))
     for event in part:
         if isinstance(event, Trim):
@@ -166,8 +166,8 @@ def _judged(
     add_migrated: Callable[[Truth], None] = lambda truth: None,
     unkeyed: frozenset[str] = frozenset(),
 ) -> tuple[Truth, int]:
-    """Return the truth of one log, or of a history with a single log, and the number of reads that were judged by it.
-    `add_migrated`: adds the commits of other logs that were migrated into this log. `unkeyed`: topics without a key.
+    """Judge one log, or a history with a single log. Return the committed data, and the number of reads that were compared with the
+    data. `add_migrated`: adds the commits of other logs that were migrated into this log. `unkeyed`: topics without a key.
     """
     spanning = any(event.spanning for event in history if isinstance(event, Start))
     truth = Truth(store=stored, spanning=spanning, unkeyed=unkeyed)
@@ -206,8 +206,8 @@ def _first_pass(history: list[Event], truth: Truth, found: Findings) -> None:
 
 
 def _second_pass(history: list[Event], truth: Truth, found: Findings, *, acks: bool, acking: Truth | None = None) -> int:
-    """Judge the readers. Return the number of reads. `acks`: whether acknowledgements were recorded. `acking`: the truth by which
-    acknowledgements are judged; None: `truth`.
+    """Judge the readers. Return the number of reads. `acks`: whether acknowledgements were recorded. `acking`: the committed data
+    by which acknowledgements are judged; None: `truth`.
     """
     ranges = Ranges(truth)
     reading, horizons = Reading(truth, ranges, found), Horizons(truth, ranges, found)

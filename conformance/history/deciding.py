@@ -25,7 +25,7 @@ from conformance.history.words import topic_of
 
 
 class Deciding:
-    """Follows the events in order, adds decisions to the truth, and reports violations."""
+    """Follows the events in order, adds the decisions to the committed data (`truth`), and reports violations."""
 
     def __init__(self, truth: Truth, found: Findings) -> None:
         self.truth, self.found = truth, found

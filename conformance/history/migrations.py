@@ -182,7 +182,9 @@ class Migrations:
     # --- what was committed ---------------------------------------------------------------------------------------------
 
     def into(self, truth: Truth) -> None:
-        """Add the commits of the old logs to the truth of the common log, each ledger at its number there."""
+        """Add the commits of the old logs to `truth`, the committed data of the common log. Each ledger gets its number in the
+        common log.
+        """
         for one in self._by_old.values():
             own = self._in_stream.topics[one.old].truth
             for number, registered in own.registered.items():

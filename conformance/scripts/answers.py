@@ -121,7 +121,7 @@ def cursor(body: Any) -> str:
 
 
 CURSORS = "a"
-"""The first character of the paths of cursors in a picture."""
+"""The first character of the paths of cursors in a `Picture`."""
 
 Picture = dict[str, tuple[str, str]]
 """Path -> (kind, text), for each record and file. Records or files of one kind have paths with the same first character."""
@@ -188,7 +188,7 @@ def changing(world: World, process: Process, run: Callable[[], object]) -> Work:
 
 
 def of_kind(world: World, kinds: str) -> list[str]:
-    """Return the lines of a picture whose paths begin with one of these characters."""
+    """Return the texts of the records and files whose paths in the `Picture` begin with one of these characters."""
     found = picture(world)
     lines = [
         f"{what} {text}" if path[0] in "139" else f"{what}: {text}"

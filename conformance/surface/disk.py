@@ -25,7 +25,9 @@ class DiskByHand(LocalDisk):
     def __init__(self, clock: Time) -> None:
         self._clock = clock
         self._open: dict[str, int] = {}
-        """The creation time of each file without its final name, by path. In the file system such a file has the machine's time."""
+        """The creation time of each file that does not have its final name yet, by path. In the file system such a file has the
+        machine's time.
+        """
 
     def create(self, path: Path, mode: int = 0o644) -> pa.NativeFile:
         self._open[str(path)] = self._clock.now_ms()

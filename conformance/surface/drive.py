@@ -19,9 +19,11 @@ MODULES = (writing, consuming, streaming, batches, upkeep, copies, sinks, migrat
 STEPS = (20, 90)
 """A run has a random number of operations between these numbers. The second number is not included."""
 PREPARED = 0.7
-"""The probability that a theme of a run adds a prelude to the run (`preludes`)."""
+"""The probability that a theme of a run (a group of operations) adds a prelude to the run (`preludes`)."""
 APART = "migrations"
-"""A theme whose operations occur only in runs that have the theme. Operations of other themes may occur in all runs."""
+"""A theme is a group of operations. The operations of this theme occur only in runs that have the theme. All other operations may
+occur in every run.
+"""
 OF_IT = 0.15
 """The share of runs that have the theme APART."""
 ALWAYS = ("create_topic", "produce", "persistent_produce", "migrate")

@@ -9,7 +9,9 @@ import greenlet
 from conformance.simulator.store.faults import Crashed, Fate
 
 NEVER = 1 << 60
-"""A step number that is never reached. A waiting actor wakes at this step, so it takes no step before the lock wakes it."""
+"""A step number that is never reached. An actor that waits for a lock is due at this step, so it takes no step before the lock is
+free.
+"""
 
 
 class Waiter(Protocol):

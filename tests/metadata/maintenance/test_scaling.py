@@ -171,7 +171,7 @@ def test_a_topic_under_load_is_split_and_an_idle_one_merged_again(folded: bool) 
     bench.clock.now += 5_000
     publish(bench, 300, folded=folded)
     bench.clock.now += 5_000
-    assert vars(one.scale()) == {"splits": 0, "merges": 0, "failed": {}}  # 60 % of the limit in two neighbours prevents a merge
+    assert vars(one.scale()) == {"splits": 0, "merges": 0, "failed": {}}  # two neighbours have 60 % of the limit together
     bench.clock.now += 5_001
     assert one.scale().merges == 2
     bench.clock.now += 10_000
