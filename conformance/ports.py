@@ -82,7 +82,7 @@ class Ports:
                     fcntl.lockf(self._locks, fcntl.LOCK_UN, 1, port)
 
     def _lock(self, port: int) -> bool:
-        """Lock a port. Return False if another process holds the port. A port that this process already holds can be locked again."""
+        """Lock a port. Return False if another process holds the port. This process can lock a port that it holds already."""
         try:
             fcntl.lockf(self._locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
         except (BlockingIOError, PermissionError):  # POSIX allows both errors for a lock that is held
