@@ -24,14 +24,11 @@ class SentLog:
     """The transactions that writers of txnsegment have sent to one topic, as far as one reader needs them. Keeps what it has read,
     so that a stream reads each record once.
 
-    `read`: for each segment of the log, the position up to which the reader needs no records (`needed_after`). `from_settled`:
-    whether the first `catch_up` leaves out the records of settled transactions. Readers of older cuts need them.
+    `read`: for each segment of the log, the position up to which the reader needs no records (`needed_after`).
     """
 
-    def __init__(
-        self, client: PulsarClient, topic: str, read: Mapping[str, Position] = _NOTHING, *, from_settled: bool = False
-    ) -> None:
-        self._client, self._topic, self._from_settled = client, topic, from_settled
+    def __init__(self, client: PulsarClient, topic: str, read: Mapping[str, Position] = _NOTHING) -> None:
+        self._client, self._topic = client, topic
         self._read = dict(read)
         self._ended: set[str] = set()
         """The sealed segments of the log that have been read to their end."""
@@ -49,7 +46,15 @@ class SentLog:
         """Read the records up to the end of the log. A topic without a log has no such writer. Raises the broker's error,
         ProtocolError.
         """
-        from_settled, self._from_settled = self._from_settled, False
+        self._read_log(from_settled=False)
+
+    def skip_settled(self) -> None:
+        """Read the records that a reader of the newest rows needs. Call it before the cuts are found: what is settled later may be
+        above them. Raises the broker's error, ProtocolError.
+        """
+        self._read_log(from_settled=True)
+
+    def _read_log(self, *, from_settled: bool) -> None:
         try:
             layout = self._client.layout(log_name(self._topic))
         except TopicMissing:

@@ -71,8 +71,9 @@ def settled(client: PulsarClient, topic: str) -> Settled:
     They lie below a cut that splits no transaction. All later cuts are at or above it, so no reader of the newest rows needs their
     records any more.
     """
+    sent = SentLog(client, topic)
+    sent.skip_settled()
     layout = client.layout(topic)
     cuts = {one.name: Segment(client, one.name).cut(sealed=not one.active) for one in layout.segments.values()}
-    sent = SentLog(client, topic, from_settled=True)
     newest = WholeCuts(sent, lambda: client.layout(topic)).newest(layout, {}, frozenset(), cuts)
     return Settled(sent.needed_after(newest.positions))

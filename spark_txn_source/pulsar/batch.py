@@ -38,12 +38,13 @@ class BatchReader(DataSourceReader):
         """Return one task for each segment that has rows to read."""
         options = self._options
         client = shared_client(options.url)
+        sent = SentLog(client, options.topic)
+        if options.end == "latest" and not isinstance(options.start, int):
+            sent.skip_settled()
         found = layout(client, options.topic)
         with recorded_cuts(options.metadata_url) as recorded:
             places = Places(client, options.topic, recorded)
             cuts = places.cuts(found.segments.values())
-        at_newest = options.end == "latest" and not isinstance(options.start, int)
-        sent = SentLog(client, options.topic, from_settled=at_newest)
         whole = WholeCuts(sent, lambda: layout(client, options.topic))
         starts = places.starts(options.start, cuts)
         if isinstance(options.start, At):

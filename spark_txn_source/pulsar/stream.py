@@ -52,13 +52,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         kept = {name: value for name, value in self.__dict__.items() if name not in ("_subscription", "_recorded")}
         return kept | {"_whole_cuts": None, "_cuts": {}, "_target": None}
 
-    def _whole(self, read: Mapping[str, Position], *, from_settled: bool = False) -> WholeCuts:
-        """Return what finds whole cuts. It keeps what it has read in the log of writers. `read`: where it begins there.
-        `from_settled`: whether the stream starts at the newest rows.
-        """
+    def _whole(self, read: Mapping[str, Position]) -> WholeCuts:
+        """Return what finds whole cuts. It keeps what it has read in the log of writers. `read`: where it begins there."""
         if self._whole_cuts is None:
-            sent = SentLog(self._client(), self._options.topic, read, from_settled=from_settled)
-            self._whole_cuts = WholeCuts(sent, self._layout)
+            self._whole_cuts = WholeCuts(SentLog(self._client(), self._options.topic, read), self._layout)
         return self._whole_cuts
 
     @cached_property
@@ -90,10 +87,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         segments: dict[str, Position] = {}
         ended: frozenset[str] = frozenset()
         if start != "earliest":
+            whole = self._whole({})
+            if start == "latest":
+                whole.sent.skip_settled()
             cuts = self._cuts_of(found.segments.values(), {})
             segments = self._places().starts(start, cuts)
             if not isinstance(start, At):
-                segments = self._whole({}, from_settled=start == "latest").starts(found, segments)
+                segments = whole.starts(found, segments)
             ended = ended_at(found, frozenset(), segments, cuts)
         return PulsarOffset(self._options.topic, found.epoch, segments, ended, is_initial=True).to_json()
 
