@@ -62,6 +62,8 @@ def class_archive() -> Path:
     folder = _folder()
     folder.mkdir(parents=True, exist_ok=True)
     archive = folder / f"{_fingerprint()}.jsa"
+    if archive.exists():
+        return archive
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not archive.exists():
@@ -92,8 +94,8 @@ def _fingerprint() -> str:
     """Return a digest of Java's version and of the jars. Java refuses an archive made by another version or from other jars."""
     import pyspark
 
-    java = find_java()
-    version = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=True).stderr
+    plain = {k: v for k, v in os.environ.items() if k != "JDK_JAVA_OPTIONS"}  # Java repeats these options beside its version
+    version = subprocess.run([str(find_java()), "-version"], env=plain, capture_output=True, text=True, check=True).stderr
     jars = sorted((jar.name, jar.stat().st_size, jar.stat().st_mtime_ns) for jar in _jars(Path(pyspark.__file__).parent))
     return hashlib.sha256(repr((version, pyspark.__file__, jars)).encode()).hexdigest()[:16]
 
