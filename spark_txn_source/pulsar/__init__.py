@@ -12,6 +12,7 @@ watermarks     finds cuts by the records that brokers keep in ZooKeeper
 asking         asks about several segments at once
 pieces         divides a range of a segment into pieces. Pure.
 dividing       counts the entries of a range, and divides the tasks
+holding        the durable subscription of a query
 tasks          reads a range of a segment as Arrow batches
 batch, stream  the readers of Spark's DataSource API, for one topic
 several        the same for several topics. Each topic has a reader of its own.

@@ -17,6 +17,8 @@ from spark_txn_source.pulsar.asking import each
 from spark_txn_source.pulsar.pieces import Run, divided, numbers
 from spark_txn_source.pulsar.tasks import PulsarTask
 
+MOST_LEDGERS: Final = 256
+"""The number of ledgers of a segment that are counted, from the last one on. The first task has all earlier entries."""
 SAMPLES: Final = 4
 """The number of entries of a segment whose mean size stands for all."""
 
@@ -47,19 +49,20 @@ def divide(
     ]
 
 
-def runs_of(segment: Segment, after: Position, to: Position) -> list[Run]:
+def runs_of(segment: Segment, after: Position, to: Position, most: int = MOST_LEDGERS) -> list[Run]:
     """Return the entries of a segment after one position and up to another one, ledger by ledger. `to`: at or before the cut.
-    Entries of aborted transactions and markers count.
+    `most`: the number of ledgers; earlier ones are left out. Entries of aborted transactions and markers count.
     """
-    found, last = [], to
-    while last.ledger > after.ledger:
+    found: list[Run] = []
+    last = to
+    while last.ledger > after.ledger and len(found) < most:
         if last.entry >= 0:
             found.append(Run(last.ledger, 0, last.entry))
         before = segment.before(Position(last.ledger, 0))
         if before.entry < 0 or before.ledger >= last.ledger:
             return found[::-1]  # retention has left no earlier ledger
         last = before
-    if last.ledger == after.ledger and last.entry > after.entry:
+    if last.ledger == after.ledger and last.entry > after.entry and len(found) < most:
         found.append(Run(last.ledger, after.entry + 1, last.entry))
     return found[::-1]
 

@@ -10,6 +10,8 @@ plan of this batch starts there.
 
 `"sent":{"segment://..":"ledger:entry"}` has positions in the log of txnsegment's writers (`pulsar_protocol.sent_log`). The records
 before them are not needed after this offset.
+
+`"subscription":".."` is the name of the query's subscription, with `subscription=auto` (`holding`).
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ class PulsarOffset:
     is_initial: bool = False
     began: Positions | None = None
     sent: Positions | None = None
+    subscription: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"topic": self.topic, "epoch": self.epoch, "segments": _texts(self.segments)}
@@ -46,6 +49,8 @@ class PulsarOffset:
             found["began"] = _texts(self.began)
         if self.sent:
             found["sent"] = _texts(self.sent)
+        if self.subscription is not None:
+            found["subscription"] = self.subscription
         return found
 
     @staticmethod
@@ -61,6 +66,7 @@ class PulsarOffset:
                 bool(found.get("initial", False)),
                 None if began is None else _positions(began),
                 None if sent is None else _positions(sent),
+                found.get("subscription"),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise OffsetOutOfRange(

@@ -145,8 +145,10 @@ SOURCE: Final = OptionTable(
         _without(others.TIMESTAMP_TIMEOUT, "clients set the publish times, so no wait makes a time final"),
         replace(
             others.SUBSCRIPTION,
+            values="name, or `auto`",
             meaning="A durable subscription that keeps unread entries from retention. It is made if it does not exist, and moves "
-            "as batches end. The positions of the stream are in its checkpoint, and not in the subscription.",
+            "as batches end. `auto`: one for each query, whose name is in the query's offsets. The positions of the stream are in "
+            "its checkpoint, and not in the subscription.",
             only="stream",
             why="a batch acknowledges nothing",
         ),

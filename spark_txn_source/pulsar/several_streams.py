@@ -116,11 +116,13 @@ class SeveralStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks for the range from `start` to `end`, when it is first planned or in a replay. Raises DataLoss."""
-        ranges = read_in(SeveralOffset.of_json(start), SeveralOffset.of_json(end))
+        ends = SeveralOffset.of_json(end)
+        ranges = read_in(SeveralOffset.of_json(start), ends)
         options, alone, together = self._options, list[PulsarTask](), list[OneAfterAnother]()
-        for topic, (begin, to) in ranges.items():
+        for topic in sorted(ranges.keys() | (ends.topics.keys() & self._readers.keys())):
             try:
-                more_alone, more_together = self._of(topic).undivided(begin, to)
+                self._of(topic).hold(ends.topics[topic])
+                more_alone, more_together = self._of(topic).undivided(*ranges[topic]) if topic in ranges else ([], [])
             except TopicMissing:  # only its rows are lost
                 if options.fail_on_data_loss:
                     raise

@@ -21,6 +21,7 @@ from pulsar_protocol.succession import ended_at, families, readable, unread
 from pulsar_protocol.whole_cuts import WholeCuts
 from spark_txn_source.pulsar.columns import Part, part_of
 from spark_txn_source.pulsar.dividing import divide
+from spark_txn_source.pulsar.holding import Holding
 from spark_txn_source.pulsar.offsets import PulsarOffset
 from spark_txn_source.pulsar.option_table import At
 from spark_txn_source.pulsar.places import Places
@@ -49,7 +50,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what only the planning needs. Spark pickles the reader for its tasks."""
-        kept = {name: value for name, value in self.__dict__.items() if name not in ("_subscription", "_recorded")}
+        kept = {name: value for name, value in self.__dict__.items() if name not in ("_holding", "_recorded")}
         return kept | {"_whole_cuts": None, "_cuts": {}, "_target": None}
 
     def _whole(self, read: Mapping[str, Position]) -> WholeCuts:
@@ -59,10 +60,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._whole_cuts
 
     @cached_property
-    def _subscription(self) -> Subscription | None:
-        """The subscription that keeps unread entries from retention, or None if the option is not given."""
-        name = self._options.subscription
-        return None if name is None else Subscription(self._client(), self._options.topic, name)
+    def _holding(self) -> Holding:
+        """The subscription that keeps unread entries from retention."""
+        return Holding(self._options.subscription, lambda name: Subscription(self._client(), self._options.topic, name))
 
     @cached_property
     def _recorded(self) -> RecordedCuts | None:
@@ -95,7 +95,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not isinstance(start, At):
                 segments = whole.starts(found, segments)
             ended = ended_at(found, frozenset(), segments, cuts)
-        return PulsarOffset(self._options.topic, found.epoch, segments, ended, is_initial=True).to_json()
+        offset = PulsarOffset(self._options.topic, found.epoch, segments, ended, is_initial=True)
+        return self._holding.named(offset).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_rows_per_trigger is not None:
@@ -112,9 +113,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options, found = self._options, self._layout()
         given = PulsarOffset.of_json(start)
         given.check_topic(options.topic)
-        offset = without_gone(given, found, fail_on_data_loss=options.fail_on_data_loss)
-        if self._subscription is not None:
-            self._subscription.hold([one.name for one in found.segments.values() if one.name not in offset.ended])
+        offset = self._holding.named(without_gone(given, found, fail_on_data_loss=options.fail_on_data_loss))
+        if not given.is_initial or not self._holding.is_auto:
+            self._holding.hold(given, [one.name for one in unread(found, offset.ended)])
         listed = [one for one in unread(found, offset.ended) if self._target is None or one.name in self._target]
         if self._target is None:
             cuts = self._cuts_of(listed, offset.segments)
@@ -174,6 +175,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         alone, together = self.undivided(start, end)
         return [*together, *divide(self._client(), alone, options.min_partitions, options.max_partition_bytes)]
 
+    def hold(self, end: dict[str, Any]) -> None:
+        """Let the subscription hold what is unread at `end`, an offset that Spark has written into the checkpoint."""
+        offset = PulsarOffset.of_json(end)
+        if not self._holding.holds(offset):
+            self._holding.hold(offset, [one.name for one in unread(self._layout(), offset.ended)])
+
     def undivided(self, start: dict[str, Any], end: dict[str, Any]) -> tuple[list[PulsarTask], list[OneAfterAnother]]:
         """Return a task for each segment that has rows in the range: those of segments without an ancestor or descendant in this
         batch, and the others. Raises DataLoss.
@@ -181,6 +188,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         begin, to = PulsarOffset.of_json(start), PulsarOffset.of_json(end)
         to.check_topic(options.topic)
+        self.hold(end)
         starts = dict(begin.segments if to.began is None or not begin.is_initial else to.began)
         ends = dict(to.segments)
         found = tasks(options.url, options.topic, starts, ends, self._columns, fail_on_loss=options.fail_on_data_loss)
@@ -205,12 +213,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Acknowledge the entries of the batch that ends at `end`, if the stream has a subscription. The progress of the stream is
         in Spark's checkpoint, and the cursors follow it. Idempotent.
         """
-        if self._subscription is None:
+        if self._options.subscription is None:
             return
-        offset, names = PulsarOffset.of_json(end), {one.name for one in self._layout().segments.values()}
+        offset = PulsarOffset.of_json(end)
+        names = {one.name for one in self._layout().segments.values()}
         places = {name: self._done(name, place, offset) for name, place in offset.segments.items() if name in names}
         moved_on = {name: place for name, place in places.items() if place > self._acknowledged.get(name, EARLIEST)}
-        self._subscription.acknowledge(moved_on)
+        self._holding.acknowledge(offset, moved_on)
         self._acknowledged |= moved_on
 
     def _done(self, name: str, position: Position, offset: PulsarOffset) -> Position:
@@ -220,7 +229,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """End the consumers of the subscription. The client stays open, because all queries of the process share it."""
-        if self._subscription is not None:
-            self._subscription.close()
+        self._holding.close()
         if (recorded := self.__dict__.get("_recorded")) is not None:
             recorded.close()

@@ -52,6 +52,21 @@ def test_the_entries_of_a_range_are_counted_ledger_by_ledger(drawn: tuple[Ledger
     assert found == [one for one in ledgers.positions() if after < one <= to]
 
 
+@given(ranges(), st.integers(1, 3), st.integers(1, 12))
+def test_entries_before_the_counted_ledgers_are_in_the_first_piece(
+    drawn: tuple[Ledgers, Position, Position], most: int, number: int
+) -> None:
+    _, after, to = drawn
+    all_runs = runs_in(*drawn)
+    counted = runs_of(cast("Segment", drawn[0]), after, to, most)
+    assert counted == all_runs[len(all_runs) - len(counted) :]
+    assert len(counted) == min(most, len(all_runs))
+    pieces = divided(after, to, counted, number)
+    assert (pieces[0][0], pieces[-1][1]) == (after, to)
+    assert all(begin < end for begin, end in pieces) or after == to
+    assert not counted or all(Position(counted[0].ledger, counted[0].first) <= end for _, end in pieces)
+
+
 @given(ranges(), st.integers(1, 12))
 def test_each_entry_is_in_one_piece_and_pieces_are_even(drawn: tuple[Ledgers, Position, Position], number: int) -> None:
     ledgers, after, to = drawn
