@@ -319,7 +319,7 @@ class Migrator:
 
     def _sealed_cursor(self, where: Where) -> Cursor | None:
         """Return the sealed cursor. Return None if the subscription was deleted, or if pending acks block the SEAL. In the second
-        case this method ends the transactions of the pending acks. They began after `_clear_the_way`.
+        case this method ends the transactions of the pending acks. These transactions began after `_clear_the_way`.
         """
         acks = self.coordinator.acks
         try:

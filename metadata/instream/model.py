@@ -40,8 +40,8 @@ class InStreamModel:
         return instream(self.cluster).sweeper
 
     def segment(self, topic: Topic, info: SegmentInfo, name: str, sealed_at: int | None) -> MigratedSegment:
-        """Return the segment of a migrated topic that was the persistent topic. All of its rows are decided, because the SEAL
-        counts only if no transaction is open. Only retention may still remove rows.
+        """Return the segment of the successor `topic` that has the rows of the persistent topic. All of its rows are decided,
+        because the SEAL counts only if no transaction is open. Only retention may still remove rows.
         """
         from metadata.instream.legacy import LegacySegment
 

@@ -194,6 +194,6 @@ class TopicLogs:
 
 
 def _left_out(beside: Reading) -> list[PersistentName]:
-    """Return the migrated topics whose segments this reading left out, because their rows are read from their own logs."""
+    """Return the migrated topics whose segments this reading left out. Their rows are read from the topics' own logs."""
     infos = [info for topic in beside.topics for info in topic.layout.kept() if beside.selection.leaves_out(info)]
     return [persistent_name(info.legacy_topic_name) for info in infos if info.legacy_topic_name is not None]
