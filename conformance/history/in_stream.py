@@ -155,7 +155,8 @@ class InStream:
 
     def _lacks(self, name: str, txn: str) -> bool:
         """Return whether the transaction has not ended yet in this topic. In an unsealed log this is so if the log has no marker of
-        the transaction. A sealed log accepts no further markers. There the log must also have undecided data of the transaction.
+        the transaction. A sealed log accepts no further markers. In a sealed log this is so if the log also has undecided data of
+        the transaction.
         """
         topic = self.topics.get(name)
         if topic is None:

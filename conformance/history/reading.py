@@ -33,8 +33,8 @@ class Reading:
         """Reader -> the judge of the order within each key in its last read. A read with `new` continues with the same judge."""
 
     def read(self, event: Read, new: tuple[Row, ...] | None = None) -> None:
-        """Judge one read. If it repeats all rows of the same reader's previous read unchanged, `new` has only its further rows. If
-        `new` is None, the read is judged alone.
+        """Judge one read. `new`: the further rows of a read that repeats all rows of the same reader's previous read unchanged.
+        None: the read is judged without the previous read.
         """
         top = max((row[2][0] for row in event.rows), default=-1)
         start: float = -1 if event.start is None else event.start

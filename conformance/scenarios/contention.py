@@ -230,8 +230,9 @@ def missed(commits: Sequence[Commit], answers: Sequence[Answer]) -> list[str]:
 class Lag:
     """The longest time (ms) for which a reader lacked a transaction. The time is measured just before each answer to the reader.
 
-    behind  since the commits of this transaction and of all with lower numbers returned: the delay of the reader itself
-    age     since the commit of the transaction began, so slow commits are included (protocol.md, invariant 9)
+    behind  the delay of the reader itself: the time since the commits of this transaction and of all transactions with lower
+            numbers had returned
+    age     the time since the commit of the transaction began, so slow commits are included (protocol.md, invariant 9)
     """
 
     behind: float

@@ -20,8 +20,8 @@ NAMES = ("t0", "t1", "t2")
 PERSISTENT_NAMES = tuple(f"persistent://public/default/p{i}" for i in range(3))
 PERSISTENT_PATTERN = "persistent://public/default/p.*"
 SUBSCRIPTIONS = ("s0", "s0", "s0", "s1")
-"""Operations choose `s0` in most cases. Retention keeps a row until all subscriptions have acknowledged it. So with a second
-subscription, few rows are trimmed.
+"""The names of subscriptions. An operation chooses one of the four entries, so most operations use `s0`. Retention keeps a row
+until all subscriptions of the topic have acknowledged the row, so few rows would be trimmed if `s1` were used as often.
 """
 SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64())])
 DDL = "k string, n bigint"

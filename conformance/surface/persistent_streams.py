@@ -123,8 +123,8 @@ class PersistentQuery(Query):
         return any(row.topic.partition("#")[0] in names for n in model.gone for row in model.committed[n].rows if row.n == n)
 
     def _let_go(self, name: str) -> bool:
-        """Return whether no row of a migrated topic must still exist: all may have been removed, or there never was one. Then a
-        stream of this topic may fail with DataLoss. After the grace period the product cannot tell whether rows were lost.
+        """Return whether a migrated topic may be without rows: all of its rows may have been removed, or it never had one. Then a
+        stream of this topic may fail with DataLoss, because after the grace period the product cannot tell whether rows were lost.
         """
         model = self.world.model
         return name in model.persistent.onto and all(

@@ -16,8 +16,8 @@ from metadata.store.contract import ABSENT, Append, MetadataStore, Put, Record, 
 
 class _Lagging(Sound):
     """A store whose reads come from a lagging replica. The session counts its gets. If the session remembers an answer for each
-    requested key, one get in `every` returns these old answers. All other gets are correct. The session remembers the answers of
-    one correct get in `looks`, that with `count % looks == since`.
+    requested key, one get in `every` returns these old answers. All other gets are correct. Of `looks` gets in a row, the session
+    remembers the answers of one, whose number `count` has `count % looks == since`.
     """
 
     every: ClassVar[int]

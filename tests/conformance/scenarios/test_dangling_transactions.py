@@ -1,5 +1,5 @@
-"""Transactions that are OPEN at the end of a run. A killed party may leave an OPEN transaction, because the transaction ends at its
-deadline. The check reports every other OPEN transaction.
+"""Transactions that are OPEN at the end of a run. A killed party may leave an OPEN transaction, which ends at its deadline. The
+check reports a transaction that does not end at its deadline, and one that is OPEN although its application has gone on.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def test_a_transaction_of_a_killed_party_ends_at_its_deadline(cluster: Cluster) 
         Application(last_committed=9),
     ],
 )
-def test_a_transaction_passed_over_by_a_successor_is_reported_though_it_ends(gone_on: Application, cluster: Cluster) -> None:
+def test_a_transaction_passed_over_by_a_later_attempt_is_reported_though_it_ends(gone_on: Application, cluster: Cluster) -> None:
     txn = left(cluster)
     assert txn.app is not None
     cluster.client.cluster.store.put(paths.application(txn.app, txn.topic or ""), gone_on.to_bytes())

@@ -179,7 +179,8 @@ def test_a_batch_in_the_middle_of_a_commit_is_final_or_an_error(dies: bool) -> N
 @pytest.mark.parametrize("done", [0, 1, 2])
 def test_a_batch_beside_a_running_transaction_is_final_or_an_error(done: int) -> None:
     """A transaction opens, takes a publish time, registers and decides. `done`: the number of these steps that precede the batch.
-    The other steps run at one store call of the batch.
+    The other steps run at one store call of the batch. The batch raises OffsetOutOfRange, or returns the same rows when it is
+    repeated later.
     """
     answered = 0
     for k in range(100):
