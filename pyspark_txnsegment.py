@@ -6,10 +6,27 @@ import is a good part of the time of a small one (`python -m benchmarks throughp
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
-from metadata.common.errors import OptionError
+from metadata.common.errors import OptionError, TxnSegmentError
+
+Result = TypeVar("Result")
+
+
+def _told(call: Callable[[], Result]) -> Result:
+    """Call, and leave the frames of txnsegment out of an error of the user's input: Spark puts the whole traceback in front of the
+    message. The log of level DEBUG has it.
+    """
+    try:
+        return call()
+    except TxnSegmentError as error:
+        logging.getLogger("txnsegment").debug("refused", exc_info=True)
+        raise error.with_traceback(None) from None
 
 
 class DefaultSource(DataSource):
@@ -22,27 +39,27 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         from spark_txn_source.providers import columns
 
-        return columns(self._given())
+        return _told(lambda: columns(self._given()))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from spark_txn_source.providers import batch_reader
 
-        return batch_reader(self._given(), schema)
+        return _told(lambda: batch_reader(self._given(), schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from spark_txn_source.providers import stream_reader
 
-        return stream_reader(self._given(), schema)
+        return _told(lambda: stream_reader(self._given(), schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from spark_txn_sink.providers import batch_writer
 
-        return batch_writer(self._given(), schema, overwrite)
+        return _told(lambda: batch_writer(self._given(), schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from spark_txn_sink.providers import stream_writer
 
-        return stream_writer(self._given(), schema, overwrite)
+        return _told(lambda: stream_writer(self._given(), schema, overwrite))
 
     def _given(self) -> dict[str, str]:
         """The options. Raises OptionError for what Spark passes about a table of its catalogue: `option.x` beside `x` when one is

@@ -98,15 +98,22 @@ class PulsarBroker:
     """A broker with its bookie and its ZooKeeper server. A context manager, which calls `start` and `stop`."""
 
     def __init__(
-        self, folder: Path | str, *, port: int = 0, web_port: int = 0, settings: Mapping[str, object] | None = None
+        self,
+        folder: Path | str,
+        *,
+        port: int = 0,
+        web_port: int = 0,
+        settings: Mapping[str, object] | None = None,
+        token: str | None = None,
     ) -> None:
         """`port`, `web_port`: of the binary protocol and of the REST interface (0: a free port, reserved until this process ends).
-        `settings`: further lines of the broker's configuration, which take precedence over those of this module.
+        `settings`: further lines of the broker's configuration, which take precedence over those of this module. `token`: that of
+        a superuser, for the requests of this class, if `settings` switch authentication on.
         """
         self.folder = Path(folder).absolute()
         self.port, self.web_port = (given or free for given, free in zip((port, web_port), free_ports(2), strict=True))
         self.zookeeper = ZooKeeperServer(self.folder / "zookeeper")
-        self._settings = dict(settings or {})
+        self._settings, self._token = dict(settings or {}), token
         self._session: Session | None = None
 
     @property
@@ -173,7 +180,7 @@ class PulsarBroker:
             f"{self.admin}/{path}",
             method=method,
             data=b"" if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"},
+            headers={"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._token}"} if self._token else {}),
         )
         try:
             with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
@@ -245,7 +252,9 @@ class PulsarBroker:
                 self.rest("GET", "namespaces/public/default")
                 if not (lines["transactionCoordinatorEnabled"] and lines["transactionCoordinatorScalableTopicsEnabled"]):
                     return True
-                with PulsarClient(self.url, seconds=5) as client:
+                token = self._token
+                auth = None if token is None else lambda challenge: ("token", token.encode())
+                with PulsarClient(self.url, seconds=5, authenticate=auth) as client:
                     return len(client.coordinators()) == lines["transactionCoordinatorScalableTopicsParallelism"]
             except (Unavailable, PulsarError):
                 return False

@@ -30,7 +30,8 @@ ANSWER_SECONDS: Final = 30.0
 SILENCE_SECONDS: Final = 30.0
 """After this time without a byte from the broker the client sends a ping. After the same time again the connection is lost."""
 _READ: Final = 1 << 18
-_ADVICE: Final = "Check that the broker runs and can be reached. What was asked may have been done: read before you repeat it."
+MAY_BE_DONE: Final = " What was asked may have been done: read before you repeat it."
+_ADVICE: Final = "Check that the broker runs and can be reached." + MAY_BE_DONE
 
 Handler = Callable[[Delivery | PulsarError], None]
 """Takes the deliveries for one producer, consumer, session or watch. At the end of the connection it takes the error. The reading
@@ -40,8 +41,8 @@ thread calls it, so it must not wait.
 
 class Channel:
     """One connection to a broker or proxy. `tls`: the context for a `pulsar+ssl` URL; None: no encryption. `authenticate`,
-    `through_proxy_to`: see `Connection`. `seconds`: the time limit of the connection and of each request. `silence_seconds`: see
-    `SILENCE_SECONDS`.
+    `through_proxy_to`: see `Connection`. `seconds`: the time limit of each request. `silence_seconds`: see `SILENCE_SECONDS`.
+    `connect_seconds`: the time limit of the connection before its first request (None: `seconds`).
 
     Raises ConnectionLost or TimedOut if the broker cannot be reached, AuthenticationFailed (also if its certificate is not
     trusted), ProtocolError.
@@ -57,6 +58,7 @@ class Channel:
         through_proxy_to: str | None = None,
         seconds: float = ANSWER_SECONDS,
         silence_seconds: float = SILENCE_SECONDS,
+        connect_seconds: float | None = None,
     ) -> None:
         self.address = f"{host}:{port}"
         self._seconds, self._silence = seconds, silence_seconds
@@ -70,7 +72,7 @@ class Channel:
         self._handlers: dict[tuple[Target, int], Handler] = {}
         self._lost: PulsarError | None = None
         self._ready: Future[Ready] = Future()
-        self._socket = self._connected(host, port, tls)
+        self._socket = self._connected(host, port, tls, seconds if connect_seconds is None else connect_seconds)
         self._socket.setblocking(False)
         self._reader = threading.Thread(target=self._read_on, name=f"txnsegment-pulsar-{self.address}", daemon=True)
         self._reader.start()
@@ -142,10 +144,10 @@ class Channel:
 
     # --- the socket ---
 
-    def _connected(self, host: str, port: int, tls: ssl.SSLContext | None) -> socket.socket:
+    def _connected(self, host: str, port: int, tls: ssl.SSLContext | None, seconds: float) -> socket.socket:
         plain: socket.socket | None = None
         try:
-            plain = socket.create_connection((host, port), self._seconds)
+            plain = socket.create_connection((host, port), seconds)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return plain if tls is None else tls.wrap_socket(plain, server_hostname=host)
         except OSError as error:
@@ -156,7 +158,7 @@ class Channel:
                     f"The certificate of {self.address} is not trusted: {error.verify_message}.",
                     advice="Name its authority in TXNSEGMENT_PULSAR_TLS_CA, and the host as the certificate names it.",
                 ) from error
-            advice = "Check the service URL, and that the broker runs."
+            advice = "Check that the broker runs."
             if isinstance(error, ssl.SSLError):
                 advice = "Check that the port is the encrypted one of the broker (6651), or use pulsar:// for the plain one (6650)."
             raise ConnectionLost(f"{self.address} cannot be reached: {error}.", advice=advice) from error

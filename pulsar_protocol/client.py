@@ -20,7 +20,17 @@ from typing import Any, Final, NamedTuple, Self
 from pulsar_protocol.channel import ANSWER_SECONDS, SILENCE_SECONDS, Channel
 from pulsar_protocol.connection import Authenticate, Delivery, Target
 from pulsar_protocol.connections import Connections
-from pulsar_protocol.errors import NotSupported, PulsarError, Retriable, TimedOut, broker_error
+from pulsar_protocol.errors import (
+    NotSupported,
+    OlderModel,
+    PulsarError,
+    Retriable,
+    ScalableTopicsOff,
+    TimedOut,
+    TopicMissing,
+    TransactionsOff,
+    broker_error,
+)
 from pulsar_protocol.layout import Layout, layout_of
 from pulsar_protocol.messages import Schema
 from pulsar_protocol.retries import Pauses, Result, growing, passes, repeat
@@ -47,6 +57,13 @@ class TxnId(NamedTuple):
         """Raises ValueError."""
         most, least = text.split("_")
         return TxnId(int(most), int(least))
+
+
+def _no_scalable_topics(channel: Channel, what: str) -> ScalableTopicsOff:
+    return ScalableTopicsOff(
+        f"{what}: the broker {channel.address} ({channel.ready.server}) has no scalable topics.",
+        advice="They need Pulsar 5 with scalableTopicsEnabled=true; persistent:// topics need neither.",
+    )
 
 
 class _Assigned(NamedTuple):
@@ -81,7 +98,9 @@ class PulsarClient:
         self.url = url
         self.service = Service.parse(url)
         self._seconds, self._pauses = seconds, pauses
-        self._connections = Connections(authenticate=authenticate, tls=tls, seconds=seconds, silence_seconds=silence_seconds)
+        self._connections = Connections(
+            authenticate=authenticate, tls=tls, seconds=seconds, silence_seconds=silence_seconds, pauses=pauses
+        )
         self._guard = threading.Lock()
         self._assigned: _Assigned | None = None
         self._opened: set[tuple[Channel, int]] = set()
@@ -90,9 +109,16 @@ class PulsarClient:
 
     # --- connections ---
 
+    def patient(self) -> Self:
+        """Take it as known that the cluster exists, since another process has reached it. Without this call the first connection
+        must be made within `connections.FIRST_SECONDS`, because the address may be wrong. Return this client.
+        """
+        self._connections.reached = True
+        return self
+
     def channel(self, url: str | None = None, *, through_proxy_to: str | None = None) -> Channel:
         """Return a connection to the broker at `url` (None: to one of the service URL), opened if there is none. Raises
-        ConnectionLost or TimedOut if no host can be reached.
+        ConnectionLost or TimedOut if no host can be reached, Unreachable if that was the first connection.
         """
         return self._connections.get(self.service if url is None else Service.parse(url), through_proxy_to)
 
@@ -145,21 +171,38 @@ class PulsarClient:
         def once(left: float) -> Layout:
             channel = self.any_broker()
             if not channel.ready.scalable:
-                raise NotSupported(
-                    f"{topic}: the broker {channel.address} ({channel.ready.server}) has no scalable topics.",
-                    advice="They need Pulsar 5 with scalableTopicsEnabled=true; persistent:// topics need neither.",
-                )
+                raise _no_scalable_topics(channel, topic)
             body = self._first(channel, left, "session", "scalable_topic_lookup", "scalable_topic_close", "session_id", topic=topic)
             return layout_of(body.resolved_topic_name or topic, body.dag)
 
-        return self._repeat(once)
+        try:
+            return self._repeat(once)
+        except TopicMissing as error:
+            self._check_older(topic, error)
+            raise
+
+    def _check_older(self, topic: str, error: TopicMissing) -> None:
+        """Raise OlderModel if a missing topic exists as a topic of the older model."""
+        older = topic.replace("topic://", "persistent://", 1)
+        try:
+            self.partitions(older)
+        except PulsarError:
+            return  # the caller raises the first error
+        raise OlderModel(
+            f"There is no scalable topic {topic}, but a topic {older} of the older model.",
+            advice=f"Read it by its name {older}. To write it in transactions, make it a scalable topic first: POST "
+            f"/admin/v2/scalable/{topic.removeprefix('topic://')}/migrate of the broker's REST interface.",
+        ) from error
 
     def topics(self, namespace: str) -> list[str]:
         """Return the names of the scalable topics of a namespace (`tenant/namespace`), in no order. Raises NotSupported."""
         ask, end = "watch_scalable_topics", "watch_scalable_topics_close"
 
         def once(left: float) -> list[str]:
-            found = self._first(self.any_broker(), left, "watch", ask, end, "watch_id", namespace=namespace)
+            channel = self.any_broker()
+            if not channel.ready.scalable:
+                raise _no_scalable_topics(channel, namespace)
+            found = self._first(channel, left, "watch", ask, end, "watch_id", namespace=namespace)
             return list(found.snapshot.topics)
 
         return self._repeat(once)
@@ -197,9 +240,10 @@ class PulsarClient:
     def _assignments(self, left: float) -> _Assigned:
         channel = self.any_broker()
         if not channel.ready.discovers_coordinators:
-            raise NotSupported(
+            raise TransactionsOff(
                 f"The broker {channel.address} ({channel.ready.server}) has no transactions that are kept in metadata.",
-                advice="They need Pulsar 5 with transactionCoordinatorEnabled=true.",
+                advice="They need Pulsar 5 with transactionCoordinatorEnabled=true and "
+                "transactionCoordinatorScalableTopicsEnabled=true. Reads need none.",
             )
         body = self._first(channel, left, "watch", "watch_tc_assignments", "watch_tc_assignments_close", "watch_id")
         tls, found = self.service.tls, body.snapshot.assignments

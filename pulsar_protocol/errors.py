@@ -33,6 +33,10 @@ class ConnectionLost(PulsarError):
     """The connection ended. The outcome of a request without an answer is unknown."""
 
 
+class Unreachable(ConnectionLost):
+    """The first connection of a client was not possible: the address is wrong, or no broker runs there. It is not repeated."""
+
+
 class TimedOut(PulsarError):
     """A broker did not answer in time. The outcome of the request is unknown."""
 
@@ -45,6 +49,22 @@ class NotSupported(PulsarError):
     """The broker, or this client, does not have a feature that is needed."""
 
 
+class TransactionsOff(NotSupported):
+    """The broker has no transactions, or they are switched off."""
+
+
+class ScalableTopicsOff(NotSupported):
+    """The broker has no scalable topics (`topic://`), or they are switched off."""
+
+
+class UnknownVersion(NotSupported):
+    """It is not known how the broker's version works."""
+
+
+class MessageTooLarge(PulsarError):
+    """The broker takes no entry of this size. Nothing was sent."""
+
+
 class AuthenticationFailed(PulsarError):
     """The broker did not accept the credentials."""
 
@@ -55,6 +75,10 @@ class NotAuthorized(PulsarError):
 
 class TopicMissing(PulsarError):
     """The topic does not exist."""
+
+
+class OlderModel(TopicMissing):
+    """There is no scalable topic of this name, but a topic of the older model (`persistent://`)."""
 
 
 class TopicTerminated(PulsarError):
@@ -83,7 +107,11 @@ _CODES: Final[dict[int, tuple[type[PulsarError], str, str]]] = {
     0: (PulsarError, "UnknownError", "The log of the broker has the cause."),
     1: (Retriable, "MetadataError", "Check the metadata store of the Pulsar cluster; the log of the broker has the cause."),
     2: (Retriable, "PersistenceError", "Check the bookies of the Pulsar cluster; the log of the broker has the cause."),
-    3: (AuthenticationFailed, "AuthenticationError", "Check the token or the certificate (docs/pulsar.md)."),
+    3: (
+        AuthenticationFailed,
+        "AuthenticationError",
+        "Set a valid token in TXNSEGMENT_PULSAR_TOKEN or TXNSEGMENT_PULSAR_TOKEN_FILE, or a certificate (docs/pulsar.md).",
+    ),
     4: (NotAuthorized, "AuthorizationError", "Grant produce and consume on the namespace to this role."),
     5: (Retriable, "ConsumerBusy", "Another consumer has the subscription; end it, or use another subscription."),
     6: (Retriable, "ServiceNotReady", "The broker starts or moves the topic; try again."),

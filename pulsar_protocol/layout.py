@@ -13,10 +13,12 @@ from typing import Any, Final, Literal, NamedTuple
 
 import mmh3
 
-from pulsar_protocol.errors import NotSupported, PulsarError
+from pulsar_protocol.errors import PulsarError, UnknownVersion
 
 Bits = Literal["low", "high"]
 RING: Final = 1 << 16
+NEWEST: Final = 5
+"""The newest major version of Pulsar whose rules are known."""
 _WORD: Final = 1 << 64
 
 
@@ -109,12 +111,13 @@ def ring_place(key: bytes, bits: Bits) -> int:
 
 def bits_of(server: str) -> Bits:
     """Return the bits by which the clients of a broker's version route keys. `server`: its version, as in `Ready.server`. Raises
-    NotSupported for a text without a version.
+    UnknownVersion for a text without a version, and for a version after 5.
     """
-    found = re.search(r"\d+\.\d+\.\d+(-M\d+)?", server)
-    if found is None:
-        raise NotSupported(
-            f"The broker's version is {server!r}, so it is unknown how its clients route keys.", advice="Give hashBits=low or high."
+    found = re.search(r"(\d+)\.\d+\.\d+(-M\d+)?", server)
+    if found is None or int(found[1]) > NEWEST:
+        raise UnknownVersion(
+            f"The broker's version is {server!r}, so it is unknown how its clients route keys to segments.",
+            advice="Look for a newer txnsegment. To write by the rule of 5.0, give hashBits=high; reads need no such rule.",
         )
     return "low" if found[0] == "5.0.0-M1" else "high"
 

@@ -17,7 +17,7 @@ from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.connection import Delivery
 from pulsar_protocol.cut import Segment
 from pulsar_protocol.entries import Compression, Message, Rows, encode_batch
-from pulsar_protocol.errors import ConnectionLost, PulsarError, TimedOut, TopicTerminated, broker_error
+from pulsar_protocol.errors import ConnectionLost, MessageTooLarge, PulsarError, TimedOut, TopicTerminated, broker_error
 from pulsar_protocol.layout import Position
 from pulsar_protocol.messages import Schema
 
@@ -87,9 +87,9 @@ class Producer:
         """Whether the broker has closed the producer."""
 
     def send(self, messages: Sequence[Message] | Rows, txn: TxnId | None = None, compression: Compression = "none") -> Position:
-        """Send messages as one entry and wait for its receipt. Return its position. Raises TransactionEnded, Fenced,
-        TopicTerminated (the segment is sealed, and the entry was not written), and ConnectionLost or TimedOut, after which it is
-        unknown whether the entry was written.
+        """Send messages as one entry and wait for its receipt. Return its position. Raises MessageTooLarge (nothing was sent),
+        TransactionEnded, Fenced, TopicTerminated (the segment is sealed, and the entry was not written), and ConnectionLost or
+        TimedOut, after which it is unknown whether the entry was written.
         """
         sequence, self._sequence = self._sequence, self._sequence + len(messages)
         entry = encode_batch(messages, **self._metadata(sequence), txn=txn, compression=compression)
@@ -113,8 +113,16 @@ class Producer:
         }
 
     def _sent(self, entry: bytes, sequence: int, txn: TxnId | None, **fields: object) -> Position:
-        """Send an entry, wait for its receipt, and return its position."""
+        """Send an entry, wait for its receipt, and return its position. Raises MessageTooLarge."""
         self._check_open()
+        limit = self._channel.ready.max_message_size
+        if len(entry) > limit:  # the broker would close the connection without a reason
+            raise MessageTooLarge(
+                f"An entry for {self.topic} has {len(entry):,} bytes, and the broker takes at most {limit:,} (maxMessageSize). "
+                f"It has {fields.get('num_messages')} rows.",
+                advice="If it is one row, make it smaller, or raise maxMessageSize of the brokers. If it has several, send fewer "
+                "at a time (for Spark: entryBytes).",
+            )
         ids = {} if txn is None else {"txnid_most_bits": txn.most, "txnid_least_bits": txn.least}
         self._channel.send(entry, producer_id=self._id, sequence_id=sequence, **fields, **ids)
         deadline = time.monotonic() + self._seconds

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
-from pulsar_protocol.errors import ConnectionLost, PulsarError, Retriable
+from pulsar_protocol.errors import ConnectionLost, PulsarError, Retriable, Unreachable
 
 Result = TypeVar("Result")
 Pauses = Callable[[], Iterator[float]]
@@ -26,8 +26,10 @@ def growing(chance: Callable[[], float] = random.random) -> Iterator[float]:
 
 
 def passes(error: PulsarError) -> bool:
-    """Whether the same request may succeed later: the broker said so, or the connection was lost."""
-    return isinstance(error, Retriable | ConnectionLost)
+    """Whether the same request may succeed later: the broker said so, or the connection was lost. A broker that was never reached
+    is no such case: the address may be wrong.
+    """
+    return isinstance(error, Retriable | ConnectionLost) and not isinstance(error, Unreachable)
 
 
 def repeat(

@@ -161,12 +161,7 @@ def final_look(options: Mapping[str, str], ids: set[str], seconds: float = 120.0
     deadline = time.monotonic() + seconds
     while True:
         began = now()
-        try:
-            rows = rows_of(read_batch({**options, "includeMetadata": "true"}))
-        except TxnSegmentError:
-            if time.monotonic() > deadline:
-                raise
-            continue
+        rows = rows_of(read_batch({**options, "includeMetadata": "true"}))
         if ids <= {row.id for row in rows} or time.monotonic() > deadline:
             return Look(now(), began, "last reader", rows, None, True)
         time.sleep(0.2)

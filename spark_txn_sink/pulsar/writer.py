@@ -6,6 +6,7 @@ another process. So the transaction is opened when the writer is pickled, and th
 
 from __future__ import annotations
 
+import pickle
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -15,9 +16,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from metadata.common.errors import OptionError
+from metadata.common.errors import OptionError, TxnSegmentError
 from pulsar_protocol.auth import connect, shared
-from pulsar_protocol.client import TxnId
+from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.layout import Position
 from pulsar_protocol.sent_log import Sent as SentRecord
 from pulsar_protocol.sent_log import log_segment, record_sent
@@ -36,6 +37,12 @@ _committers: dict[tuple[str, str, str], Committer] = {}
 """The committers of this process, by service URL, application and topic. A process commits one batch at a time."""
 
 
+class NotPlanned(TxnSegmentError, pickle.PickleError):
+    """A write was refused before its first task. Spark asks for the plan while it pickles the writer, and reports an error of any
+    other kind as one of pickling.
+    """
+
+
 class _Writer:
     """What both writers have in common."""
 
@@ -49,12 +56,22 @@ class _Writer:
 
     def __getstate__(self) -> dict[str, Any]:
         if self.plan is None:
-            self.plan = plan_write(shared(self.options.service_url), self.options, self._schema, uuid.uuid4().hex)
+            try:
+                self.plan = plan_write(self._planner(), self.options, self._schema, uuid.uuid4().hex)
+            except TxnSegmentError as error:
+                raise NotPlanned(f"{type(error).__name__}: {error.message}", advice=error.advice) from None
         return self.__dict__
+
+    def _planner(self) -> PulsarClient:
+        """Return the client that plans. A stream, and an application that counts its versions, plan each batch in a new process, so
+        they wait for a broker that is away. Any other batch whose first connection fails may have a wrong address.
+        """
+        client = shared(self.options.service_url)
+        return client.patient() if self.options.streaming or self.options.txn_version is not None else client
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
         assert self.plan is not None
-        return send_rows(shared(self.plan.service_url), self.plan, iterator, Task.now(), self.options.txn_app_id)
+        return send_rows(shared(self.plan.service_url).patient(), self.plan, iterator, Task.now(), self.options.txn_app_id)
 
     def finish(self, messages: Messages, version: int) -> bool:
         """Commit the transaction of the tasks. Return False if the version was committed before."""
@@ -92,7 +109,7 @@ class _Writer:
         else:
             committed = committer(self.options, app).commit(work)
         if recorded is not None and work.opened is not None:
-            settle(shared(self.options.service_url), self.options.topic, work.opened, recorded)
+            settle(shared(self.options.service_url).patient(), self.options.topic, work.opened, recorded)
         return committed
 
     def _record(self, work: Work) -> Position | None:
@@ -101,7 +118,7 @@ class _Writer:
         """
         if not work.segments:
             return None
-        client = shared(self.options.service_url)
+        client = shared(self.options.service_url).patient()
         return record_sent(client, log_segment(client, self.options.topic), SentRecord(work.txn, work.segments))
 
     def give_up(self, messages: Messages) -> None:
@@ -160,6 +177,6 @@ def committer(options: PulsarWriteOptions, app: str) -> Committer:
     key = (options.service_url, app, options.topic)
     if key not in _committers:
         url = options.service_url
-        control = ControlTopic(lambda: connect(url), app, options.topic, options.admin_url)
+        control = ControlTopic(lambda: connect(url).patient(), app, options.topic, options.admin_url)
         _committers[key] = Committer(control, pause=time.sleep, now=time.monotonic, patience=PATIENCE_SECONDS)
     return _committers[key]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_protocol.errors import PulsarError
-from pulsar_protocol.layout import EARLIEST, RING, Bits, Layout, Position, layout_of, ring_place
+from pulsar_protocol.errors import PulsarError, UnknownVersion
+from pulsar_protocol.layout import EARLIEST, RING, Bits, Layout, Position, bits_of, layout_of, ring_place
 from pulsar_protocol.messages import MessageIdData, command
 
 BITS: tuple[Bits, ...] = ("low", "high")
@@ -110,3 +110,17 @@ def test_a_position_survives_its_text(ledger: int, entry: int) -> None:
 def test_another_text_is_no_position(text: str) -> None:
     with pytest.raises(ValueError, match="no position"):
         Position.parse(text)
+
+
+@pytest.mark.parametrize("server", ["Pulsar Server6.0.0", "Pulsar Server12.1.3-M2", "fake", ""])
+def test_the_routing_of_an_unknown_version_is_not_guessed(server: str) -> None:
+    with pytest.raises(UnknownVersion, match="it is unknown how its clients route keys") as found:
+        bits_of(server)
+    assert "hashBits=high" in found.value.advice
+
+
+@pytest.mark.parametrize(
+    ("server", "bits"), [("Pulsar Server5.0.0-M1", "low"), ("5.0.0-M2", "high"), ("Pulsar Server5.1.7", "high")]
+)
+def test_the_routing_of_the_versions_of_pulsar_5(server: str, bits: str) -> None:
+    assert bits_of(server) == bits
