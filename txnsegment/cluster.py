@@ -22,11 +22,14 @@ from metadata.records.cluster_records import Settings
 from metadata.records.names import is_persistent, segment_name
 from pulsar_protocol.service import is_pulsar
 from txnsegment.retention import ClusterRetention
+from txnsegment.rows import Rows, committed_rows
 from txnsegment.scaling import ClusterScaling
+from txnsegment.segments import TopicReport, report
 from txnsegment.subscriptions import ClusterSubscriptions, Where
 from txnsegment.topics import ClusterTopics, scalable
 from txnsegment.transaction import Transaction, identity, timeout_ms
 from txnsegment.transactions import ClusterTransactions
+from txnsegment.verify import Verified, verify
 
 if TYPE_CHECKING:
     from txnsegment.backup import BackupDescription
@@ -85,6 +88,20 @@ class Cluster:
     @property
     def settings(self) -> Settings:
         return self.client.cluster.settings
+
+    def rows(self, topic: str, limit: int = 20, *, message_ids: bool = False) -> Rows:
+        """Return the first committed rows of a topic or of one `segment://..`, as JSON values, to look at. Programs read with
+        `consumer` or Spark. `message_ids`: whether to add the column `__messageId`. Raises TopicNotFound, CorruptPart.
+        """
+        return committed_rows(self.client, topic, limit, message_ids=message_ids)
+
+    def verify(self, topic: str) -> Verified:
+        """Read every committed part of a topic and compare it with its record and checksums. Raises TopicNotFound, StorageError."""
+        return verify(self.client, topic)
+
+    def segments(self, topic: str) -> TopicReport:
+        """Return the maxReadPosition, watermark, undecided transactions and ledgers of each segment. Raises TopicNotFound."""
+        return report(self.client, topic)
 
     def begin(self, *, app: str | None = None, version: int | None = None, timeout: timedelta | float | None = None) -> Transaction:
         """Begin a transaction over any number of topics.

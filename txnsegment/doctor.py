@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -14,37 +13,33 @@ from metadata.backup.record_kinds import damaged
 from metadata.client.transactions import overdue
 from metadata.cluster.cluster import Cluster, open_cluster
 from metadata.common.errors import ConfigurationError, CorruptRecord, StorageError, TxnSegmentError
+from metadata.common.service import VARIABLE
 from metadata.records import paths
+from pulsar_protocol.service import is_pulsar
+from txnsegment.findings import Finding as Finding
+from txnsegment.findings import Health as Health
+from txnsegment.findings import tried
 from txnsegment.java import find_java
 
 LONG_LOG = 10_000
 """Number of registrations in the live log above which `doctor` warns. Committers and sweepers leave far fewer."""
 
 
-class Health(StrEnum):
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The result of one check. `next_step` is empty if there is nothing to do."""
-
-    check: str
-    health: Health
-    message: str
-    next_step: str = ""
-
-
 def examine(service_url: str | None) -> Iterator[Finding]:
-    """Run all checks in order, and yield their findings. If the store cannot be opened, the checks that need it are left out.
+    """Run all checks in order, and yield their findings. If the store cannot be opened, the checks that need it are left out. A
+    Pulsar cluster has checks of its own (`txnsegment.pulsar.doctor`).
 
     The checks write one small file to the ledger storage and delete it again. They change nothing else, and create no cluster.
     """
-    yield _tried("java", _java)
-    yield _tried("spark", _spark)
-    yield _tried("door", _door)
+    yield tried("java", _java)
+    yield tried("spark", _spark)
+    yield tried("door", _door)
+    url = service_url if service_url is not None else os.environ.get(VARIABLE, "")
+    if is_pulsar(url):
+        from txnsegment.pulsar.doctor import examine as examine_pulsar
+
+        yield from examine_pulsar(url)
+        return
     try:
         cluster = open_cluster(service_url, create=False)
     except TxnSegmentError as error:
@@ -60,16 +55,9 @@ def examine(service_url: str | None) -> Iterator[Finding]:
             ("log", _log),
             ("records", _records),
         ):
-            yield _tried(name, partial(check, name, cluster))
+            yield tried(name, partial(check, name, cluster))
     finally:
         cluster.close()
-
-
-def _tried(name: str, check: Callable[[], Finding]) -> Finding:
-    try:
-        return check()
-    except TxnSegmentError as error:
-        return Finding(name, Health.FAIL, error.message, error.advice)
 
 
 def _java() -> Finding:

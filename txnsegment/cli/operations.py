@@ -38,7 +38,6 @@ from txnsegment.cli.shown import (
     size,
 )
 from txnsegment.sweeping import metrics_served, sweep_until
-from txnsegment.verify import verify as verify_topic
 
 _EVERY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*(ms|s|m|h)", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -185,7 +184,7 @@ def verify(
 ) -> None:
     """Read every committed part and compare it with its record and checksums. Exit code 1 if a part is damaged."""
     with opened(context, service_url) as cluster:
-        found = verify_topic(cluster.client, topic)
+        found = cluster.verify(topic)
     if json:
         show_json(found)
     else:

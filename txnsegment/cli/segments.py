@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from txnsegment import segments
 from txnsegment.cli.shown import AsJson, ServiceUrl, opened, say, show_json, show_table, size
 
 app = typer.Typer(no_args_is_help=True, help="Show the segments of a topic.")
@@ -26,7 +25,7 @@ def show(
 ) -> None:
     """Show the maxReadPosition, watermark, undecided transactions and committed ledgers of each segment."""
     with opened(context, service_url) as cluster:
-        found = segments.report(cluster.client, topic)
+        found = cluster.segments(topic)
     if json:
         show_json(found)
         return

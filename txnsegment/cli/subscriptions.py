@@ -44,7 +44,7 @@ def list_subscriptions(
     if json:
         show_json(found)
         return
-    rows = [(s.topic, s.name, s.lag.rows, s.lag.bytes, f"{s.lag.seconds:.1f}") for s in found]
+    rows = [(s.topic, s.name, *_columns(s.lag)) for s in found]
     show_table(("TOPIC", "SUBSCRIPTION", "LAG ROWS", "LAG BYTES", "LAG SECONDS"), rows, empty="There are no subscriptions.")
 
 
@@ -58,10 +58,7 @@ def describe(context: typer.Context, topic: Topic, name: Name, json: AsJson = Fa
         return
     show_facts([("topic", found.topic), ("subscription", found.name), ("lag", _shown(found.lag))])
     say()
-    rows = [
-        (c.segment, c.mark_delete or "none", _few(c.acked), _few(tuple(c.claims)), c.lag.rows, c.lag.bytes, f"{c.lag.seconds:.1f}")
-        for c in found.cursors
-    ]
+    rows = [(c.segment, c.mark_delete or "none", _few(c.acked), _few(tuple(c.claims)), *_columns(c.lag)) for c in found.cursors]
     headings = ("SEGMENT", "MARK DELETE", "ACKED BEYOND", "CLAIMED BY", "LAG ROWS", "LAG BYTES", "LAG SECONDS")
     show_table(headings, rows, empty="The topic has no segments.")
 
@@ -100,5 +97,12 @@ def _few(texts: tuple[str, ...]) -> str:
     return "none" if not texts else ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")
 
 
-def _shown(lag: Lag) -> str:
+def _columns(lag: Lag | None) -> tuple[object, object, str]:
+    """Return the columns of a lag. None: a Pulsar cluster, which does not tell it."""
+    return ("unknown",) * 3 if lag is None else (lag.rows, lag.bytes, f"{lag.seconds:.1f}")
+
+
+def _shown(lag: Lag | None) -> str:
+    if lag is None:
+        return "its lag is unknown"
     return f"{lag.rows} rows ({lag.bytes} bytes) to get, the first waits {lag.seconds:.1f} s" if lag.rows else "nothing to get"

@@ -15,7 +15,6 @@ from txnsegment.cli.operations import duration
 from txnsegment.cli.schema import schema
 from txnsegment.cli.shown import AsJson, ServiceUrl, console, moment, opened, say, show_facts, show_json, show_table
 from txnsegment.retention import FIELDS as RETAINED
-from txnsegment.rows import committed_rows
 from txnsegment.topics import PersistentDescription, TopicDescription
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, describe, split, merge, delete and read topics; their schemas.")
@@ -204,7 +203,7 @@ def read(
 ) -> None:
     """Show the first committed rows, in the order of their transactions; with --json one JSON object on each line."""
     with opened(context, service_url) as cluster:
-        found = committed_rows(cluster.client, name, limit, message_ids=message_ids)
+        found = cluster.rows(name, limit, message_ids=message_ids)
         if json:
             for row in found.rows:
                 show_json(row)

@@ -6,14 +6,19 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, NoReturn, Self, cast
 
-from metadata.common.errors import NotAllowed, OptionError
+from metadata.common.errors import OptionError
 from metadata.records.names import topic_name
 from pulsar_protocol import auth
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.layout import Bits, bits_of
 from txnsegment.producer import MAX_WAITING, Producer
+from txnsegment.pulsar.refused import refusal
+from txnsegment.pulsar.rows import committed_rows
+from txnsegment.pulsar.subscriptions import PulsarSubscriptions
 from txnsegment.pulsar.topics import PulsarTopics
 from txnsegment.pulsar.transaction import PulsarTransaction
+from txnsegment.pulsar.transactions import PulsarTransactions
+from txnsegment.rows import Rows
 from txnsegment.transaction import Batches, Transaction, timeout_ms
 
 TIMEOUT_MS = 60_000
@@ -22,13 +27,13 @@ MAX_TIMEOUT_MS = 24 * 3_600_000
 _WHY = {
     "consumer": "Read it with Spark (a stream keeps its place in its checkpoint), or with a consumer of Pulsar's own clients.",
     "transaction": "A write by Spark is a transaction of its own; cluster.begin() has several topics.",
-    "subscriptions": "Use pulsar-admin, or the subscriptions of Pulsar's own clients.",
-    "transactions": "The broker does not list them; end one by its own begin() object.",
     "retention": "It is a policy of the namespace: pulsar-admin namespaces set-retention.",
     "scaling": "The broker splits and merges by its own policy.",
     "sweep": "The brokers clean up by themselves.",
     "compact": "Its rows are in BookKeeper, not in files.",
     "backup": "Back up its metadata store and bookies by Pulsar's own means.",
+    "verify": "Its rows are in BookKeeper, which checks them at each read.",
+    "segments": "txnsegment topics describe shows the segments; watermarks and op records are in the brokers' metadata store.",
     "snapshot": "Give endingOffsets as the positions of the segments (docs/pulsar.md).",
     "ledgers": "Its rows are in BookKeeper, not in files.",
     "settings": "They are in the configuration of the brokers.",
@@ -37,12 +42,13 @@ _WHY = {
 
 
 def open_pulsar(url: str, ledgers: str | None) -> PulsarCluster:
-    """Connect to a Pulsar cluster. Raises BadUrl, ConnectionLost, AuthenticationFailed, OptionError for `ledgers`."""
+    """Connect to a Pulsar cluster. Raises BadUrl, Unreachable, AuthenticationFailed, OptionError for `ledgers`."""
     if ledgers is not None:
         raise OptionError(f"The Pulsar cluster {url} has no ledger root.", advice="Leave ledgers out: its rows are in BookKeeper.")
     client = auth.connect(url)
     try:
-        return PulsarCluster(client, bits_of(client.channel().ready.server))
+        client.channel()
+        return PulsarCluster(client)
     except BaseException:
         client.close()
         raise
@@ -59,15 +65,22 @@ class PulsarCluster:
     Every other call of `Cluster` raises NotAllowed, which says what to do in its place.
     """
 
-    def __init__(self, client: PulsarClient, bits: Bits) -> None:
+    def __init__(self, client: PulsarClient) -> None:
         self.client = client
         """The internal client. It is not part of the stable interface."""
         self.topics = PulsarTopics(client)
-        self._bits = bits
+        self.subscriptions = PulsarSubscriptions(client)
+        self.transactions = PulsarTransactions(client)
 
     @property
     def url(self) -> str:
         return self.client.url
+
+    def rows(self, topic: str, limit: int = 20, *, message_ids: bool = False) -> Rows:
+        """Return the first committed rows of a topic or of one `segment://..`, as JSON values, to look at. `message_ids`: whether
+        to add the column `__messageId`. Raises TopicMissing.
+        """
+        return committed_rows(self.url, topic, limit, message_ids=message_ids)
 
     def begin(
         self, *, app: str | None = None, version: int | None = None, timeout: timedelta | float | None = None
@@ -90,13 +103,14 @@ class PulsarCluster:
         self.client.layout(name)
         return Producer(lambda: cast("Transaction", _Keyed(self.begin(), key)), name, max_waiting=max_waiting)
 
+    def _bits(self) -> Bits:
+        return bits_of(self.client.channel().ready.server)
+
     def close(self) -> None:
         self.client.close()
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name not in _WHY:
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        raise NotAllowed(f"cluster.{name} does not exist for the Pulsar cluster {self.url}.", advice=_WHY[name])
+        raise refusal(self, "cluster", _WHY, name)
 
     def __enter__(self) -> Self:
         return self

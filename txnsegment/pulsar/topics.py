@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NoReturn
 
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
@@ -13,12 +13,28 @@ from metadata.records.names import topic_name
 from metadata.records.records import SegmentState
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.values import codec
+from txnsegment.pulsar.refused import path_of, refusal, rest
 from txnsegment.topics import SegmentDescription, TopicDescription
+
+_WHY = {
+    "schema": "Give the name of the topic to describe(): it has the columns of the topic's schema.",
+    "schemas": "pulsar-admin schemas get shows the versions of a schema.",
+    "set_schema": "Spark's first write registers the schema of its columns; pulsar-admin schemas upload sets another one.",
+    "compatibility": "It is a policy of the namespace: pulsar-admin namespaces get-schema-compatibility-strategy.",
+    "set_compatibility": "It is a policy of the namespace: pulsar-admin namespaces set-schema-compatibility-strategy.",
+    "migrate": "POST /admin/v2/scalable/tenant/namespace/name/migrate of Pulsar's REST interface.",
+    "properties": "They are in the answer of GET /admin/v2/scalable/tenant/namespace/name of Pulsar's REST interface.",
+    "set_property": "Give them when the topic is created, with Pulsar's REST interface.",
+    "remove_property": "Give them when the topic is created, with Pulsar's REST interface.",
+    "model": "A Pulsar cluster keeps topic:// and persistent:// topics beside each other.",
+    "set_model": "A Pulsar cluster keeps topic:// and persistent:// topics beside each other.",
+}
+"""The calls of `cluster.topics` that a Pulsar cluster does not have, each with what to do in its place."""
 
 
 class PulsarTopics:
-    """The scalable topics of a Pulsar cluster. A bare `name` means `topic://public/default/name`. Topics are created, split and
-    merged by Pulsar's own administration.
+    """The scalable topics of a Pulsar cluster. A bare `name` means `topic://public/default/name`. Creating, splitting, merging and
+    deleting one needs Pulsar's REST interface: the variable TXNSEGMENT_PULSAR_ADMIN_URL.
     """
 
     def __init__(self, client: PulsarClient) -> None:
@@ -59,6 +75,37 @@ class PulsarTopics:
                 for one in layout.segments.values()
             ),
         )
+
+    def create(self, name: str, *, segments: int = 1, key: str | None = None, schema: object = None) -> TopicDescription:
+        """Create a topic. Raises OptionError for `key` and `schema`, Refused (it exists), and the errors of the REST interface."""
+        if key is not None or schema is not None:
+            raise OptionError(
+                "A topic of a Pulsar cluster is created without a key column and a schema.",
+                advice="Leave them out. The first write registers the schema of its columns, and keyColumn is an option of writes.",
+            )
+        return self._changed(name, "PUT", f"?numInitialSegments={segments}")
+
+    def split(self, name: str, segment: int) -> TopicDescription:
+        """Split an active segment, given by its id. Raises as `create`."""
+        return self._changed(name, "POST", f"/split/{segment}")
+
+    def merge(self, name: str, a: int, b: int) -> TopicDescription:
+        """Merge two active neighbours, given by their ids. Raises as `create`."""
+        return self._changed(name, "POST", f"/merge/{a}/{b}")
+
+    def delete(self, name: str) -> None:
+        """Delete a topic and its rows. This cannot be undone. Raises TopicMissing, and as `create`."""
+        full = str(topic_name(name))
+        self._client.layout(full)
+        rest("cluster.topics.delete").ask("DELETE", path_of(full))
+
+    def _changed(self, name: str, method: str, more: str) -> TopicDescription:
+        full = str(topic_name(name))
+        rest("A change of a topic").ask(method, path_of(full) + more)
+        return self.describe(full)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise refusal(self, "cluster.topics", _WHY, name)
 
 
 def _columns(schema: Any | None, topic: str) -> StructType | None:

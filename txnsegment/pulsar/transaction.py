@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -30,6 +30,8 @@ from txnsegment.transaction import Batches, batches_of
 
 ENTRY_ROWS = 1_000
 """The greatest number of rows in an entry."""
+ENTRY_BYTES = 512 * 1024
+"""The size of the values at which an entry is sent."""
 
 
 class PulsarTransaction:
@@ -44,7 +46,8 @@ class PulsarTransaction:
     end of the block aborts a transaction that is not committed. The broker aborts it after its timeout.
     """
 
-    def __init__(self, client: PulsarClient, timeout_ms: int, bits: Bits) -> None:
+    def __init__(self, client: PulsarClient, timeout_ms: int, bits: Callable[[], Bits]) -> None:
+        """`bits`: asks by which bits of a key's hash the clients of the broker's version route it."""
         self._client, self._timeout_ms, self._bits = client, timeout_ms, bits
         self._id: TxnId | None = None
         self._producers: dict[str, Producer] = {}
@@ -67,8 +70,9 @@ class PulsarTransaction:
         `key`: the column whose text or bytes are the key of each message. It routes the row to a segment, and rows of a key keep
         their order. It stays in the row. None: no keys, unless the schema has them (KEY_VALUE); the segments take turns.
 
-        Raises TopicMissing, SchemaError, TopicSealed (a segment was split or merged meanwhile: run the transaction again),
-        TxnConflict (the transaction has timed out), OptionError after the end.
+        Raises TopicMissing, SchemaError, MessageTooLarge (a row is larger than the broker takes), UnknownVersion (with keys),
+        TopicSealed (a segment was split or merged meanwhile: run the transaction again), TxnConflict (the transaction has timed
+        out), OptionError after the end.
         """
         self._check_open("append")
         name = str(topic_name(topic))
@@ -108,17 +112,19 @@ class PulsarTransaction:
             found[segment.name] = [Message(value) for value in data]
         else:
             routes: dict[bytes | None, Segment] = {}
+            bits = self._bits()
             for value, one in zip(data, keys, strict=True):
                 if one not in routes:
-                    routes[one] = layout.active[0] if one is None else layout.segment_of(one, self._bits)
+                    routes[one] = layout.active[0] if one is None else layout.segment_of(one, bits)
                 found.setdefault(routes[one].name, []).append(Message(value, one))
         if self._id is None:
             self._id = self._client.begin(self._timeout_ms)
         for name, messages in found.items():
-            place = self._producer(name, values.schema).send(messages, self._id)
-            places = self._places.setdefault(layout.topic, {})
-            first, _ = places.get(name, (place, place))
-            places[name] = first, place
+            for entry in _entries(messages):
+                place = self._producer(name, values.schema).send(entry, self._id)
+                places = self._places.setdefault(layout.topic, {})
+                first, _ = places.get(name, (place, place))
+                places[name] = first, place
         self._rows += batch.num_rows
         self._bytes += sum(len(value or b"") for value in data)
 
@@ -129,7 +135,8 @@ class PulsarTransaction:
 
     def commit(self) -> Committed:
         """Make all rows visible. A second call returns the result of the first. Raises TxnConflict if the transaction has timed
-        out, so that nothing is visible; OutcomeUnknown if the broker could not be asked: call it again.
+        out, or the broker was lost before the commit, so that nothing is visible; OutcomeUnknown if the broker was lost in the
+        commit: call it again.
         """
         if self._committed is not None:
             return self._committed
@@ -139,6 +146,12 @@ class PulsarTransaction:
                 self._record(self._id)
             except BaseException as error:
                 self._abort_after(error)
+                if isinstance(error, ConnectionLost | TimedOut) and not self._outcome_unknown:
+                    raise TxnConflict(
+                        f"The Pulsar transaction {self._id.text} was not committed, because the broker was lost before: "
+                        f"{error.message}",
+                        advice="Nothing of it is visible, and it ends at the latest by its timeout. Run it again.",
+                    ) from error
                 raise
             try:
                 self._client.end(self._id, commit=True)
@@ -220,6 +233,20 @@ class PulsarTransaction:
             self.abort()
         else:
             self._abort_after(error)
+
+
+def _entries(messages: list[Message]) -> Iterator[list[Message]]:
+    """Yield the messages in entries of about `ENTRY_BYTES`, at least one in each."""
+    entry: list[Message] = []
+    size = 0
+    for one in messages:
+        entry.append(one)
+        size += len(one.value or b"") + len(one.key or b"")
+        if size >= ENTRY_BYTES:
+            yield entry
+            entry, size = [], 0
+    if entry:
+        yield entry
 
 
 def _keys(batch: pa.RecordBatch, column: str) -> Sequence[bytes | None]:

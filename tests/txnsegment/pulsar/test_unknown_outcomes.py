@@ -34,7 +34,7 @@ class Broker:
 
 
 def begun(broker: Broker) -> PulsarTransaction:
-    txn = PulsarTransaction(cast("PulsarClient", broker), 60_000, "low")
+    txn = PulsarTransaction(cast("PulsarClient", broker), 60_000, lambda: "low")
     txn._id = TxnId(0, 7)
     return txn
 

@@ -1,0 +1,143 @@
+"""`cluster.subscriptions` of a Pulsar cluster: create, list, describe, seek and delete subscriptions, by Pulsar's REST interface.
+
+The binary protocol cannot list or delete the subscriptions of a scalable topic. It tells the positions of one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+from metadata.common.errors import OptionError, SubscriptionExists, SubscriptionNotFound
+from metadata.records.names import topic_name
+from metadata.topics.subscriptions import checked
+from pulsar_protocol.client import PulsarClient
+from pulsar_protocol.consumer import Consumer
+from pulsar_protocol.layout import EARLIEST
+from spark_txn_source.pulsar.topics import layout
+from txnsegment.pulsar.refused import path_of, rest
+
+Where = str | int | datetime
+
+
+@dataclass(frozen=True)
+class PulsarCursor:
+    """The position of a subscription in one segment. `mark_delete`: the last entry (`ledger:entry`) up to which all is
+    acknowledged; None: nothing is. The other fields are those of `CursorDescription` that a broker does not tell clients.
+    """
+
+    segment: str
+    mark_delete: str | None
+    acked: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
+    lag: None = None
+
+
+@dataclass(frozen=True)
+class PulsarSubscription:
+    """A subscription of a topic. `consumers`: the number of consumers that are connected (None: not known). `cursors`: only
+    `describe` asks for them, and only if no consumer is connected, because the question would disturb it. `lag` is not known.
+    """
+
+    topic: str
+    name: str
+    consumers: int | None
+    cursors: tuple[PulsarCursor, ...] = ()
+    lag: None = None
+
+
+class PulsarSubscriptions:
+    """The subscriptions of a Pulsar cluster, for scalable topics and for `persistent://` topics. They need the REST interface: the
+    variable TXNSEGMENT_PULSAR_ADMIN_URL.
+    """
+
+    def __init__(self, client: PulsarClient) -> None:
+        self._client = client
+
+    def create(self, topic: str, name: str, *, start: Where = "earliest") -> PulsarSubscription:
+        """Create a subscription of the type STREAM. `start`: `earliest`, `latest`, or a datetime with a time zone: where it stands.
+        Raises TopicMissing, SubscriptionExists, OptionError, the errors of the REST interface.
+        """
+        full, at = _full(topic), _checked_place(start)
+        if checked(name) in self._names(full):
+            raise SubscriptionExists(f"{full} has a subscription {name} already.", advice="Take another name, or seek this one.")
+        self._ask("PUT", full, name, "?type=STREAM" if full.startswith("topic://") else "")
+        if at != "earliest" or not full.startswith("topic://"):  # one of a persistent:// topic begins at its end
+            self._move(full, name, at)
+        return self.describe(full, name)
+
+    def list(self, topic: str | None = None, *, namespace: str = "public/default") -> list[PulsarSubscription]:
+        """List the subscriptions of a topic (None: of all scalable topics of a namespace). Raises TopicMissing, OptionError."""
+        names = sorted(self._client.topics(namespace)) if topic is None else [_full(topic)]
+        return [PulsarSubscription(full, name, count) for full in names for name, count in sorted(self._names(full).items())]
+
+    def describe(self, topic: str, name: str) -> PulsarSubscription:
+        """Return a subscription with its positions. Raises TopicMissing, SubscriptionNotFound, OptionError."""
+        full = _full(topic)
+        count = self._existing(full, name)
+        cursors = [] if count else [self._cursor(one.name, name) for one in layout(self._client, full).segments.values()]
+        return PulsarSubscription(full, name, count, tuple(cursors))
+
+    def seek(self, topic: str, name: str, where: Where) -> PulsarSubscription:
+        """Move a subscription to `earliest`, `latest` or a datetime. Raises as `describe`."""
+        full, at = _full(topic), _checked_place(where)
+        self._existing(full, name)
+        self._move(full, name, at)
+        return self.describe(full, name)
+
+    def delete(self, topic: str, name: str) -> None:
+        """Delete a subscription. Raises TopicMissing, SubscriptionNotFound, OptionError."""
+        full = _full(topic)
+        self._existing(full, name)
+        self._ask("DELETE", full, name)
+
+    def _names(self, topic: str) -> dict[str, int | None]:
+        """Return the subscriptions of a topic, each with the number of its consumers."""
+        layout(self._client, topic)  # raises TopicMissing
+        found = rest("cluster.subscriptions")
+        if topic.startswith("topic://"):
+            told: dict[str, Any] = found.ask("GET", f"{path_of(topic)}/stats")["subscriptions"]
+            return {name: one.get("consumerCount") for name, one in told.items()}
+        return dict.fromkeys(found.ask("GET", f"{path_of(topic)}/subscriptions"))
+
+    def _existing(self, topic: str, name: str) -> int | None:
+        found = self._names(topic)
+        if name not in found:
+            raise SubscriptionNotFound(
+                f"{topic} has no subscription {name}.", advice=f"It has: {', '.join(sorted(found)) or 'none'}."
+            )
+        return found[name]
+
+    def _ask(self, method: str, topic: str, name: str, more: str = "") -> None:
+        group = "subscriptions" if topic.startswith("topic://") else "subscription"
+        rest("cluster.subscriptions").ask(method, f"{path_of(topic)}/{group}/{quote(name, safe='')}{more}")
+
+    def _move(self, topic: str, name: str, at: str | int) -> None:
+        scalable = topic.startswith("topic://")
+        if at == "latest":
+            return self._ask("POST", topic, name, "/skip-all" if scalable else "/skip_all")
+        ms = 0 if at == "earliest" else at
+        self._ask("POST", topic, name, f"/seek?timestamp={ms}" if scalable else f"/resetcursor/{ms}")
+
+    def _cursor(self, segment: str, name: str) -> PulsarCursor:
+        with Consumer.durable(self._client.broker_of(segment), segment, name) as consumer:
+            place = consumer.position
+        return PulsarCursor(segment, None if place == EARLIEST or place.entry < 0 else place.text)
+
+
+def _full(topic: str) -> str:
+    return topic if topic.startswith("persistent://") else str(topic_name(topic))
+
+
+def _checked_place(where: Where) -> str | int:
+    """Return `earliest`, `latest`, or the time in ms since 1970."""
+    if isinstance(where, datetime):
+        return int(where.timestamp() * 1000)
+    if isinstance(where, str) and where in ("earliest", "latest"):
+        return where
+    raise OptionError(
+        f"{where!r} is no place of a Pulsar subscription: a Pulsar cluster has no log numbers.",
+        advice="Give earliest, latest, or a time such as 2025-01-01T00:00:00Z.",
+    )

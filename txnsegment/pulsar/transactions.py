@@ -1,0 +1,165 @@
+"""`cluster.transactions` of a Pulsar cluster: the transactions of txnsegment's writers, as far as their records tell.
+
+Pulsar's coordinators do not list transactions: neither the binary protocol nor the REST interface of 5.0.0-M1 does. But the writers
+of this project write into the log of a topic which transactions they open, and, before a commit, where the rows are. Whether it is
+committed is then read: the broker delivers the first entry of a transaction only if it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from metadata.common.errors import OptionError, TransactionNotFound, TxnConflict
+from pulsar_protocol.client import PulsarClient, TxnId
+from pulsar_protocol.cut import Segment
+from pulsar_protocol.errors import TRANSACTION_NOT_FOUND, TimedOut, TopicMissing, TransactionEnded
+from pulsar_protocol.layout import Position
+from pulsar_protocol.reader import entries
+from pulsar_protocol.sent_log import Sent, decode, log_name
+
+NEWEST: Final = 100
+"""The number of transactions of a topic that are listed: the newest ones."""
+WAIT_SECONDS: Final = 1.0
+"""How long the first entry of a transaction is waited for."""
+COMMITTED: Final = "COMMITTED"
+UNDECIDED: Final = "OPEN or ABORTED"
+UNKNOWN: Final = "UNKNOWN"
+STATES: Final = (COMMITTED, UNDECIDED, UNKNOWN)
+
+
+@dataclass(frozen=True)
+class PulsarTransactionDescription:
+    """One transaction, with the fields of `TransactionDescription` that can be known.
+
+    - `state`: `COMMITTED`, `OPEN or ABORTED` (no row of it is delivered), or `UNKNOWN` (retention has removed its first row).
+    - `app`: None for a batch without `txnAppId`, and for `cluster.begin()`.
+    - `created_ms`: the time of its first record in the log, by the clock of the writer.
+    - `segments`: those with rows of the transaction; none before its writer has begun to commit it.
+    """
+
+    id: str
+    state: str
+    app: str | None
+    topic: str
+    created_ms: int
+    segments: tuple[str, ...] = ()
+    version: int | None = None
+    owner: str | None = None
+    deadline_ms: int | None = None
+    finalized_ms: int | None = None
+    commit: int | None = None
+    has_participants: bool = True
+
+
+@dataclass
+class _Known:
+    """What the log of a topic tells of a transaction."""
+
+    created_ms: int
+    app: str | None = None
+    sent: Sent | None = None
+
+
+class PulsarTransactions:
+    """List, look up and abort transactions of a Pulsar cluster."""
+
+    def __init__(self, client: PulsarClient) -> None:
+        self._client = client
+
+    def list(self, state: str | None = None, *, namespace: str = "public/default") -> list[PulsarTransactionDescription]:
+        """List transactions of txnsegment's writers to the scalable topics of a namespace: for each topic the newest ones. Those of
+        other clients are not known. `state`: one of STATES, or None for all. Raises OptionError for another one.
+        """
+        wanted = None if state is None else next((one for one in STATES if state.strip().upper() in one.upper().split(" ")), None)
+        if state is not None and wanted is None:
+            raise OptionError(
+                f"{state!r} is no state of a transaction that can be known of a Pulsar cluster.",
+                advice=f"Give one of: {', '.join(STATES)}.",
+            )
+        return [one for one in self._all(namespace) if wanted in (None, one.state)]
+
+    def get(self, txn_id: str, *, namespace: str = "public/default") -> PulsarTransactionDescription:
+        """Return a transaction of `list`. Raises TransactionNotFound, OptionError for a text that is no id."""
+        _parsed(txn_id)
+        for one in self._all(namespace):
+            if one.id == txn_id:
+                return one
+        raise TransactionNotFound(
+            f"The logs of txnsegment's writers in {namespace} do not name a transaction {txn_id}.",
+            advice="Pulsar itself does not tell its state. Give an id as `txnsegment txns list` shows it.",
+        )
+
+    def abort(self, txn_id: str) -> None:
+        """Abort an OPEN transaction of any client. The commit of its owner then fails. Idempotent. Raises TxnConflict if it has
+        committed, TransactionNotFound if its coordinator does not know it (any more).
+        """
+        try:
+            self._client.end(_parsed(txn_id), commit=False)
+        except TransactionEnded as error:
+            if error.code == TRANSACTION_NOT_FOUND:
+                raise TransactionNotFound(
+                    f"The coordinator does not know the transaction {txn_id}.", advice="It has ended long ago, or never was."
+                ) from error
+            raise TxnConflict(f"The transaction {txn_id} has committed.", advice="It cannot be aborted any more.") from error
+
+    def _all(self, namespace: str) -> Iterator[PulsarTransactionDescription]:
+        names = {*self._client.topics(namespace)}
+        for topic in sorted(names):
+            if log_name(topic) in names:
+                yield from self._of_topic(topic)
+
+    def _of_topic(self, topic: str) -> Iterator[PulsarTransactionDescription]:
+        known = self._recorded(log_name(topic))
+        for txn in [*known][-NEWEST:][::-1]:
+            one = known[txn]
+            segments = () if one.sent is None else tuple(sorted(one.sent.segments))
+            yield PulsarTransactionDescription(txn, self._state(one.sent), one.app, topic, one.created_ms, segments)
+
+    def _recorded(self, log: str) -> dict[str, _Known]:
+        """Return the transactions that a log names, in the order of their first records."""
+        found: dict[str, _Known] = {}
+        for segment in self._client.layout(log).segments.values():
+            for _, entry in entries(self._client, segment.name, idle_seconds=WAIT_SECONDS):
+                for message in entry.messages():
+                    data = message.value or b"{}"
+                    sent, fields = decode(data), _fields(data)
+                    if not fields.get("txn"):
+                        continue
+                    one = found.setdefault(fields["txn"], _Known(entry.metadata.publish_time))
+                    one.app = fields.get("app") or one.app
+                    one.sent = sent if isinstance(sent, Sent) else one.sent
+        return found
+
+    def _state(self, sent: Sent | None) -> str:
+        """Return the state by reading. A writer records its rows before it commits, so without a record it has not."""
+        if sent is None or not sent.segments:
+            return UNDECIDED
+        name, (first, _) = min(sent.segments.items())
+        try:
+            segment = Segment(self._client, name)
+            if segment.before_first() >= first:
+                return UNKNOWN
+            delivered = segment.first_after(Position(first.ledger, first.entry - 1), WAIT_SECONDS).position == first
+        except TimedOut:
+            return UNDECIDED
+        except TopicMissing:
+            return UNKNOWN
+        return COMMITTED if delivered else UNDECIDED
+
+
+def _fields(data: bytes) -> dict[str, Any]:
+    """Return the fields of a record that `decode` has accepted."""
+    found: dict[str, Any] = json.loads(data)
+    return found
+
+
+def _parsed(text: str) -> TxnId:
+    try:
+        return TxnId.parse(text)
+    except ValueError:
+        raise OptionError(
+            f"{text!r} is no id of a transaction.", advice="Write it as `txnsegment txns list` does, e.g. 0_977."
+        ) from None
