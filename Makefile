@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 PYTEST_ARGS ?=
 CHAOS_ARGS ?=
+PULSAR_CHAOS_ARGS ?=
 SURFACE_ARGS ?= --steps 20000
 POWER_ARGS ?=
 MUTANTS_ARGS ?=
@@ -67,7 +68,7 @@ endef
 
 .PHONY: help
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 .PHONY: venv
 venv: $(STAMP)  ## create the environment in .venv and install into it; repeated when pyproject.toml changes
@@ -160,6 +161,11 @@ power: venv  ## simulate power cuts at every crash point of all code that writes
 .PHONY: chaos
 chaos: venv power  ## power cuts, SIGKILL at every store call on SQLite and ZooKeeper, 100 faults on a real cluster (long; CHAOS_ARGS=--help)
 	$(BIN)/python -m conformance.scenarios $(CHAOS_ARGS)
+
+.PHONY: pulsar-chaos
+pulsar-chaos: venv  ## kill drivers and the broker of a Pulsar stream, split its segments, eight writers (long; PULSAR_CHAOS_ARGS=--help)
+	@$(CHECK_MAVEN); $(FILES_IN_MEMORY); set -x; \
+	$(BIN)/python -m conformance.pulsar_chaos $(PULSAR_CHAOS_ARGS)
 
 .PHONY: surface
 surface: venv  ## call the public API at random and compare with a model (SURFACE_ARGS="--steps N --seed S --store zookeeper")

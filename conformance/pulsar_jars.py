@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -62,6 +62,21 @@ def classpath_in(folder: Path) -> str:
     return kept.read_text(encoding="utf-8")
 
 
+def broker_jar(version: str) -> Path:
+    """Return the jar of another version of the broker, without the jars that it needs. The first call asks Maven, which downloads
+    it. Raises ConfigurationError.
+    """
+    folder = _folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = folder / f"pulsar-broker-{version}.jar"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            goal = ["dependency:copy", f"-Dartifact=org.apache.pulsar:pulsar-broker:{version}", f"-DoutputDirectory={folder}"]
+            _run_maven(goal, kept.exists, version)
+    return kept
+
+
 def _folder() -> Path:
     """Return the folder of the class path: in the virtual environment, else in the user's cache."""
     if sys.prefix != sys.base_prefix:
@@ -87,17 +102,22 @@ def find_maven() -> Path:
 
 def _ask_maven(file: Path) -> None:
     """Let Maven write the class path into this file. Raises ConfigurationError."""
-    command = [str(find_maven()), "-q", "-B", "dependency:build-classpath", f"-Dmdep.outputFile={file}", "-f", str(POM)]
+    goal = ["dependency:build-classpath", f"-Dmdep.outputFile={file}", "-f", str(POM)]
+    _run_maven(goal, lambda: file.exists() and _complete(file.read_text(encoding="utf-8")), VERSION)
+
+
+def _run_maven(goal: Sequence[str], done: Callable[[], bool], version: str) -> None:
+    """Run Maven. Raises ConfigurationError if it is not `done` then."""
+    command = [str(find_maven()), "-q", "-B", *goal]
     try:
         ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS)
-        ended = f"ended with {ran.returncode}: {(ran.stdout + ran.stderr)[-2000:]}"
-        done = ran.returncode == 0 and file.exists() and _complete(file.read_text(encoding="utf-8"))
+        ended, failed = f"ended with {ran.returncode}: {(ran.stdout + ran.stderr)[-2000:]}", ran.returncode != 0
     except subprocess.TimeoutExpired:
-        ended, done = f"did not end within {_SECONDS} s", False
-    if not done:
+        ended, failed = f"did not end within {_SECONDS} s", True
+    if failed or not done():
         raise ConfigurationError(
             f"{' '.join(command)} {ended}",
-            advice=f"Maven downloads Pulsar {VERSION} from Maven Central or a mirror (~/.m2/settings.xml): check the network.",
+            advice=f"Maven downloads Pulsar {version} from Maven Central or a mirror (~/.m2/settings.xml): check the network.",
         )
 
 

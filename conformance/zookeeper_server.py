@@ -127,7 +127,7 @@ class ZooKeeperServer:
             time.sleep(0.05)
 
     def serves(self) -> bool:
-        """Return whether the server serves clients. A server that does not serve them names no mode in its answer to `srvr`."""
+        """Return whether the server serves clients. The answer of any other server to `srvr` contains no mode."""
         return self.mode() is not None
 
     def mode(self) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import threading
 import uuid
 from types import TracebackType
 from typing import Any, Final, Self
@@ -12,6 +13,7 @@ from pulsar_protocol.channel import Channel
 from pulsar_protocol.connection import Delivery
 from pulsar_protocol.errors import ConnectionLost, PulsarError
 from pulsar_protocol.layout import Position
+from pulsar_protocol.retries import repeat
 
 _EXCLUSIVE: Final = 0
 _STREAM: Final = 0
@@ -19,6 +21,9 @@ _FAILOVER: Final = 2
 _LATEST: Final = 0
 _EARLIEST: Final = 1
 _CUMULATIVE: Final = 1
+UNKNOWN_SECONDS: Final = 10.0
+_UNKNOWN_ERROR: Final = 0
+"""Pulsar's code for an exception of the broker that has no code."""
 
 
 class Consumer:
@@ -52,9 +57,16 @@ class Consumer:
     def temporary(channel: Channel, topic: str, at: Position, *, else_earliest: bool) -> Consumer:
         """Open a subscription that the broker forgets at its end. It begins at the entry `at`. `else_earliest`: whether it begins
         with the first entry of the topic if there is no entry at or after `at`.
+
+        It is opened again after an UnknownError, for `UNKNOWN_SECONDS`. The broker 5.0.0-M1 answers so for a moment when the layout
+        of a topic changes after a restart: the ledger of a segment has no first position then.
         """
         place: dict[str, Any] = {"start_message_id": at.message_id, "initial_position": _EARLIEST if else_earliest else _LATEST}
-        return Consumer(channel, topic, f"txnsegment-{uuid.uuid4().hex}", durable=False, sub_type=_EXCLUSIVE, **place)
+
+        def opened(left: float) -> Consumer:
+            return Consumer(channel, topic, f"txnsegment-{uuid.uuid4().hex}", durable=False, sub_type=_EXCLUSIVE, **place)
+
+        return repeat(opened, UNKNOWN_SECONDS, stop=threading.Event(), when=lambda error: error.code == _UNKNOWN_ERROR)
 
     @property
     def alive(self) -> bool:

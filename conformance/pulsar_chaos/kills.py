@@ -17,7 +17,7 @@ from conformance.history.files import merge, write
 from conformance.history.format import Start
 from conformance.processes import Session, processes, send
 from conformance.pulsar_chaos.observing import Headers, Reader, batch_reader, final_look, segments_of, stream_reader
-from conformance.pulsar_chaos.seen import Look, translated, without
+from conformance.pulsar_chaos.seen import Look, spanning, translated, without
 from conformance.pulsar_server import PulsarBroker
 from conformance.scenarios.driver import Place
 from conformance.scenarios.forks import Forks
@@ -35,13 +35,16 @@ LOCAL, CLUSTER = "local[2]", "local-cluster[1,2,1024]"
 
 @dataclass(frozen=True)
 class Plan:
-    """The number of faults of each kind. `changes`: splits and merges of segments."""
+    """The number of faults of each kind. `changes`: splits and merges of segments. `seconds`: the driver is killed within this time
+    after its query runs.
+    """
 
     kills: int = 30
     restarts: int = 5
     workers: int = 2
     executors: int = 1
     changes: int = 0
+    seconds: float = 6.0
 
     def drawn(self, rng: random.Random) -> list[str]:
         """Return the kinds of all faults in a random order. Each second restart of the broker also kills the driver."""
@@ -61,7 +64,7 @@ class PulsarJob(StreamingJob):
         self._broker, self._plan, self._say = broker, plan, say
         self._readers: list[Reader] = []
         self.struck: Counter[str] = Counter()
-        self.restarts = self.ended = self.rows = self.commits = 0
+        self.restarts = self.ended = self.rows = self.spanning = 0
         self.anomalies: Counter[str] = Counter()
         self._began = time.monotonic()
         self._headers: Headers | None = None
@@ -165,14 +168,14 @@ class PulsarJob(StreamingJob):
             self._kill_one(driver, "pyspark.daemon" if kind == "worker" else EXECUTOR)
 
     def _at_a_moment(self) -> Session:
-        """Return a driver at a random moment: one in six within 10 s of its start, the others within 6 s after its query runs."""
+        """Return a driver at a random moment: one in six within 10 s of its start, the others later."""
         while True:
             driver = self._running(LOCAL)
             if self._rng.random() < 1 / 6:
                 self.go_on([driver], self._rng.uniform(0, 10), lambda: False)
             else:
                 self.go_on([driver], RUN_SECONDS, lambda: self.runs(driver))  # noqa: B023
-                self.go_on([driver], self._rng.uniform(0, 6), lambda: False)
+                self.go_on([driver], self._rng.uniform(0, self._plan.seconds), lambda: False)
             if driver.running():
                 return driver
 
@@ -235,9 +238,9 @@ class PulsarJob(StreamingJob):
         with PulsarClient(self._broker.url) as client:
             segments = segments_of(client, self._place.topic)
         clean = without(looks, {one.name: one.dirty for one in self._readers})
-        history = merge(
-            [[Start(0, "conformance.pulsar_chaos", spanning=True)], self._events, translated(clean, segments, self._place.topic)]
-        )
+        self.spanning = len(spanning(looks[-1], segments))
+        seen = translated(clean, segments, self._place.topic)
+        history = merge([[Start(0, "conformance.pulsar_chaos", spanning=True)], self._events, seen])
         write(self._folder / "history.jsonl", history)
         findings = check(history)
         self.anomalies = Counter(one.anomaly for one in findings)
@@ -251,7 +254,8 @@ class PulsarJob(StreamingJob):
             f"{struck}; {self.kills} drivers killed, {self.restarts} restarts of the broker, {len(self._launched)} drivers "
             f"({self.ended} ended by themselves); {self.batches} batches, {self.rows} rows; {len(batch.looks)} batch reads "
             f"({batch.failed} failed), {len(stream.looks)} micro-batches ({stream.failed} failed plans or reads); "
-            f"{dirty} transactions read before their commit; anomalies: {dict(self.anomalies) or 'none'}"
+            f"{self.spanning} transactions with rows in a segment and in its child; {dirty} transactions read before their commit; "
+            f"anomalies: {dict(self.anomalies) or 'none'}"
         )
 
     def close(self) -> None:

@@ -161,7 +161,12 @@ def final_look(options: Mapping[str, str], ids: set[str], seconds: float = 120.0
     deadline = time.monotonic() + seconds
     while True:
         began = now()
-        rows = rows_of(read_batch({**options, "includeMetadata": "true"}))
+        try:
+            rows = rows_of(read_batch({**options, "includeMetadata": "true"}))
+        except TxnSegmentError:
+            if time.monotonic() > deadline:
+                raise
+            continue
         if ids <= {row.id for row in rows} or time.monotonic() > deadline:
             return Look(now(), began, "last reader", rows, None, True)
         time.sleep(0.2)

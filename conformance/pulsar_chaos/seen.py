@@ -60,6 +60,14 @@ def without(looks: Iterable[Look], txns: Mapping[str, set[str]]) -> list[Look]:
     return [one._replace(rows=tuple(row for row in one.rows if row.txn not in txns.get(one.who, ()))) for one in looks]
 
 
+def spanning(look: Look, segments: Sequence[Segment]) -> set[str]:
+    """Return the transactions that have rows in a segment and in one of its parents."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for row in look.rows:
+        found[row.segment].add(row.txn)
+    return {txn for one in segments for parent in one.parents for txn in found[one.name] & found[parent]}
+
+
 def translated(looks: Sequence[Look], segments: Sequence[Segment], topic: str) -> list[Event]:
     """Return the events of the looks at the rows of one writer."""
     places = {row.place: row.txn for one in looks for row in one.rows}

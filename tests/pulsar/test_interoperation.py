@@ -4,34 +4,21 @@ each of the three Java consumers. Rows of aborted transactions are read by none.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 import pyarrow as pa
 import pytest
 
 from conformance.pulsar_java import Compression as JavaCompression
-from conformance.pulsar_java import How, JavaClient, Schema
+from conformance.pulsar_java import End, How, JavaClient, Schema
 from conformance.pulsar_server import PulsarBroker
-from metadata.records.pulsar_layout import with_pulsar_fields
-from metadata.records.records import (
-    AbortedTxn,
-    Event,
-    Header,
-    Layout,
-    Nanos,
-    Op,
-    OpKind,
-    Range,
-    SegmentInfo,
-    SegmentState,
-    State,
-    TcSequence,
-    Watermark,
-)
+from pulsar_protocol.chunks import whole
 from pulsar_protocol.client import PulsarClient
+from pulsar_protocol.cut import Segment
 from pulsar_protocol.entries import Compression, Message
+from pulsar_protocol.layout import EARLIEST
 from pulsar_protocol.producer import Producer
 from pulsar_protocol.reader import entries
 from pulsar_protocol.values import codec, codec_for
@@ -72,6 +59,13 @@ def write(client: PulsarClient, topic: str, messages: Sequence[Message], **optio
         if mine:
             with Producer(client, segment.name, schema=schema) as producer:
                 producer.send(mine, **options)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until segments have applied the end of a transaction."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
 
 
 def keyed(number: int) -> dict[str, Any]:
@@ -155,6 +149,40 @@ def test_values_with_a_schema_of_java_are_read(java: JavaClient, client: PulsarC
     assert (rows if schema in ("avro", "json") else [row["value"] for row in rows]) == SCHEMAS[schema]
 
 
+LARGE = [keyed(number) | {"value": f"{number} {'large ' * 40_000}"} for number in range(3)]
+
+
+@pytest.mark.parametrize("end", [None, "commit"])
+def test_large_rows_of_java_are_read(java: JavaClient, client: PulsarClient, topic: str, end: End | None) -> None:
+    """Java sends each of them in several entries."""
+    java.write(topic, LARGE, chunk=50_000, end=end)
+    found: list[Message] = []
+    for segment in client.layout(topic).active:
+        until(lambda segment=segment: Segment(client, segment.name).cut().whole)
+        cut = Segment(client, segment.name).cut().position
+        ranges = whole(lambda after, to, segment=segment: entries(client, segment.name, after, to), EARLIEST, cut)
+        found += [message for _, entry in ranges for message in entry.messages()]
+    assert by_number(found) == [as_message(row) for row in LARGE]
+
+
+@pytest.mark.parametrize("how", CONSUMERS)
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_large_rows_of_this_client_are_read_by_java(
+    java: JavaClient, client: PulsarClient, topic: str, compression: Compression, how: How
+) -> None:
+    """Each of them is sent in several entries, the first in a transaction."""
+    txn = client.begin(60_000)
+    layout = client.layout(topic)
+    for row in LARGE:
+        with Producer(client, layout.segment_of(row["key"].encode(), "low").name, schema=client_string_schema()) as producer:
+            producer.send_chunks(
+                as_message(row), 50_000 if compression == "none" else 10, txn if row is LARGE[0] else None, compression
+            )
+    client.end(txn, commit=True)
+    found = java.read(topic, count=len(LARGE), how=how)
+    assert sorted(found, key=lambda row: int(row["properties"]["n"])) == LARGE
+
+
 @pytest.mark.parametrize("how", CONSUMERS)
 @pytest.mark.parametrize("compression", get_args(Compression))
 def test_rows_of_this_client_are_read_by_java(
@@ -196,82 +224,3 @@ def test_records_of_this_client_are_read_by_java(java: JavaClient, client: Pulsa
     data = values.encode(pa.RecordBatch.from_pylist(ORDERS, schema=values.columns))
     write(client, topic, [Message(value, b"one") for value in data], schema=values.schema)
     assert [row["value"] for row in java.read(topic, count=len(ORDERS), how=how, schema=kind)] == ORDERS
-
-
-BROKER = "org.apache.pulsar.broker.transaction.metadata."
-LAYOUT = "org.apache.pulsar.broker.resources.ScalableTopicMetadata"
-SEGMENT = "segment://a/b/c/0000-7fff-0"
-OUR_RECORDS = [
-    ("TxnHeader", Header(state=State.OPEN, timeout=Nanos(60 * 10**9), created_at=Nanos(1717000000123456789))),
-    (
-        "TxnHeader",
-        Header(
-            state=State.COMMITTED,
-            timeout=Nanos(0),
-            created_at=Nanos(1717000000000000000),
-            finalized_at=Nanos(1717000001000000001),
-            owner="rôle",
-        ),
-    ),
-    ("TxnHeader", Header(state=State.ABORTED, timeout=Nanos(1_500_000_000), created_at=Nanos(1000), finalized_at=Nanos(10**9))),
-    ("TxnOp", Op(kind=OpKind.WRITE, segment=SEGMENT, ledger_id=0, entry_id=0)),
-    ("TxnOp", Op(kind=OpKind.ACK, segment=SEGMENT, subscription="s", ledger_id=5, entry_id=2, cumulative=True)),
-    ("TxnOp", Op(kind=OpKind.ACK, segment=SEGMENT, subscription="s", ledger_id=5, entry_id=2)),
-    ("TxnEvent", Event(txn_id="3_17", decision=State.COMMITTED)),
-    ("SegmentWatermark", Watermark(ledger_id=5, entry_id=0)),
-    ("AbortedTxnRecord", AbortedTxn(max_ledger_id=3, max_entry_id=5)),
-    ("TcSequence", TcSequence(next=42)),
-]
-
-
-def test_records_of_this_project_pass_through_the_classes_of_the_broker_byte_for_byte(java: JavaClient) -> None:
-    """A header with a time below a microsecond is left out: Java writes 1E-9 for 0.000000001."""
-    ours = [(f"{BROKER}{name}", record.to_bytes()) for name, record in OUR_RECORDS]
-    assert java.rewrite(ours) == [value for _, value in ours]
-
-
-def test_a_layout_of_this_project_passes_through_the_class_of_the_broker(java: JavaClient) -> None:
-    old = SegmentInfo(
-        segment_id=0,
-        hash_range=Range(start=0, end=65535),
-        state=SegmentState.SEALED,
-        child_ids=(1,),
-        created_at_epoch=0,
-        sealed_at_epoch=1,
-        created_at_ms=5,
-        sealed_at_ms=7,
-        legacy_topic_name="persistent://a/b/c",
-    )
-    new = SegmentInfo(
-        segment_id=1,
-        hash_range=Range(start=0, end=65535),
-        state=SegmentState.ACTIVE,
-        parent_ids=(0,),
-        created_at_epoch=1,
-        created_at_ms=7,
-    )
-    layout = with_pulsar_fields(Layout(epoch=1, next_segment_id=2, segments={"0": old, "1": new}, properties={"a": "b"}))
-    (theirs,) = java.rewrite([(LAYOUT, layout.to_bytes())])
-    assert unordered(theirs) == unordered(layout.to_bytes())
-
-
-FIVE = ("sealed", "active", "root", "leaf", "legacy")
-
-
-def unordered(layout: bytes) -> list[object]:
-    """Return a layout with the order of all fields but the five. Java decides their order anew in each process: it is the order in
-    which the JVM lists the methods of the class.
-    """
-    parsed = json.loads(layout)
-    segments = [[[*one.items()][:-5], {name: one[name] for name in FIVE}] for one in parsed["segments"].values()]
-    return [[*parsed], parsed, segments]
-
-
-def test_the_broker_reads_a_layout_without_the_five_fields(java: JavaClient) -> None:
-    """Our own layouts do not have the five fields. Pulsar's class computes them."""
-    info = SegmentInfo(
-        segment_id=0, hash_range=Range(start=0, end=65535), state=SegmentState.ACTIVE, created_at_epoch=0, created_at_ms=5
-    )
-    layout = Layout(epoch=1, next_segment_id=1, segments={"0": info})
-    (theirs,) = java.rewrite([(LAYOUT, layout.to_bytes())])
-    assert unordered(theirs) == unordered(with_pulsar_fields(layout).to_bytes())

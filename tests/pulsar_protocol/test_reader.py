@@ -83,3 +83,19 @@ def test_a_subscription_that_the_broker_refuses_is_its_error(broker: FakeBroker,
     with pytest.raises(TopicMissing):
         list(entries(client, TOPIC, EARLIEST, Position(7, 1)))
     assert broker.count("close_consumer") == 0
+
+
+def test_a_read_is_opened_again_after_an_error_without_a_code(broker: FakeBroker, client: PulsarClient) -> None:
+    """The broker 5.0.0-M1 has no first position of a segment for a moment when the layout changes after a restart."""
+    broker.on("subscribe", refuse(0, ""), refuse(0, ""), answer("success"))
+    broker.on("flow", deliver(0))
+    broker.on("close_consumer", answer("success"))
+    assert [place.entry for place, _ in entries(client, TOPIC, EARLIEST, Position(7, 0))] == [0]
+    assert broker.count("subscribe") == 3
+
+
+def test_a_read_of_a_missing_topic_is_not_opened_again(broker: FakeBroker, client: PulsarClient) -> None:
+    broker.on("subscribe", refuse(11))
+    with pytest.raises(TopicMissing):
+        next(entries(client, TOPIC, EARLIEST, Position(7, 0)))
+    assert broker.count("subscribe") == 1

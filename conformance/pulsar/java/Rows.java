@@ -22,7 +22,8 @@ import org.apache.pulsar.client.api.v5.config.CompressionType;
 import org.apache.pulsar.client.api.v5.config.SubscriptionInitialPosition;
 import org.apache.pulsar.client.api.v5.config.TransactionPolicy;
 import org.apache.pulsar.client.api.v5.schema.Schema;
-import org.apache.pulsar.common.util.ObjectMapperFactory;
+import org.apache.pulsar.common.schema.KeyValue;
+import org.apache.pulsar.common.schema.KeyValueEncodingType;
 
 /**
  * Pulsar's own Java client, driven by another program. Each line of the input is a request in JSON, and each line of the output its
@@ -60,25 +61,42 @@ public class Rows {
         return switch ((String) request.get("do")) {
             case "write" -> write(client, request, schema(request));
             case "read" -> read(client, request, schema(request));
-            case "rewrite" -> rewritten(request);
             default -> throw new IllegalArgumentException("unknown request " + request);
         };
     }
 
     @SuppressWarnings({"unchecked", "rawtypes"})
-    private static Schema<Object> schema(Map<?, ?> request) {
+    private static Schema<Object> schema(Map<?, ?> request) throws ReflectiveOperationException {
         Schema<?> found = switch (String.valueOf(request.get("schema"))) {
             case "string" -> Schema.string();
             case "bytes" -> Schema.bytes();
             case "int64" -> Schema.int64();
             case "avro" -> Schema.avro(Order.class);
             case "json" -> Schema.json(Order.class);
+            case "inline" -> keyValue(KeyValueEncodingType.INLINE);
+            case "separated" -> keyValue(KeyValueEncodingType.SEPARATED);
             default -> null;
         };
         return (Schema) found;
     }
 
-    /** Sends all rows, then waits for all receipts; so rows are batched if the request asks for it. */
+    /**
+     * Returns the schema of pairs of a text and an order. The v5 API has no such schema, but its client takes those of the v4 API,
+     * which it uses inside.
+     */
+    private static Schema<?> keyValue(KeyValueEncodingType encoding) throws ReflectiveOperationException {
+        var older = org.apache.pulsar.client.api.Schema.KeyValue(org.apache.pulsar.client.api.Schema.STRING,
+                org.apache.pulsar.client.api.Schema.AVRO(Order.class), encoding);
+        var adapter = Class.forName("org.apache.pulsar.client.impl.v5.SchemaAdapter")
+                .getDeclaredMethod("toV5", org.apache.pulsar.client.api.Schema.class);
+        adapter.setAccessible(true);
+        return (Schema<?>) adapter.invoke(null, older);
+    }
+
+    /**
+     * Sends all rows, then waits for all receipts; so rows are batched if the request asks for it. In a transaction it waits after each
+     * batch.
+     */
     private static Object write(PulsarClient client, Map<?, ?> request, Schema<Object> schema) throws Exception {
         int batch = (Integer) request.get("batch");
         BatchingPolicy batching = batch == 0 ? BatchingPolicy.ofDisabled()
@@ -108,6 +126,9 @@ public class Rows {
                     }
                 }
                 receipts.add((transaction == null ? message : message.transaction(transaction)).send());
+                if (transaction != null && receipts.size() % Math.max(1, batch) == 0) {
+                    CompletableFuture.allOf(receipts.toArray(new CompletableFuture[0])).get();
+                }
             }
             CompletableFuture.allOf(receipts.toArray(new CompletableFuture[0])).get();
             if (transaction != null && end.equals("commit")) {
@@ -124,6 +145,8 @@ public class Rows {
             case "bytes" -> HexFormat.of().parseHex((String) value);
             case "int64" -> ((Number) value).longValue();
             case "avro", "json" -> JSON.convertValue(value, Order.class);
+            case "inline", "separated" -> new KeyValue<>((String) ((Map<?, ?>) value).get("key"),
+                    JSON.convertValue(((Map<?, ?>) value).get("value"), Order.class));
             default -> value;
         };
     }
@@ -167,7 +190,7 @@ public class Rows {
             }
             Map<String, Object> row = new LinkedHashMap<>();
             Object value = message.value();
-            row.put("value", value instanceof byte[] bytes ? HexFormat.of().formatHex(bytes) : value);
+            row.put("value", shown(value));
             row.put("key", message.key().orElse(null));
             row.put("properties", message.properties());
             row.put("event_ms", message.eventTime().map(Instant::toEpochMilli).orElse(0L));
@@ -175,15 +198,13 @@ public class Rows {
         }
     }
 
-    /** Reads records with the broker's classes and returns what they write. */
-    private static Object rewritten(Map<?, ?> request) throws Exception {
-        var mapper = ObjectMapperFactory.getMapper();
-        List<String> texts = new ArrayList<>();
-        for (Object one : (List<?>) request.get("records")) {
-            List<?> record = (List<?>) one;
-            Object read = mapper.reader().forType(Class.forName((String) record.get(0))).readValue((String) record.get(1));
-            texts.add(mapper.writer().writeValueAsString(read));
+    private static Object shown(Object value) {
+        if (value instanceof KeyValue<?, ?> pair) {
+            Map<String, Object> parts = new LinkedHashMap<>();
+            parts.put("key", pair.getKey());
+            parts.put("value", pair.getValue());
+            return parts;
         }
-        return texts;
+        return value instanceof byte[] bytes ? HexFormat.of().formatHex(bytes) : value;
     }
 }

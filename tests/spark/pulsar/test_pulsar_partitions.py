@@ -137,6 +137,22 @@ def test_a_stream_and_its_replay_have_the_same_rows(topic: Topic) -> None:
     assert len(with_one.reader.partitions(first, stream.ends[-1])) == 1, "a stream has one task for a segment by default"
 
 
+def test_the_tasks_of_parents_are_before_those_of_their_children(topic: Topic) -> None:
+    for number in range(8):
+        topic.send(topic.segment(0), [number])
+        topic.send(topic.segment(1), [100 + number])
+    topic.split(0)
+    for number in range(4):
+        topic.send(topic.segment(2), [50 + number])
+        topic.send(topic.segment(3), [60 + number])
+    found = rows_by_task(topic, minPartitions="9")
+    assert len(found) >= 9
+    rows = [row for task in found for row in task]
+    for row in (50, 60):
+        assert [one for one in rows if one < 8 or row <= one < row + 4] == [*range(8), *range(row, row + 4)]
+    assert [row for row in rows if row >= 100] == list(range(100, 108))
+
+
 def test_entries_that_retention_has_deleted_are_data_loss_with_several_tasks(topic: Topic) -> None:
     one = topic.segment(0)
     last: Any = [topic.send(one, [number]) for number in range(6)][-1]
