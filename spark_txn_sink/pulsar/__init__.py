@@ -2,11 +2,13 @@
 
 options        the options of a write to Pulsar
 plan           the topic, its segments and the columns of a write
-sending        the part of a task: routes rows, sends entries, reports
+rows           how rows become messages, by the schema of the topic
+sending        the work of a task: it routes rows, sends entries and reports
+attempts       which attempt of a task may send rows
 control        the rules of the control topic. Pure
 committing     the driver's steps from the reports of the tasks to the end of the transaction
 control_topic  reads and writes the control topic of an application
-settling       records which records of a topic's log are no longer needed
+settling       tells readers which records of a topic's log they do not need any more
 admin          creates topics through the REST interface
 writer         the writers that Spark calls
 """

@@ -2,13 +2,12 @@
 
 Pulsar cannot take back a part of a transaction. So the rows of a failed attempt would be committed together with those of its
 retry. Spark's numbers of attempts do not help: a speculative attempt runs beside the first one. A stage that runs again (after a
-lost shuffle file) counts its attempts from 0, while tasks of the earlier one may still run.
+lost shuffle file) counts its attempts from 0, while tasks of its earlier run may still send.
 
 Each attempt therefore writes a record into the attempts topic of the data topic before it sends its first row. Then it reads the
 records from the opening of the transaction up to its own. The first attempt of a partition in this order sends. All others are
 refused. If the first attempt fails, its retries are refused, too: the job fails, the transaction is aborted, and the batch runs
-again as a whole. An attempt that failed before it wrote its record, because its input failed, leaves nothing behind, and its retry
-sends.
+again as a whole. An attempt whose input fails before the attempt writes its record leaves nothing behind. Its retry may send.
 """
 
 from __future__ import annotations
@@ -45,7 +44,9 @@ class Opened:
 
 @dataclass(frozen=True)
 class Attempt:
-    """An attempt of a task. `partition` None: the opening of the transaction. `app`: the application (None: unknown)."""
+    """A record of the attempts topic: an attempt of a task, or the opening of a transaction (`partition` is None). `app`: the
+    application, or None if it is not known.
+    """
 
     txn: str
     id: str
@@ -81,7 +82,9 @@ def open_transaction(client: PulsarClient, topic: str, admin_url: str | None, ti
 
 
 def claim(client: PulsarClient, opened: Opened, attempt: Attempt) -> None:
-    """Return if this attempt may send the rows of its partition. Raises AttemptRefused, and the broker's error."""
+    """Write the record of an attempt, and check that the attempt may send the rows of its partition. Raises AttemptRefused if it
+    may not, and the broker's error.
+    """
     assert attempt.partition is not None
     mine = _written(client, opened.segment, attempt)
     found: list[Attempt] = []
@@ -107,8 +110,8 @@ def claim(client: PulsarClient, opened: Opened, attempt: Attempt) -> None:
 
 
 def _written(client: PulsarClient, segment: str, attempt: Attempt) -> Position:
-    """Write the record of an attempt and return its position. After a lost receipt it is written again: the first one counts, and
-    both have the same id.
+    """Write the record of an attempt and return its position. After a lost receipt the record is written again. Then the topic may
+    have it twice, with the same id, and the first one counts.
     """
     for _ in range(TRIES - 1):
         try:

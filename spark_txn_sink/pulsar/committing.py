@@ -1,9 +1,9 @@
 """The driver's steps of one commit, over an interface of the control topic. The rules are in `control`.
 
     take    once for each run and process: become the only producer, read the log, abort leftovers
-    begin   plain, before `done`
-    done    inside of the transaction, with the rows
-    end     commit, and ask again until the outcome is known
+    begin   write `begin`, outside of the transaction
+    done    write `done`, inside of the transaction that has the rows
+    end     commit the transaction, and ask again until the outcome is known
 
 An error before `done` was sent: take over again and repeat. An error while `done` is sent: abort, since nothing was decided. An
 error while the transaction ends: only the coordinator knows the outcome, so ask again.
@@ -42,7 +42,7 @@ log = logging.getLogger("txnsegment.sink.pulsar")
 TRIES: Final = 3
 """How often the driver takes over before it gives up, if another driver or a lost connection ends its producer."""
 _UNKNOWN: Final = (ConnectionLost, TimedOut, Retriable)
-"""Errors after which a request may have been done, or may succeed later."""
+"""Errors after which it is not known whether the request was carried out, or after which it may succeed later."""
 _NO_PRODUCER: Final = (*_UNKNOWN, Fenced)
 _NOT_FOUND: Final = 24
 """Pulsar's code for a transaction that its coordinator does not know, or has forgotten some time after its end."""
@@ -63,8 +63,8 @@ class Control(Protocol):
         """End all other producers, write a `take`, and return its position."""
 
     def read(self, to: Position) -> Iterator[tuple[Position, Record]]:
-        """Yield the readable records from the last checkpoint to a position. After the last one that is readable now, wait a moment
-        for more; the caller calls again if the position was not reached. A record may come again in a later call.
+        """Yield the readable records from the last checkpoint to a position. If no more records are readable, wait a moment for
+        them, then end. If the position was not reached, the caller calls again. The next call may yield the same records again.
         """
 
     def append(self, record: Record, txn: TxnId | None = None) -> Position:
@@ -77,12 +77,12 @@ class Control(Protocol):
         """Let later reads begin after a position."""
 
     def strays(self, opened: Opened) -> list[TxnId]:
-        """Return the transactions of this application that were opened before this one, and into which a task may have sent rows.
+        """Return the transactions of this application that were opened before `opened`, and in which a task may have sent rows.
         Some of them may have ended.
         """
 
     def passed(self, opened: Opened) -> None:
-        """Let later calls of `strays` leave out the transactions that were opened before this one."""
+        """Let later calls of `strays` leave out the transactions that were opened before `opened`."""
 
     def drop(self) -> None:
         """Close the producer and its connection, so that the next `take` makes new ones."""
@@ -90,8 +90,8 @@ class Control(Protocol):
 
 @dataclass(frozen=True)
 class Work:
-    """What one commit decides. `run`: the start of the driver; each batch write is a run of its own. `what`: application and topic,
-    for errors. `accepts_loss`: whether missing versions of a stream are accepted.
+    """The version that one commit makes visible, and its transaction. `run`: the start of the streaming query; each batch write is
+    a run of its own. `what`: application and topic, for errors. `accepts_loss`: whether missing versions of a stream are accepted.
     """
 
     txn: TxnId
@@ -157,7 +157,7 @@ class Committer:
         return True
 
     def commit_alone(self, work: Work) -> None:
-        """Commit a write that has no application, so that nobody can repeat its version: without the control topic.
+        """Commit a write that has no application. It has no version that could be repeated, so the control topic is not used.
 
         Raises NotCommitted, OutcomeUnknown.
         """
@@ -254,7 +254,7 @@ class Committer:
 
     def _follows(self, before: Position | None) -> bool:
         """Return whether the last record follows a position without a gap, so that no other producer wrote in between. Fencing
-        alone is not enough: 5.0.0-M1 lets two producers in that are opened at once.
+        alone is not enough: a broker of version 5.0.0-M1 accepts both of two producers that are opened at the same time.
         """
         return before is not None and self._last == Position(before.ledger, before.entry + 1)
 
@@ -264,8 +264,8 @@ class Committer:
             self._state = after(self._state, record)
 
     def _end(self, work: Work, found_done: Callable[[], bool]) -> None:
-        """Commit the transaction. `found_done`: asked if the coordinator does not know the transaction. Raises NotCommitted,
-        OutcomeUnknown.
+        """Commit the transaction. `found_done`: whether the control topic has its `done`; called if the coordinator does not know
+        the transaction. Raises NotCommitted, OutcomeUnknown.
         """
         deadline = self._now() + self._patience
         while True:
@@ -295,7 +295,7 @@ class Committer:
         return last is not None and last.txn == work.txn
 
     def _checkpoint(self, opened: Opened | None = None) -> None:
-        """Write a checkpoint if it is time. An error is no error of the commit, which is decided."""
+        """Write a checkpoint after every `CHECKPOINT_EVERY` records. An error is only logged, because the commit is decided."""
         assert self._state is not None
         assert self._last is not None
         if self._state.records < CHECKPOINT_EVERY:

@@ -12,7 +12,7 @@ Only one producer may write to the topic: a new one ends the earlier one (fencin
 - The `done` of a transaction is in the transaction, so rows and `done` become visible together.
 - The `begin` of a transaction is in the log before its `done`. So a run that reads the log learns of every transaction that may
   still commit, and aborts it first.
-- A run reads the log up to its own `take`. What an earlier producer has written is before it, and nothing comes after it.
+- A run reads the log up to its own `take`. All records of earlier producers are before this `take`, since it fences them.
 """
 
 from __future__ import annotations
@@ -107,10 +107,12 @@ def after(state: State, record: Record) -> State:
     number = state.records + 1
     match record:
         case Checkpoint(found):
-            empty = not (state.runs or state.last or state.open)  # later ones could miss a record of another producer
+            # A checkpoint counts only if it is read first. A later one could lack a record of another producer.
+            empty = not (state.runs or state.last or state.open)
             return dataclasses.replace(found if empty else state, records=0)
         case Take(run):
-            if run in state.runs:  # of a replaced run: it does not count, or a suspended driver would end its successor
+            # A run takes over once only. Otherwise a suspended driver would replace the run that has replaced its own.
+            if run in state.runs:
                 return dataclasses.replace(state, records=number)
             return dataclasses.replace(state, runs=(*state.runs, run)[-RUNS:], records=number)
         case Begin():
@@ -168,7 +170,7 @@ class Recovery:
         return [txn for txn in self.state.open if txn != self._own and txn not in self._outcomes]
 
     def ended(self, txn: TxnId, outcome: Outcome) -> None:
-        """Tell the outcome of a leftover. `committed`: its end came too late, so its `done` follows in the records."""
+        """Tell the outcome of a leftover. `committed`: the abort came too late, so the leftover's `done` follows in the records."""
         self._outcomes[txn] = outcome
 
     def finish(self) -> State:

@@ -1,7 +1,7 @@
 """Reads and writes the control topic of one application and one data topic.
 
-A durable subscription on it keeps the records after the last checkpoint from retention, and its position is where a reader begins.
-So a recovery reads at most the records since the last checkpoint, however long the history is.
+A durable subscription protects the last checkpoint and the records after it from retention. A reader begins at the position of the
+subscription. So a recovery reads only the records from the last checkpoint on, however long the history is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spark_txn_sink.pulsar.control import ControlDamaged, Record, Take, decode, 
 
 SUBSCRIPTION: Final = "txnsegment-control"
 WAIT_SECONDS: Final = 1.0
-"""How long a read waits for the next record. An open transaction may hold it back; the caller aborts it and reads on."""
+"""How long a read waits for the next record. If an open transaction holds the record back, the caller aborts it and reads on."""
 
 
 def control_name(app: str, topic: str) -> str:
@@ -99,7 +99,7 @@ class ControlTopic:
         return self._client
 
     def _cursor(self, segment: str, subscription: str = SUBSCRIPTION) -> Consumer:
-        """Return the durable subscription of a segment. It is opened for a moment, and takes no messages."""
+        """Return a consumer of the durable subscription of a segment. It is open for a moment only, and receives no messages."""
         return Consumer.durable(self._opened().broker_of(segment), segment, subscription)
 
     def _where(self) -> str:

@@ -29,7 +29,7 @@ class RowFormat:
         return codec(None if self.schema is None else Schema.FromString(self.schema))
 
     def messages(self, batch: pa.RecordBatch, values: Values) -> Iterator[Message]:
-        """Yield the messages of the rows of a batch. A key of integers is their decimal text. Raises SchemaError,
+        """Yield the messages of the rows of a batch. An integer key becomes its decimal text. Raises SchemaError,
         ValueFormatError.
         """
         part = batch.select(list(self.columns))
@@ -50,8 +50,9 @@ def row_format(
 ) -> RowFormat:
     """Return the format of a write, and register a schema if the topic has none and the rows need one. Idempotent.
 
-    The topic's schema decides. Without one, a single column `value` beside the key is sent as it is (binary), or with the schema of
-    its type; other columns become an AVRO record. Raises SchemaError, OptionError, and SchemaRefused by the broker.
+    The topic's schema decides. If the topic has none, the columns beside the key decide. A single binary column `value` is sent as
+    it is. A single column `value` of another type gets the schema of its type. Other columns become an AVRO record. Raises
+    SchemaError, OptionError, and SchemaRefused by the broker.
     """
     kept = None if value_format == "binary" else client.schema(topic)
     values = _new(columns, key, value_format) if kept is None else codec(kept, topic)

@@ -1,9 +1,9 @@
 """The work of a write's tasks: they route rows to segments, send them in the transaction, and report where the rows are.
 
-A segment may be split or merged meanwhile. It then refuses entries. The task reads the layout again and sends the refused rows, and
-all later ones, to the successors of the segment. The rows of a key keep their order: a refused entry is not in the segment, it is
-sent before all later rows, and readers read a segment after its parents. The transaction then has rows in parents and children. If
-it is unknown whether a sealed segment has an entry, the task fails.
+A segment may be split or merged during the write. It then refuses entries. The task reads the layout again and sends the refused
+rows, and all later ones, to the successors of the segment. The rows of a key keep their order: a refused entry is not in the
+segment, it is sent before all later rows, and readers read a segment after its parents. The transaction then has rows in parents
+and children. If it is unknown whether a sealed segment has an entry, the task fails.
 """
 
 from __future__ import annotations
@@ -168,8 +168,8 @@ class Router:
         return [name for name in self._segments if name not in names]
 
     def adopt(self, layout: Layout, refused: Mapping[str, Sequence[Message]]) -> list[tuple[str, list[Message]]]:
-        """Route by another layout from now on. Return the entries that became full. `refused`: the messages that segments which are
-        gone have refused. They come before those that wait here for the same segment.
+        """Route by another layout from now on. Return the entries that became full. `refused`: for each sealed segment
+        the messages that it has refused. They are routed before the messages that wait here for this segment.
         """
         waiting = dict(zip(self._segments, self._waiting, strict=True))
         moved = [one for name in self.gone(layout) for one in (*refused.get(name, ()), *waiting[name].messages)]
@@ -180,7 +180,7 @@ class Router:
 
 
 def _ring(layout: Layout) -> npt.NDArray[np.uint16]:
-    """Return for each place of the ring the number of its active segment."""
+    """Return for each hash value of the ring the index of the active segment that has it."""
     place = np.zeros(RING, np.uint16)
     for number, one in enumerate(layout.active):
         place[one.start : one.end + 1] = number
@@ -188,10 +188,10 @@ def _ring(layout: Layout) -> npt.NDArray[np.uint16]:
 
 
 class Outgoing:
-    """Sends the entries of one task. Each segment has one entry in flight: a broker may change the order of entries of a
-    transaction that are in flight together.
+    """Sends the entries of one task. At most one entry of each segment is in flight, because a broker may change the order of
+    entries of a transaction that are in flight together.
 
-    `refused`: the messages that a sealed segment has refused, in their order, and all later ones for it.
+    `refused`: for each sealed segment the messages that it has refused, and all later messages for it, in their order.
     """
 
     def __init__(self, open_sender: _Open, txn: TxnId, compression: Compression, topic: str) -> None:
@@ -250,8 +250,9 @@ def follow(
     pause: Callable[[float], None] = time.sleep,
     now: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Send the messages that sealed segments have refused to their successors. `layout`: reads the layout of the topic. A broker
-    seals a segment a moment before the layout names its successors, so it is read again, for `LAYOUT_SECONDS`.
+    """Send again the messages that sealed segments have refused, to the successors of these segments. `layout`: reads the layout of
+    the topic. A broker seals a segment a moment before the layout names its successors. Until then the layout is read again, for
+    `LAYOUT_SECONDS`.
 
     Raises TopicTerminated, the broker's error.
     """
@@ -276,8 +277,8 @@ def follow(
 
 
 def finish(router: Router, outgoing: Outgoing, layout: Callable[[], Layout]) -> dict[str, tuple[Position, Position]]:
-    """Send what is left, also what sealed segments refuse. Return the first and the last position of the rows in each segment.
-    Raises TopicTerminated, the broker's error.
+    """Send all remaining messages, also those that sealed segments refuse. Return the first and the last position of the rows in
+    each segment. Raises TopicTerminated, the broker's error.
     """
     while True:
         for segment, entry in router.rest():

@@ -1,5 +1,5 @@
-"""Records now and then which records of a topic's log are not needed by readers of the newest rows (`pulsar_protocol.sent_log`). So
-the plan of a read does not grow with the number of earlier writes.
+"""Appends a record to a topic's log (`pulsar_protocol.sent_log`) from time to time. It tells which earlier records are settled:
+readers of the newest rows do not need them. So such a reader reads few records, however many writes there were.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ EVERY: Final = 500
 
 
 def is_due(opened: Position, recorded: Position) -> bool:
-    """Return whether a write whose records of the log begin and end here is the one that records what is settled. One write is, for
-    each `EVERY` records and for each new ledger.
+    """Return whether this write records what is settled. `opened`, `recorded`: its first and its last record in the log. The write
+    does so if a multiple of `EVERY`, or the begin of a ledger, is between them.
     """
     return (opened.ledger, opened.entry // EVERY) != (recorded.ledger, recorded.entry // EVERY)
 
 
 def settle(client: PulsarClient, topic: str, opened: Opened, recorded: Position) -> None:
-    """Record what is settled, if it is due. Call it after the commit: an error is logged and changes nothing for the write, and the
-    next write that is due records it.
+    """Record what is settled, if this write is due to (`is_due`). Call it after the commit. An error is only logged: the next write
+    that is due tries again.
     """
     if not is_due(opened.place, recorded):
         return

@@ -1,7 +1,7 @@
 """The writers that Spark calls for a Pulsar topic.
 
 Spark makes the writer of a stream twice for each micro-batch. The first one is pickled for the tasks. The second one commits, in
-another process. So the transaction is opened when the writer is pickled, and the committing writer learns it from the reports.
+another process. So the transaction is opened when the writer is pickled, and the second writer gets its id from the tasks' reports.
 """
 
 from __future__ import annotations

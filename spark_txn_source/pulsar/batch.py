@@ -27,7 +27,7 @@ class BatchReader(DataSourceReader):
     """The reader of one `spark.read.format("txnsegment").load(...)` from Pulsar."""
 
     def __init__(self, options: dict[str, str], schema: StructType, part: Part | None = None) -> None:
-        """`part`: what a read of several topics has of one of them."""
+        """`part`: the options and columns of this topic, if it is one of several that are read."""
         self._options, self._columns = part or part_of(options, schema, streaming=False)
 
     def partitions(self) -> Sequence[InputPartition]:

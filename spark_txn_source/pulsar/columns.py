@@ -34,7 +34,7 @@ _KINDS = {field.name: field.dataType for field in METADATA_FIELDS}
 @dataclass(frozen=True)
 class PulsarColumns:
     """The columns of a read. `wanted`: those of the topic's schema that are read. `output`: the columns that Spark gets. `schema`:
-    the bytes of the topic's schema when the read began, or of that of `schemaVersion` (None: the values are bytes).
+    the bytes of a schema of the topic: the latest one when the read began, or that of `schemaVersion`. None: the values are bytes.
     """
 
     wanted: StructType
@@ -46,7 +46,7 @@ class PulsarColumns:
 
 
 class Part(NamedTuple):
-    """What a read has of one topic: its options, with this topic alone, and its columns."""
+    """The part of a read that concerns one topic: the options as if only this topic were read, and the columns."""
 
     options: PulsarReadOptions
     columns: PulsarColumns
@@ -72,9 +72,9 @@ def part_of(options: dict[str, str], given: StructType, *, streaming: bool) -> P
 def parts_of(
     client: PulsarClient, options: PulsarReadOptions, topics: Sequence[str], given: StructType
 ) -> dict[str, PulsarColumns]:
-    """Return the columns of each topic of a read with the schema `given`, which is that of `columns_now`, or one that the user
-    gave. The user's schema may leave out, reorder or widen columns. The rows of all topics have the same columns; those that a
-    topic does not have are null. Raises OptionError, TopicMissing, SchemaError.
+    """Return the columns of each topic of a read. `given`: the schema of the read, from `columns_now` or from the user. The user's
+    schema may leave out, reorder or widen columns. The rows of all topics have the same columns. A column that a topic does not
+    have is null. Raises OptionError, TopicMissing, SchemaError.
     """
     for field in given:
         if field.name in _KINDS and not options.include_metadata:

@@ -1,8 +1,9 @@
 """Divides the tasks of a read, so that several tasks read one segment (`minPartitions`, `maxPartitionBytes`).
 
-A broker does not tell clients the sizes of ledgers. But a temporary subscription tells the position before its first entry. At the
-begin of a ledger this is the last entry of the ledger before. So the entries of a range are counted from its end, with three
-requests for each ledger. The size of an entry is the mean of some entries.
+A broker does not tell clients the sizes of ledgers. But it tells the position before the first entry of a temporary subscription.
+For a subscription that begins at the first entry of a ledger, this position is the last entry of the ledger before. So the entries
+of a range are counted ledger by ledger, from the last ledger to the first, with three requests for each. The size of an entry is
+estimated as the mean of some entries.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ SAMPLES: Final = 4
 def divide(
     client: PulsarClient, found: Sequence[PulsarTask], min_partitions: int | None, max_bytes: int | None
 ) -> list[PulsarTask]:
-    """Return the tasks, divided into more of them. The tasks of a segment follow one another, in the order of its entries.
+    """Return the tasks, divided into smaller ones. The tasks of a segment follow one another, in the order of its entries.
 
     `found`: at most one task for each segment. `min_partitions`: the least number of tasks, if there are as many entries.
     `max_bytes`: the approximate limit of a task. Without both the tasks are returned unchanged. Raises the broker's error.

@@ -3,7 +3,7 @@
 The option `subscription` names it. Spark tells the reader of a Python source neither the query's id nor where its checkpoint is. So
 with `subscription=auto` the name is random, and a part of the stream's offset: Spark keeps it in the checkpoint, and a restarted
 query finds it there. The subscription is made after Spark has written the name into the checkpoint. Otherwise a query that is
-killed before would leave a subscription that nobody knows, and that holds entries for ever.
+killed before this write would leave a subscription whose name nobody knows, and which holds entries for ever.
 """
 
 from __future__ import annotations

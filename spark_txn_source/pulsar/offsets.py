@@ -55,7 +55,7 @@ class PulsarOffset:
 
     @staticmethod
     def of_json(found: Mapping[str, Any]) -> PulsarOffset:
-        """Raises OffsetOutOfRange for what is no offset of this source."""
+        """Return the offset from its JSON. Raises OffsetOutOfRange if it is no offset of this source."""
         try:
             began, sent = found.get("began"), found.get("sent")
             return PulsarOffset(

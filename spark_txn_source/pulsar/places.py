@@ -26,8 +26,8 @@ class Places:
         self._client, self._topic, self._recorded = client, topic, recorded
 
     def cuts(self, segments: Iterable[LayoutSegment], floors: Mapping[str, Position] = _NO_FLOORS) -> dict[str, Cut]:
-        """Return the cut of each segment, by name. `floors`: earlier cuts. The layout must be read before: the last entry of a
-        segment that was sealed then does not change.
+        """Return the cut of each segment, by name. `floors`: earlier cuts. The layout must be read before this call: a
+        segment that is sealed in the layout gets no more entries.
         """
         if self._recorded is not None:
             return self._recorded.cuts([*segments], floors, self._segment)
@@ -58,7 +58,7 @@ class Places:
         return dict(end.segments)
 
     def until(self, ms: int, cuts: Mapping[str, Cut]) -> dict[str, Cut]:
-        """Return the cuts without the entries from the first one on that was published after this time."""
+        """Return the cuts, each moved back to before the first entry of its segment that was published after the time `ms`."""
         places = self.starts(ms + 1, cuts)
         return {
             name: cut if places[name] >= cut.position else replace(cut, position=places[name], whole=False)
@@ -77,7 +77,7 @@ class Places:
                 )
 
     def check_kept(self, starts: Mapping[str, Position]) -> None:
-        """Raise DataLoss if retention has removed the entries after a start. Starts at the beginning lose nothing."""
+        """Raise DataLoss if retention has removed entries after a start. A read from the beginning of a segment loses nothing."""
         places = {name: place for name, place in starts.items() if place != EARLIEST}
         for name, before in each(places, lambda name: self._segment(name).before_first()).items():
             if places[name].ledger < before.ledger:

@@ -44,8 +44,8 @@ class FirstEntry:
 def limited(
     ends: Mapping[str, Position], firsts: Mapping[str, FirstEntry], max_rows: int | None, max_bytes: int | None
 ) -> dict[str, Position]:
-    """Return the ends within the limits. The limits are soft. Each segment gets the same share, and at least one entry. The first
-    entry of a segment stands for the others, whose sizes are not known. An end is in the ledger of the first entry, or in `ends`.
+    """Return the ends within the limits. The limits are soft. Each segment gets the same share, and at least one entry. All
+    entries of a segment are assumed to be as large as the first one. An end is in the ledger of the first entry, or in `ends`.
     """
     found = {}
     for name, end in ends.items():
@@ -61,8 +61,8 @@ def limited(
 
 
 def moved(offset: PulsarOffset, ends: Mapping[str, Position], ended: frozenset[str], sent: Positions | None = None) -> PulsarOffset:
-    """Return the end of a micro-batch. If the start is that of a new checkpoint, the end names it. `sent`: where a reader that goes
-    on there begins in the log of writers.
+    """Return the end of a micro-batch as an offset. The end of the first batch of a checkpoint records the start, too (`began`).
+    `sent`: the positions in the log of writers from which a reader needs the records after this offset.
     """
     segments = {**offset.segments, **ends}
     began = None

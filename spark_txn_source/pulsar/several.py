@@ -36,8 +36,8 @@ def in_parallel(topics: Iterable[str], ask: Callable[[str], T]) -> dict[str, T]:
 def of_topic(
     options: PulsarReadOptions, topic: str, count: int, segments: Mapping[str, frozenset[str]] | None = None
 ) -> PulsarReadOptions:
-    """Return the options of one topic of a read of `count` topics. Limits are divided evenly. `segments`: those of each topic, by
-    which the positions of a start and an end are divided (None: no option has positions).
+    """Return the options of one topic of a read of `count` topics. Limits are divided evenly. `segments`: the names of each topic's
+    segments; of a start or end that gives positions, the topic gets those of its segments. None: no option has positions.
     """
 
     def share(limit: int | None) -> int | None:

@@ -29,7 +29,9 @@ class SeveralOffset:
 
     @staticmethod
     def of_json(found: Mapping[str, Any]) -> SeveralOffset:
-        """Also takes the offset of one topic. Raises OffsetOutOfRange for what is no offset of this source."""
+        """Return the offset from its JSON, which may be that of one topic. Raises OffsetOutOfRange if it is no offset of this
+        source.
+        """
         try:
             topics = found["topics"] if "topics" in found else {found["topic"]: found}
             offsets = {str(name): dict(one) for name, one in topics.items()}
@@ -56,13 +58,13 @@ class SeveralOffset:
             )
 
     def of(self, topic: str) -> dict[str, Any]:
-        """Return the offset of a topic. A topic that was added has not been read."""
+        """Return the offset of a topic. For a topic that was added this is the offset of a topic that has not been read."""
         return self.topics.get(topic) or PulsarOffset(topic, 0, {}).to_json()
 
 
 def read_in(start: SeveralOffset, end: SeveralOffset) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
-    """Return, for each topic of which a micro-batch has rows, the start and the end. A topic whose end is still an initial offset
-    had no rows. Spark asks for the initial offset again when it plans the first batch again, so the start may be another one then.
+    """Return, for each topic of which a micro-batch has rows, the start and the end. A topic whose end is an initial offset had no
+    rows. Its start may be different nevertheless: if Spark plans the first batch again, it asks for the initial offset again.
     """
     found = {}
     for topic, to in sorted(end.topics.items()):

@@ -26,7 +26,7 @@ from spark_txn_source.pulsar.topics import shared_client
 
 
 class SeveralStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of a stream from several topics. A limit gives each topic the same share."""
+    """The reader of a stream from several topics. Each topic gets an equal share of a limit."""
 
     def __init__(self, options: PulsarReadOptions, schema: StructType) -> None:
         self._options, self._schema = options, schema
@@ -47,7 +47,7 @@ class SeveralStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamReader({}, self._schema, part)
 
     def _of(self, topic: str) -> StreamReader:
-        """Return the reader of a topic: also of one that was added, or that only the checkpoint has."""
+        """Return the reader of a topic. Make one for a topic that was added, or that only the checkpoint has."""
         if topic not in self._readers:
             options = self._options
             columns = parts_of(self._client(), options, [*self._readers, topic], self._schema)[topic]
@@ -123,7 +123,7 @@ class SeveralStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 self._of(topic).hold(ends.topics[topic])
                 more_alone, more_together = self._of(topic).undivided(*ranges[topic]) if topic in ranges else ([], [])
-            except TopicMissing:  # only its rows are lost
+            except TopicMissing:  # the other topics are still read
                 if options.fail_on_data_loss:
                     raise
                 continue

@@ -33,12 +33,12 @@ from spark_txn_source.pulsar.watermarks import BrokerRecords, RecordedCuts
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of one `spark.readStream.format("txnsegment").load(...)` from Pulsar. A micro-batch ends at or below the cut of
-    each segment, so it has decided entries only. It has each transaction of txnsegment's writers as a whole. A segment is read
-    after its parents.
+    each segment, so it has decided entries only. A micro-batch never has only a part of a transaction of txnsegment's
+    writers. A segment is read after its parents.
     """
 
     def __init__(self, options: dict[str, str], schema: StructType, part: Part | None = None) -> None:
-        """`part`: what a read of several topics has of one of them."""
+        """`part`: the options and columns of this topic, if it is one of several that are read."""
         self._options, self._columns = part or part_of(options, schema, streaming=True)
         self._cuts: dict[str, Cut] = {}
         """The newest known cut of each segment."""
@@ -54,7 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return kept | {"_whole_cuts": None, "_cuts": {}, "_target": None}
 
     def _whole(self, read: Mapping[str, Position]) -> WholeCuts:
-        """Return what finds whole cuts. It keeps what it has read in the log of writers. `read`: where it begins there."""
+        """Return the finder of whole cuts. It keeps the records of the log of writers that it has read. `read`: see `SentLog`."""
         if self._whole_cuts is None:
             self._whole_cuts = WholeCuts(SentLog(self._client(), self._options.topic, read), self._layout)
         return self._whole_cuts
@@ -66,7 +66,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _recorded(self) -> RecordedCuts | None:
-        """Finds the cuts by records, or None if the option `metadataUrl` is not given."""
+        """The finder of cuts by the brokers' records. None: the option `metadataUrl` is not given."""
         url = self._options.metadata_url
         return None if url is None else RecordedCuts(BrokerRecords(url.hosts, url.path))
 
@@ -144,12 +144,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _moved(
         self, found: Layout, offset: PulsarOffset, ends: Mapping[str, Position], ended: frozenset[str], cuts: Mapping[str, Cut]
     ) -> PulsarOffset:
-        """Return the offset at these ends. Ends at or before the offset do not count."""
+        """Return the offset, moved on to these ends. An end at or before the offset's position of its segment is ignored."""
         further = {name: end for name, end in ends.items() if end > offset.segments.get(name, EARLIEST)}
         return moved(offset, further, ended_at(found, ended, {**offset.segments, **further}, cuts))
 
     def _cuts_of(self, segments: Iterable[Segment], positions: Mapping[str, Position]) -> dict[str, Cut]:
-        """Return the cuts of segments. Searches begin at what is known already. A cut that is final is not searched again."""
+        """Return the cuts of segments. A search begins at the segment's newest known cut. A final cut is not searched again."""
         floors, listed, final = dict(positions), [], {}
         for one in segments:
             known = self._cuts.get(one.name)
@@ -176,15 +176,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [*together, *divide(self._client(), alone, options.min_partitions, options.max_partition_bytes)]
 
     def hold(self, end: dict[str, Any]) -> None:
-        """Let the subscription hold what is unread at `end`, an offset that Spark has written into the checkpoint."""
+        """Let the subscription hold the entries that are unread at `end`, an offset that Spark has written into the checkpoint."""
         offset = PulsarOffset.of_json(end)
         if not self._holding.holds(offset):
             self._holding.hold(offset, [one.name for one in unread(self._layout(), offset.ended)])
 
     def undivided(self, start: dict[str, Any], end: dict[str, Any]) -> tuple[list[PulsarTask], list[OneAfterAnother]]:
-        """Return a task for each segment that has rows in the range: those of segments without an ancestor or descendant in this
-        batch, and the others. Raises DataLoss.
-        """
+        """Return the tasks for the range in two lists, before they are divided (see `_grouped`). Raises DataLoss."""
         options = self._options
         begin, to = PulsarOffset.of_json(start), PulsarOffset.of_json(end)
         to.check_topic(options.topic)
@@ -197,8 +195,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._grouped(found)
 
     def _grouped(self, found: Sequence[PulsarTask]) -> tuple[list[PulsarTask], list[OneAfterAnother]]:
-        """Return the tasks of segments without an ancestor or descendant in this batch, and the others. A segment is in one task
-        with its ancestors, so that rows of a key stay in order.
+        """Return two lists of tasks. The first one has a task for each segment without an ancestor or descendant in this batch. In
+        the second one a task has a segment and its ancestors or descendants, so that rows of a key stay in order.
         """
         if len(found) < 2:
             return list(found), []
@@ -223,7 +221,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._acknowledged |= moved_on
 
     def _done(self, name: str, position: Position, offset: PulsarOffset) -> Position:
-        """Return the last entry that is done. In a segment that has ended, these are also the entries of aborted transactions."""
+        """Return the last entry of a segment that may be acknowledged. If the segment has ended, this is its last entry, which may
+        be of an aborted transaction.
+        """
         known = self._cuts.get(name)
         return max(position, known.last) if known is not None and name in offset.ended else position
 

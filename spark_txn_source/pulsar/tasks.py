@@ -32,8 +32,8 @@ PATIENCE_SECONDS: Final = 60.0
 
 
 class PulsarTask(InputPartition):
-    """One task: the entries of a segment after `after`, up to `to`. `fail_on_loss`: whether it is an error that chunks which begin
-    a message of the range were deleted.
+    """One task: the entries of a segment after `after`, up to `to`. `fail_on_loss`: whether the task fails
+    if the first chunks of a message of the range were deleted.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class _Rows:
         return pa.array(found, pa.int64()).cast(wanted.type) if pa.types.is_timestamp(wanted.type) else pa.array(found, wanted.type)
 
     def _joined(self, attribute: str, nothing: object) -> list[Any]:
-        """Return an attribute of all messages. `nothing`: its value in entries of which no message has it."""
+        """Return an attribute of all messages. `nothing`: the value for the messages of an entry in which no message has it."""
         found: list[Any] = []
         for _, _, rows in self.origins:
             values = getattr(rows, attribute)

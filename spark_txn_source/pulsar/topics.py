@@ -13,8 +13,8 @@ def shared_client(url: str) -> PulsarClient:
 
 
 def layout(client: PulsarClient, topic: str) -> Layout:
-    """Return the segments of a topic. A `persistent://` topic has one for each partition, or is one itself, and is never sealed.
-    Raises TopicMissing.
+    """Return the segments of a topic. A partitioned `persistent://` topic has one segment for each partition. A `persistent://`
+    topic without partitions is one segment. These segments are never sealed. Raises TopicMissing.
     """
     if topic.startswith("persistent://"):
         count = client.partitions(topic)

@@ -1,16 +1,17 @@
-"""Cuts by the records that Pulsar's brokers keep in ZooKeeper (the option `metadataUrl`).
+"""Finds cuts by the records that Pulsar's brokers keep in ZooKeeper (the option `metadataUrl`).
 
 The broker of a segment keeps the position up to which all its transactions are decided (maxReadPosition), and delivers nothing
 after it. It writes this position into the segment's watermark record after each plain message, and after it has applied the end of
-a transaction. So the record is never above the position, and may be below it. The record needs no probes that the broker leaves
-without an answer, which cost time when a transaction is open.
+a transaction. So the record is never above the position, and may be below it. While a transaction is open, the broker leaves
+some probes without an answer, which costs time. The record saves these probes.
 
 The position itself is wrong after one fault of the broker (seen on 5.0.0-M1, and the same code is in 5.0.1). If a broker restarts
 while a transaction is open in a segment without a watermark record, it takes the end of the segment for the position, and delivers
-the rows of the open transaction. Later it writes this position into the record. The records show it: a broker writes an op record
-before each entry of a transaction, and deletes the op records of a segment after it has applied the end. ZooKeeper numbers all
-creations of records. A watermark record is proven (`proven`) if no op record of its segment exists that is older. From its creation
-on every restart begins at the record, so transactions with younger op records lie after it. A proof holds as long as the record.
+the rows of the open transaction. Later it writes this position into the record. The op records show such a fault: a broker writes
+one before each entry of a transaction, and deletes those of a segment after it has applied the transaction's end there. ZooKeeper
+numbers all creations of records. A watermark record is proven (`proven`) if its segment has no older op record. After the creation
+of the watermark record each restarted broker begins at this record, so the entries of transactions with younger op records are
+after it. A proof is valid as long as the watermark record exists.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class BrokerRecords:
         self._root = root
         self._session = Session(",".join(hosts), root, clock=SystemClock(), connect_seconds=SECONDS, session_seconds=SECONDS)
         self._ops: dict[str, tuple[str, int]] = {}
-        """For each op record its segment (empty: it is no write) and the number of its creation. Op records do not change."""
+        """For each op record its segment (empty: the record is of no write) and the number of its creation. Op records do not
+        change.
+        """
 
     def check(self, segments: Iterable[LayoutSegment]) -> None:
         """Raise ConfigurationError if the store is not that of the cluster that has these segments."""
@@ -120,7 +123,7 @@ class BrokerRecords:
 
 @contextmanager
 def recorded_cuts(url: ServiceUrl | None) -> Iterator[RecordedCuts | None]:
-    """Open the records of one plan. None: the option `metadataUrl` is not given."""
+    """Yield a finder of cuts for one plan. None: the option `metadataUrl` is not given."""
     if url is None:
         yield None
         return
@@ -147,7 +150,7 @@ class RecordedCuts:
 
         A proven watermark is the cut. If it lags behind the end of a segment in which no transaction has op records, the broker
         crashed before it wrote the record again, and probes find the cut. Probes also find the cut of a segment without a
-        watermark, if no transaction has op records in it, before them and afterwards. In all other cases the cut is the floor.
+        watermark, if no transaction has op records in it before the probes or after them. In all other cases the cut is the floor.
         """
         if not self._checked:
             self._records.check(segments)

@@ -68,7 +68,8 @@ class PulsarTransaction:
         """Send rows to a topic, within this transaction. They are encoded by the topic's schema.
 
         `key`: the column whose text or bytes are the key of each message. It routes the row to a segment, and rows of a key keep
-        their order. It stays in the row. None: no keys, unless the schema has them (KEY_VALUE); the segments take turns.
+        their order. It stays in the row. None: the messages have no keys, unless the
+        schema has them (KEY_VALUE). Messages without keys go to the segments in turn.
 
         Raises TopicMissing, SchemaError, MessageTooLarge (a row is larger than the broker takes), UnknownVersion (with keys),
         TopicSealed (a segment was split or merged meanwhile: run the transaction again), TxnConflict (the transaction has timed
@@ -96,7 +97,9 @@ class PulsarTransaction:
             raise
 
     def _changed(self, layout: Layout) -> bool:
-        """Return whether the topic has another layout now. The broker closes the producers of a segment that it seals."""
+        """Return whether the topic has another layout now. This may explain an error: a broker closes the producers of a segment
+        that it seals.
+        """
         try:
             return self._client.layout(layout.topic).epoch != layout.epoch
         except PulsarError:
@@ -180,7 +183,7 @@ class PulsarTransaction:
 
     def _record(self, txn: TxnId) -> None:
         """Record where the rows are, so that Spark's reads see all of a topic's rows or none. A topic that Spark has never written
-        has no log for such records; its segments then show the transaction one by one.
+        has no log for such records. Each of its segments then shows the transaction's rows at a time of its own.
         """
         for topic, places in self._places.items():
             try:
@@ -190,7 +193,7 @@ class PulsarTransaction:
             record_sent(self._client, log, Sent(txn, places))
 
     def abort(self) -> None:
-        """Abort the transaction. A call after the end changes nothing. Raises the broker's error: the timeout then ends it."""
+        """Abort the transaction. A call after the end changes nothing. Raises the broker's error; then the timeout ends it."""
         if self._ended:
             return
         self._ended = True
