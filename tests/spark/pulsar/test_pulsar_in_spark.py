@@ -107,8 +107,10 @@ def test_metadata_columns(spark: SparkSession, topic: Topic) -> None:
     ]
 
 
-def test_a_query_goes_on_from_its_checkpoint(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
-    query = Query(spark, topic, tmp_path / "checkpoint")
+@pytest.mark.parametrize("by", ["probes", "records"])
+def test_a_query_goes_on_from_its_checkpoint(spark: SparkSession, topic: Topic, tmp_path: Path, by: str) -> None:
+    options = {"metadataUrl": topic.broker.metadata_url} if by == "records" else {}
+    query = Query(spark, topic, tmp_path / "checkpoint", **options)
     topic.send(topic.segment(0), [1])
     topic.send(topic.segment(1), [2])
     assert query.run() == [[1, 2]]
