@@ -25,7 +25,8 @@ TIMEOUT_MS = 60_000
 """The default time from the begin of a transaction to its end."""
 MAX_TIMEOUT_MS = 24 * 3_600_000
 _WHY = {
-    "consumer": "Read it with Spark (a stream keeps its place in its checkpoint), or with a consumer of Pulsar's own clients.",
+    "consumer": "Read it with Spark (a stream keeps its place in its checkpoint), or with a consumer of Pulsar's own clients. "
+    "Acknowledgements in a transaction are not offered: 5.0.0-M1 redelivers all of them if it restarts before the commit.",
     "transaction": "A write by Spark is a transaction of its own; cluster.begin() has several topics.",
     "retention": "It is a policy of the namespace: pulsar-admin namespaces set-retention.",
     "scaling": "The broker splits and merges by its own policy.",
