@@ -40,8 +40,8 @@ class BadCredentials(PulsarError):
 
 @dataclass(frozen=True)
 class Credentials:
-    """What the environment says. It cannot be pickled, so that no token reaches a plan, a log or another machine: each process
-    reads its own environment.
+    """The credentials in the environment. They cannot be pickled, so that no token reaches a plan, a log or another machine: each
+    process reads its own environment.
     """
 
     token: str | None = field(default=None, repr=False)
@@ -52,8 +52,8 @@ class Credentials:
 
     @staticmethod
     def read(environment: Mapping[str, str] | None = None) -> Credentials:
-        """Read the environment (None: that of the process). An empty variable is as none. Raises BadCredentials for variables that
-        exclude each other, and for a file that cannot be read.
+        """Read the environment (None: that of the process). An empty variable counts as not set. Raises BadCredentials for
+        variables that exclude each other, and for a file that cannot be read.
         """
         given = os.environ if environment is None else environment
         found = Credentials(*(given.get(name) or None for name in (TOKEN, TOKEN_FILE, TLS_CA, TLS_CERT, TLS_KEY)))
@@ -141,7 +141,9 @@ class _Shared:
             one.close()
 
     def forget(self) -> None:
-        """In a forked child: leave the connections to the parent. Another thread of the parent may have held the lock."""
+        """Forget the clients of the parent in a forked child, without closing them. The lock is replaced, because another thread of
+        the parent may have held it.
+        """
         self.guard, self.clients = threading.Lock(), {}
 
 

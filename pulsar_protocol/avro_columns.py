@@ -115,7 +115,7 @@ class _Reading:
         raise Unusual
 
     def _move(self, step: Any) -> None:
-        """Move all rows. Raises Unusual if a row ends before."""
+        """Move all rows. Raises Unusual if a row ends before its new position."""
         self.at = self.at + step
         if (self.at > self._ends).any():
             raise Unusual
@@ -139,7 +139,9 @@ class _Reading:
         return self._data[begin[:, None] + np.arange(size)]
 
     def _binary(self, lengths: Any) -> pa.Array:
-        """Return the bytes of these lengths. Arrow copies every second piece of the data."""
+        """Return the bytes of these lengths. The data is divided into pieces, of which every second one is a value that is
+        returned.
+        """
         begin = self.at
         if (lengths < 0).any() or (lengths > self._ends - begin).any():
             raise Unusual

@@ -26,7 +26,7 @@ _DAMAGED: Final = "It is damaged: read it again; if it stays so, only the produc
 class Message:
     """A message to send, or one that was read. `value` None: a null value (a deletion, for readers that compact). `key`: the bytes
     that route it. `event_ms`: the event time in ms, 0 if it has none. `key_is_binary`: whether the key was given as bytes, so that
-    it travels in base64.
+    it is sent in base64.
     """
 
     value: bytes | None
@@ -70,7 +70,7 @@ class Rows:
 
     @staticmethod
     def of(messages: Sequence[Message], indexes: Sequence[int] | None = None) -> Rows:
-        """Return messages as columns. `indexes`: None: from 0."""
+        """Return messages as columns. `indexes`: their places in the batch; None: 0, 1, 2 and so on."""
 
         def column(attribute: Callable[[Message], Any], nothing: object) -> list[Any] | None:
             found = [attribute(one) for one in messages]
@@ -113,7 +113,7 @@ def message_of(metadata: Any, value: bytes) -> Message:
 
 
 def _decoded(text: str | bytes) -> str:
-    """Return a text. `protobuf` gives bytes if it is not UTF-8, and raises no error. Raises ValueError."""
+    """Return a text that `protobuf` has parsed. If it is not UTF-8, `protobuf` returns bytes. Raises ValueError for such bytes."""
     return text if isinstance(text, str) else text.decode()
 
 
@@ -122,7 +122,7 @@ def damaged(problem: str) -> ProtocolError:
 
 
 def single(payload: bytes, at: int, index: int) -> tuple[Any, int, int]:
-    """Return the metadata of the message at `at` of a batch, and where its value begins and ends. Raises ProtocolError."""
+    """Return the metadata of the message that begins at `at`, and the begin and end of its value. Raises ProtocolError."""
     if len(payload) - at < 4:
         raise damaged(f"its {len(payload)} bytes end before the message {index}")
     begin = at + 4 + _SIZE.unpack_from(payload, at)[0]
@@ -138,7 +138,7 @@ def single(payload: bytes, at: int, index: int) -> tuple[Any, int, int]:
 
 
 def check_end(payload: bytes, at: int, count: int) -> None:
-    """Raises ProtocolError if bytes follow the last message."""
+    """Raise ProtocolError if bytes follow the last message."""
     if at != len(payload):
         raise damaged(f"{len(payload) - at} bytes follow its {count} messages")
 
@@ -238,9 +238,9 @@ def varint(number: int) -> bytes:
 
 
 _SHORT: Final = [varint(number) for number in range(1 << 14)]
-"""The numbers of at most two bytes."""
+"""The protobuf form of each number that needs at most two bytes."""
 _LOW: Final = [bytes([number & 0x7F | 0x80, number >> 7 | 0x80]) for number in range(1 << 14)]
-"""The first two bytes of numbers with more, by their low 14 bits."""
+"""The first two bytes of the numbers that need more than two bytes, by the low 14 bits of the number."""
 _HEADS: Final = [_SIZE.pack(number) for number in range(1 << 10)]
 """Sizes of metadata in four bytes."""
 

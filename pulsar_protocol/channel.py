@@ -189,7 +189,7 @@ class Channel:
             with self._io:
                 return self._socket.send(view)
         except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
-            self._wait(select.POLLOUT, 0.1)  # if the reading thread closes the socket, the loop of the caller sees why
+            self._wait(select.POLLOUT, 0.1)  # also ends if the socket is closed; `_send` then raises the reason
             return 0
         except OSError as error:
             self._end(self._broken(error))
@@ -224,7 +224,7 @@ class Channel:
             raise
 
     def _readable(self) -> bool:
-        """Wait for bytes. Return False if there were none for the time of silence."""
+        """Wait for bytes. Return False if none came for `silence_seconds`."""
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             return True
         return self._wait(select.POLLIN, self._silence)
@@ -234,7 +234,7 @@ class Channel:
         poll = select.poll()  # select() takes no file descriptor above 1023
         try:
             poll.register(self._socket, event)
-        except ValueError:  # it is closed
+        except ValueError:  # the socket is closed
             return True
         return bool(poll.poll(seconds * 1000))
 
@@ -272,7 +272,7 @@ class Channel:
         for future in [self._ready, *futures]:
             if not future.done():
                 future.set_exception(error.again())
-        with self._io:  # without it, a thread could write plain bytes to an encrypted connection that is being closed
+        with self._io:  # without the lock, a thread could write plain bytes to an encrypted connection that is being closed
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._socket.close()

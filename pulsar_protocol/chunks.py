@@ -1,9 +1,9 @@
 """Messages in chunks: a message that is too large for one entry is sent as several entries. Pure but for the given `read`.
 
-All chunks of a message have its uuid, their number (`chunk_id`), and the number and total size of all chunks. The payload is
+Each chunk has the uuid of its message, its own number (`chunk_id`), and the number and total size of all chunks. The payload is
 compressed before it is divided. Chunks of several producers may be mixed. A producer that sends again after a lost connection
 repeats chunks. The rules are those of Pulsar's Java consumer: chunk 0 begins the message (again), a chunk that is already there is
-ignored, and a chunk after a gap ends the attempt. A message without all its chunks is no message.
+ignored, and after a gap all chunks of the message are dropped. A message without all its chunks is no message.
 
 A message in chunks belongs to the range `(start, end]` that has its last chunk, and its position is that of this chunk. So each
 message is read exactly once, however the ranges are cut. `whole` looks for chunks before the start where it needs them. Chunks at
@@ -35,8 +35,8 @@ from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.messages import MessageMetadata
 
 MAX_HELD: Final = 1 << 26
-"""The bytes of incomplete messages that are held in memory. Beyond it the oldest ones are forgotten, and read again if they become
-complete.
+"""The bytes of incomplete messages that are held in memory. If there are more, the chunks of the oldest messages are forgotten.
+They are read again when the last chunk of their message comes.
 """
 MAX_MESSAGES: Final = 10_000
 """The number of incomplete messages that are held."""
@@ -50,7 +50,9 @@ class ChunksLost(PulsarError):
 
 
 class Missing(NamedTuple):
-    """The last chunk of a message whose earlier chunks are not held. `last`: its position. `chunks`: their number."""
+    """The last chunk of a message whose earlier chunks are not held. `last`: its position. `chunks`: the number of all chunks of
+    the message.
+    """
 
     uuid: str
     last: Position
@@ -83,8 +85,9 @@ class Assembler:
         return self._held
 
     def feed(self, position: Position, entry: Entry) -> Entry | Missing | None:
-        """Take the next entry. Return an entry without chunks unchanged, and with the last chunk the whole message. Return Missing
-        if earlier chunks are not held, and None for other chunks. Raises ProtocolError, NotSupported.
+        """Take the next entry. Return it unchanged if it is no chunk. For the last chunk of a message return the whole message, or
+        Missing if earlier chunks are not held. Return None for other chunks, and for a last chunk after a gap. Raises
+        ProtocolError, NotSupported.
         """
         if not entry.is_chunk:
             return entry
@@ -156,8 +159,8 @@ def whole(
 ) -> Iterator[tuple[Position, Entry]]:
     """Yield the entries of a range, with each message in chunks as one entry at the place of its last chunk.
 
-    `fail_on_loss`: whether to raise ChunksLost if the first chunks of a message were deleted after the range before this one had
-    been read. Otherwise, and if `after` is EARLIEST, such a message is left out: retention has deleted it.
+    `fail_on_loss`: whether to raise ChunksLost if the first chunks of a message in the range were deleted. If it is False, or if
+    `after` is EARLIEST, such a message is left out.
     """
     assembler = Assembler(held)
     for position, entry in read(after, to):
@@ -174,8 +177,8 @@ def whole(
 
 
 def _looked_up(read: Read, missing: Missing) -> tuple[bool, Entry | None]:
-    """Read backwards until the first chunk of a message. Return whether it is there, and the message, or None if its last chunk
-    only repeats one, or comes after a gap.
+    """Read backwards until the first chunk of a message. Return whether the first chunk exists, and the message. The message is
+    None if its last chunk only repeats an earlier one, or comes after a gap.
     """
     for start in _starts(missing):
         assembler, begun, found = Assembler(), False, None
@@ -214,8 +217,8 @@ def encode_chunks(
     txn: tuple[int, int] | None = None,
     compression: Compression = "none",
 ) -> list[bytes]:
-    """Return the entries of a message that is too large for one. `size`: the greatest size of the payload of a chunk. The producer
-    sends them in order, all with the same sequence id.
+    """Return the entries of a message that is too large for one entry. `size`: the greatest size of the payload of a chunk. The
+    producer sends them in order, all with the same sequence id.
     """
     value = message.value or b""
     payload = compressed(value, compression)

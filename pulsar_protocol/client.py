@@ -43,7 +43,7 @@ _NO_COORDINATOR: Final = 20
 
 
 class TxnId(NamedTuple):
-    """The id of a transaction. `most`: the number of its coordinator. `least`: its number there."""
+    """The id of a transaction. `most`: the number of its coordinator. `least`: the number that the coordinator gave it."""
 
     most: int
     least: int
@@ -67,7 +67,9 @@ def _no_scalable_topics(channel: Channel, what: str) -> ScalableTopicsOff:
 
 
 class _Assigned(NamedTuple):
-    """The transaction coordinators: how many the cluster has, and the URL of the broker of each that has one now."""
+    """The transaction coordinators. `total`: their number in the cluster. `brokers`: for each coordinator that a broker runs now,
+    the URL of this broker.
+    """
 
     total: int
     brokers: Mapping[int, str]
@@ -105,7 +107,7 @@ class PulsarClient:
         self._assigned: _Assigned | None = None
         self._opened: set[tuple[Channel, int]] = set()
         self._behind_proxy: bool | None = None
-        """Whether brokers are reached through a proxy; None until a lookup has told."""
+        """Whether brokers are reached through a proxy; None: no lookup was answered yet."""
 
     # --- connections ---
 
@@ -117,7 +119,7 @@ class PulsarClient:
         return self
 
     def channel(self, url: str | None = None, *, through_proxy_to: str | None = None) -> Channel:
-        """Return a connection to the broker at `url` (None: to one of the service URL), opened if there is none. Raises
+        """Return a connection to the broker at `url` (None: to a host of the service URL). Open it if it is not open. Raises
         ConnectionLost or TimedOut if no host can be reached, Unreachable if that was the first connection.
         """
         return self._connections.get(self.service if url is None else Service.parse(url), through_proxy_to)
@@ -267,8 +269,8 @@ class PulsarClient:
         return self._repeat(once, when=lambda error: error.code == _NO_COORDINATOR)
 
     def end(self, txn: TxnId, *, commit: bool) -> None:
-        """Commit or abort a transaction. The same end again succeeds. Raises TransactionEnded if it has ended in the other way, or
-        if the broker does not know it any more. After ConnectionLost or TimedOut the outcome is unknown: call it again.
+        """Commit or abort a transaction. A repetition of the call succeeds. Raises TransactionEnded if it has ended in the other
+        way, or if the broker does not know it any more. After ConnectionLost or TimedOut the outcome is unknown: call it again.
         """
         fields = {"txnid_most_bits": txn.most, "txnid_least_bits": txn.least, "txn_action": 0 if commit else 1, "scalable": True}
 
@@ -279,7 +281,7 @@ class PulsarClient:
         self._repeat(once)
 
     def _asked(self, channel: Channel, number: int, name: str, **fields: Any) -> Any:
-        """Ask a coordinator. After an error, its broker is looked up again for the next request."""
+        """Ask a coordinator. After an error that may pass, the next request looks up the coordinator's broker again."""
         try:
             return channel.ask(name, **fields)
         except PulsarError as error:
@@ -293,7 +295,9 @@ class PulsarClient:
             self._opened.discard((channel, number))
 
     def _coordinator(self, number: int | None, left: float) -> tuple[Channel, int]:
-        """Return a connection to the broker of a coordinator (None: of any), with the coordinator opened on it, and its number."""
+        """Return a connection to the broker of a coordinator, and the coordinator's number. `number` None: any coordinator. The
+        broker has accepted the connection for requests to this coordinator.
+        """
         known = self._assigned or self._assignments(left)
         if number is None:
             number = random.choice(sorted(known.brokers)) if known.brokers else 0

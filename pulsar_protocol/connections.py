@@ -32,8 +32,8 @@ class _Place:
 
 
 class Connections:
-    """`seconds`: the limit of each request. `silence_seconds`: see `Channel`. `pauses`: those between tries of the first
-    connection. `order`: puts the hosts of a URL in the order in which they are tried.
+    """The open connections of one client. `seconds`: the limit of each request. `silence_seconds`: see `Channel`. `pauses`: those
+    between tries of the first connection. `order`: puts the hosts of a URL in the order in which they are tried.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Connections:
         self.closed = threading.Event()
 
     def get(self, service: Service, through_proxy_to: str | None = None) -> Channel:
-        """Return a connection to one of the hosts, opened if there is none that lives. Raises ConnectionLost or TimedOut if none
+        """Return a connection to one of the hosts. Open one if none is open. Raises ConnectionLost or TimedOut if none
         can be reached (Unreachable: the cluster was never reached), AuthenticationFailed.
         """
         if os.getpid() != self._process:  # two processes would read from one socket

@@ -43,20 +43,20 @@ class Consumer:
 
     @staticmethod
     def durable(channel: Channel, topic: str, subscription: str, *, name: str | None = None) -> Consumer:
-        """Open a subscription that stays. A new one stands at the beginning. Several consumers may be connected to it."""
+        """Open a durable subscription. A new one begins with the first entry. It may have several consumers."""
         fields: dict[str, Any] = {"sub_type": _FAILOVER, "initial_position": _EARLIEST, "consumer_name": name}
         return Consumer(channel, topic, subscription, durable=True, **fields)
 
     @staticmethod
     def registered(channel: Channel, topic: str, subscription: str, *, name: str) -> Consumer:
-        """Make a subscription known to the controller of a scalable topic, which gives its cursors to new segments."""
+        """Make a subscription known to the controller of a scalable topic, which then gives it a cursor in each new segment."""
         ask = "scalable_topic_subscribe"
         return Consumer(channel, topic, subscription, ask=ask, consumer_name=name, consumer_type=_STREAM)
 
     @staticmethod
     def temporary(channel: Channel, topic: str, at: Position, *, else_earliest: bool) -> Consumer:
-        """Open a subscription that the broker forgets at its end. It begins at the entry `at`. `else_earliest`: whether it begins
-        with the first entry of the topic if there is no entry at or after `at`.
+        """Open a subscription that the broker forgets when it is closed. It begins at the entry `at`. `else_earliest`: whether it
+        begins with the first entry of the topic if there is no entry at or after `at`.
 
         It is opened again after an UnknownError, for `UNKNOWN_SECONDS`. The broker 5.0.0-M1 answers so for a moment when the layout
         of a topic changes after a restart: the ledger of a segment has no first position then.
@@ -75,7 +75,9 @@ class Consumer:
 
     @property
     def position(self) -> Position:
-        """The position up to which the subscription has acknowledged. For a new temporary one: that before its first entry."""
+        """The position up to which the subscription has acknowledged. For a new temporary subscription this is the position before
+        its first entry.
+        """
         found = self._channel.ask("get_last_message_id", consumer_id=self._id)
         return Position.of(found.consumer_mark_delete_position)
 
@@ -106,7 +108,7 @@ class Consumer:
         self._events.put(event)
 
     def close(self) -> None:
-        """Close the consumer. Idempotent. The end of the connection has closed it already."""
+        """Close the consumer. Idempotent. If the connection has ended, the broker has closed the consumer already."""
         self._channel.remove("consumer", self._id)
         if self.alive:
             with contextlib.suppress(ConnectionLost):

@@ -1,6 +1,6 @@
-"""Finds the cut of a segment, i.e. a position up to which all entries are decided, and other places, by probes (`probing`).
+"""Finds the cut of a segment, and other positions, by probes (`probing`). All entries up to the cut are decided.
 
-A probe is a non-durable subscription with one permit. The broker forgets it at its end.
+A probe is a non-durable subscription with one permit. The broker forgets it when it is closed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.probing import Bounds, following
 
 WAIT_SECONDS: Final = 0.25
-"""A probe has no answer if none came in this time, and if a probe of a known entry, sent later, was answered."""
+"""How long the highest of several probes is waited for. If it has no answer then, a known entry is probed. The probes that have no
+answer when this one is answered count as unanswered.
+"""
 ALONE_SECONDS: Final = 2.0
-"""The further time that the lowest probe has while no entry of the segment is known."""
+"""The further wait for the lowest probe, if no entry of the segment is known."""
 PATIENCE_SECONDS: Final = 2.0
 """The longest wait for the probe of a known entry. Retention may have removed the entry."""
 PROBES: Final = 8
@@ -43,9 +45,9 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The cut of a segment. `position`: all entries up to it are decided, and it is an entry that is read (EARLIEST: none).
-    `last`: the last entry that the segment had, or that is known if not all is decided. `whole`: whether all entries up to `last`
-    are decided. `sealed`: whether the segment was sealed before `last` was asked.
+    """The cut of a segment. `position`: the last entry that may be read (EARLIEST: none). All entries up to it are decided.
+    `last`: the last entry of the segment, or the last one that is known if `whole` is False. `whole`: whether all entries up to
+    `last` are decided. `sealed`: whether the segment was sealed before the broker was asked for `last`.
     """
 
     position: Position
@@ -106,7 +108,7 @@ class Segment:
         self._channel = client.broker_of(topic)
 
     def last(self) -> Position:
-        """Return the last entry of the segment, which may be undecided. The entry is -1 if its ledger has no entry yet."""
+        """Return the last entry of the segment, which may be undecided. The entry id is -1 if the last ledger has no entry yet."""
         return self._begins(_LATEST)
 
     def before_first(self) -> Position:
@@ -114,13 +116,13 @@ class Segment:
         return self._begins(EARLIEST)
 
     def before(self, position: Position) -> Position:
-        """Return the last entry before a position, which may be undecided. The entry is -1 if no entry is there. `position`: at or
+        """Return the last entry before a position, which may be undecided. The entry id is -1 if there is none. `position`: at or
         before the last entry of the segment.
         """
         return self._begins(position)
 
     def first_after(self, position: Position, seconds: float = ANSWER_SECONDS) -> Found:
-        """Return the first entry after a position that is below the cut. Raises TimedOut if none comes."""
+        """Return the first entry after a position, which must be below the cut. Raises TimedOut if no entry comes."""
         probe = Probe(self._channel, self.topic, following(position))
         try:
             probe.ask().take(seconds)
@@ -145,8 +147,8 @@ class Segment:
         return Cut(low, last, whole, sealed)
 
     def last_read(self, decided: Position, floor: Position = EARLIEST) -> Position:
-        """Return the last entry that is read up to a position up to which all entries are known to be decided. Entries of aborted
-        transactions are not read. `floor`: an earlier cut, or EARLIEST. The result is never below it.
+        """Return the last entry at or below `decided` that may be read: one that is not of an aborted transaction. All entries up
+        to `decided` are known to be decided. `floor`: an earlier cut, or EARLIEST. The result is never below the floor.
         """
         if decided <= floor:
             return floor
@@ -176,7 +178,7 @@ class Segment:
 
     def before_time(self, ms: int, cut: Position) -> Position:
         """Return the last entry up to `cut` that was published before `ms`, as a binary search finds it (EARLIEST: none). Clients
-        set the publish times, so they need not ascend.
+        set the publish times, so these need not ascend.
         """
         bounds = Bounds(EARLIEST, following(cut))
         while cut != EARLIEST and not bounds.done:

@@ -52,8 +52,8 @@ def compressed(payload: bytes, compression: Compression) -> bytes:
 
 
 def decompressed(payload: bytes | memoryview, number: int, size: int) -> bytes | memoryview:
-    """Return the payload before compression. `number`: Pulsar's number of the compression. `size`: its size in bytes. Raises
-    ProtocolError, NotSupported.
+    """Return the payload before compression. `number`: Pulsar's number of the compression. `size`: the size of the result in bytes.
+    Raises ProtocolError, NotSupported.
     """
     if number == 0:
         return payload
@@ -61,7 +61,7 @@ def decompressed(payload: bytes | memoryview, number: int, size: int) -> bytes |
         raise ProtocolError(f"An entry announces {size} bytes; at most {MAX_BYTES} are possible.", advice="It is damaged.")
     try:
         if number == 2:
-            found = zlib.decompressobj().decompress(payload, size + 1)  # Pulsar's Java client ends no stream
+            found = zlib.decompressobj().decompress(payload, size + 1)  # Pulsar's Java client writes no end of the stream
         elif number in _ARROW:
             _check_size(payload, number, size)
             found = bytes(pa.Codec(_ARROW[number]).decompress(payload, size, asbytes=True))
@@ -92,7 +92,7 @@ def _check_size(payload: bytes | memoryview, number: int, size: int) -> None:
             short = True
         except (pa.ArrowException, OSError):
             short = False
-    else:  # zstd checks it
+    else:  # zstd checks the size itself
         short = False
     if short:
         raise ProtocolError(f"An entry does not have {size} bytes after decompression.", advice="It is damaged.")

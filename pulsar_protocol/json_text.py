@@ -11,7 +11,7 @@
 | local timestamp | [year, month, day, hour, minute, second, nanoseconds] |
 | array, map, record | list, object, object; fields that are null are left out |
 
-When it is read, a date or time may also be text in ISO 8601, or a whole number in the unit of the logical type.
+When JSON is read, a date or time may also be text in ISO 8601, or a whole number in the unit of the logical type.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _base64(found: Any) -> bytes | None:
 
 
 def _string(found: Any) -> str | None:
-    """Java's BigDecimal and BigInteger are strings in Avro and numbers in JSON."""
+    """Return a text. A number is accepted, because Java's BigDecimal and BigInteger are strings in Avro and numbers in JSON."""
     if isinstance(found, str):
         return found
     if isinstance(found, Fraction):

@@ -1,7 +1,7 @@
 """The segments of a scalable topic, and the segment of a key. Pure.
 
-The 16 bits of the hash ring are those of a Murmur3 (32 bits, seed 0) of the key's bytes. Pulsar 5.0.0-M1 takes the low 16 bits of
-it, later versions take the high 16 bits.
+A place on the hash ring has 16 bits: a half of the Murmur3 hash (32 bits, seed 0) of the key's bytes. Pulsar 5.0.0-M1 takes the low
+half, later versions take the high half.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Position(NamedTuple):
 
     @staticmethod
     def of(message_id: Any) -> Position:
-        """Return the position of a `MessageIdData`. Its numbers are unsigned, and Java means signed ones."""
+        """Return the position of a `MessageIdData`. Its numbers are unsigned, but stand for the signed numbers of Java."""
         return Position(_signed(message_id.ledger_id), _signed(message_id.entry_id))
 
     @property
@@ -110,8 +110,8 @@ def ring_place(key: bytes, bits: Bits) -> int:
 
 
 def bits_of(server: str) -> Bits:
-    """Return the bits by which the clients of a broker's version route keys. `server`: its version, as in `Ready.server`. Raises
-    UnknownVersion for a text without a version, and for a version after 5.
+    """Return the bits of a hash by which clients of this broker's version route keys. `server`: the version, as in `Ready.server`.
+    Raises UnknownVersion for a text without a version, and for a version after 5.
     """
     found = re.search(r"(\d+)\.\d+\.\d+(-M\d+)?", server)
     if found is None or int(found[1]) > NEWEST:

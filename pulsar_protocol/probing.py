@@ -1,9 +1,9 @@
-"""The search for a place in a segment by probes. Pure: no I/O, no clock, no chance.
+"""The search for a place in a segment by probes. Pure: no I/O, no clock, no random numbers.
 
 A probe asks the broker for one entry at or after a position. The broker delivers an entry only if it is at or below the position up
 to which all is decided, and if it is not of an aborted transaction. So a delivered entry proves that all entries up to it are
-decided. A probe without a delivery proves nothing, because the broker may be slow. The search takes it for the end, so its result
-may be too low, and is never too high.
+decided. A probe without a delivery proves nothing, because the broker may be slow. The search then assumes that the
+decided entries end before the probe. So its result may be too low, and is never too high.
 
 The number of entries of a ledger is not known. So a search over several ledgers first finds the ledger, and then the entry.
 """
@@ -27,8 +27,8 @@ def following(position: Position) -> Position:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is known of the place. `low` was proven by a delivery (EARLIEST: nothing is proven). At and after `high` nothing was
-    delivered, or nothing exists.
+    """What is known about the place that is searched. `low` was proven by a delivery (EARLIEST: nothing is proven). At and after
+    `high` nothing was delivered, or nothing exists.
     """
 
     low: Position

@@ -24,7 +24,7 @@ from pulsar_protocol.messages import Schema
 Access = Literal["shared", "exclusive", "fencing"]
 _ACCESS: Final[dict[Access, int]] = {"shared": 0, "exclusive": 1, "fencing": 3}
 CLOSED_SECONDS: Final = 2.0
-"""How long an answer is waited for after the broker has closed the producer."""
+"""The longest wait for an answer after the broker has closed the producer."""
 
 
 def now_ms() -> int:
@@ -33,7 +33,7 @@ def now_ms() -> int:
 
 
 class _Metadata(TypedDict):
-    """What all entries of a producer say of themselves."""
+    """The fields that every entry of a producer has in its metadata."""
 
     producer: str
     sequence: int
@@ -43,8 +43,8 @@ class _Metadata(TypedDict):
 
 class Producer:
     """A producer of one segment or topic. `access`: `shared`; `exclusive`, which fails if there is another producer; `fencing`,
-    which ends all other producers. `schema`: registered for the topic if it is not there. `now_ms`: the clock of the publish times,
-    which clients set in Pulsar.
+    which ends all other producers. `schema`: is registered for the topic if the topic does not have it. `now_ms`: the clock of the
+    publish times, which clients set in Pulsar.
 
     Raises TopicTerminated if the segment is sealed, SchemaRefused, Fenced.
     """
@@ -159,10 +159,10 @@ class Producer:
         return ConnectionLost(f"The broker closed the producer of {self.topic}.", advice="Open it again; the topic moves.")
 
     def _unanswered(self) -> NoReturn:
-        """Raise the error of an entry that was in flight when the broker closed the producer, and that had no answer since.
+        """Raise the error of an entry that was in flight when the broker closed the producer, and that has no answer.
 
-        A sealed segment takes no more entries. So if its last entry is the one before, this one was not written. A broker does not
-        answer if the entry came after it had closed the producer.
+        A broker does not answer an entry that comes after it has closed the producer. A sealed segment takes no more entries. So if
+        the segment ends with the entry that this producer sent before, the entry in flight was not written.
         """
         try:
             self._check_not_sealed()
@@ -178,8 +178,9 @@ class Producer:
         raise self._gone()
 
     def _check_not_sealed(self) -> None:
-        """Raise TopicTerminated if the segment is sealed. The broker closes the producers of a segment before it says so. Only an
-        attempt to open another producer shows it. An exclusive producer makes no such attempt, since it could end a successor.
+        """Raise TopicTerminated if the segment is sealed. A broker that seals a segment first closes its producers, without a
+        reason. An attempt to open another producer shows whether the segment is sealed. An exclusive producer makes no such
+        attempt, because the attempt could end another producer.
         """
         if self._access == "shared":
             Producer(self._client, self.topic, seconds=self._seconds).close()

@@ -37,7 +37,7 @@ _BYTES: Final = "Read the topic with valueFormat=binary to see the bytes."
 
 
 def record_of(schema: Any, topic: str) -> Record:
-    """Return the record of an AVRO or JSON schema. Raises SchemaError for a schema whose values are no columns."""
+    """Return the record of an AVRO or JSON schema. Raises SchemaError for a schema whose values cannot be columns."""
     try:
         return parse(schema.schema_data.decode())
     except UnicodeDecodeError as error:
@@ -95,7 +95,7 @@ class AvroValues(RecordValues):
         if self._resolving is not None:
             return self._resolving.decode(values, where)
         if self._at_once:
-            with contextlib.suppress(avro_columns.Unusual):  # then value by value, which names the one that is wrong
+            with contextlib.suppress(avro_columns.Unusual):  # then they are read one by one, which finds a wrong one
                 return avro_columns.decode([value or b"" for value in values], self.record, self.columns)
         try:
             return self._codec.decode(pa.array(values, pa.binary()), where)
@@ -122,8 +122,8 @@ class AvroValues(RecordValues):
 
 
 class _Resolving:
-    """Reads values of an older version of a schema into the columns of a newer one, by Avro's schema resolution. Where the fields
-    that both have are equal, only whole columns are dropped and added. Otherwise fastavro resolves value by value.
+    """Reads values of an older version of a schema into the columns of a newer one, by Avro's schema resolution. If the fields that
+    both versions have are of equal types, only whole columns are dropped and added. Otherwise fastavro resolves value by value.
     """
 
     def __init__(self, written: Record, read: Record, columns: pa.Schema) -> None:
@@ -143,7 +143,7 @@ class _Resolving:
         for row, value in enumerate(values):
             try:
                 found.append(fastavro.schemaless_reader(BytesIO(value or b""), older, newer))
-            except ValueError as error:  # bytes that are to be text
+            except ValueError as error:  # such as bytes that the newer schema reads as text
                 raise ValueFormatError(
                     f"{where(row)} cannot be read by the newer schema {self._record.name}: {error}.", advice=_BYTES
                 ) from error

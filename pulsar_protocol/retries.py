@@ -1,4 +1,4 @@
-"""Requests that may be repeated: until they succeed, fail for good, or their time is over."""
+"""Repeats requests until they succeed, fail for good, or their time is over."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def repeat(
     when: Callable[[PulsarError], bool] = passes,
 ) -> Result:
     """Call until it succeeds, and return its result. `call` gets the seconds that are left. It must be safe to repeat after the
-    errors for which `when` is true. All other errors are raised at once; these after `seconds`, or if `stop` is set.
+    errors for which `when` is true. All other errors are raised at once. These errors are raised after `seconds`, or if `stop` is
+    set.
     """
     deadline = time.monotonic() + seconds
     for pause in pauses():

@@ -8,10 +8,10 @@ segments, and readers read all of them.
 
 A transaction with visible rows is committed, so its `Sent` was written before. A reader therefore finds the cuts first, and then
 reads the log to its end. A transaction in the log may also be open or aborted. If it is split by the cuts, then its first entry is
-decided in some segment, and the reader looks whether the broker delivers that entry.
+decided in some segment, and the reader looks whether the broker delivers that entry: if so, the transaction is committed.
 
-Some writers also write a `Settled`: the transactions whose records are before it are no longer needed by those who read the newest
-rows. So they read a part of the log, however long it is (`sent_reader`).
+Some writers also write a `Settled`. It tells which earlier records a reader of the newest rows does not need. So such a reader
+reads only the end of the log, however long the log is (`sent_reader`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def log_name(topic: str) -> str:
 
 
 def encode(record: Sent | Settled) -> bytes:
-    """Return the JSON text of a record. It also has the fields that a record of an attempt has."""
+    """Return the JSON text of a record. It also has the fields of an attempt's record, because attempts are in the same log."""
     fields: dict[str, object] = {"kind": "sent", "txn": "", "segments": {}, "id": "", "partition": None, "app": None}
     match record:
         case Sent(txn, segments):
@@ -83,7 +83,7 @@ def decode(data: bytes) -> Sent | Settled | None:
 
 
 def log_segment(client: PulsarClient, topic: str) -> str:
-    """Return a segment of the log of a topic that takes records. Raises TopicMissing."""
+    """Return a segment of a topic's log to which records can be written. Raises TopicMissing."""
     return client.layout(log_name(topic)).active[0].name
 
 

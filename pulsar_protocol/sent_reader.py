@@ -43,8 +43,8 @@ class SentLog:
         return {name for one in self._sent.values() for name in one.segments}
 
     def catch_up(self) -> None:
-        """Read the records up to the end of the log. A topic without a log has no such writer. Raises the broker's error,
-        ProtocolError.
+        """Read the records up to the end of the log. A topic that Spark has never written has no log. Raises the broker's
+        error, ProtocolError.
         """
         self._read_log(from_settled=False)
 
@@ -75,7 +75,7 @@ class SentLog:
     def limited(
         self, ends: Mapping[str, Position], cut: Mapping[str, Position], children: Mapping[str, Child] = NO_CHILDREN
     ) -> dict[str, Position]:
-        """Return the least such cut at or above `ends`. `cut`: the last result of `whole`."""
+        """Return the least cut at or above `ends` that splits no transaction. `cut`: the last result of `whole`."""
         return least_whole_cut(ends, cut, self._extents(), children)
 
     def forget_segments(self, names: AbstractSet[str]) -> None:
@@ -92,7 +92,7 @@ class SentLog:
                 self._forget(txn)
 
     def needed_after(self, start: Mapping[str, Position]) -> dict[str, Position]:
-        """Return for each segment of the log the position after which it has the records that a read from `start` on needs."""
+        """Return for each segment of the log a position. A read from `start` on needs no record up to this position."""
         found = dict(self._read)
         for txn, sent in self._sent.items():
             segment, place = self._places[txn]
@@ -146,7 +146,9 @@ class SentLog:
         )
 
     def _drop_aborted(self, cut: Mapping[str, Position]) -> None:
-        """Drop the aborted ones among the transactions that the cut splits. Their rows are in no segment, so they split nothing."""
+        """Drop the transactions that the cut splits and that are aborted. Readers never get their rows, so the cut need not be
+        lowered.
+        """
         for txn, sent in list(self._sent.items()):
             begun = {name: first for name, (first, _) in sent.segments.items() if name in cut and first <= cut[name]}
             complete = all(last <= cut[name] for name, (_, last) in sent.segments.items() if name in cut)

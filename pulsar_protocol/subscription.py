@@ -1,5 +1,5 @@
 """A durable subscription of a reader that keeps its own positions. It reads no messages. It tells the broker which entries are
-done, so that retention and the deletion of sealed segments keep those that are not.
+done, so that retention and the deletion of sealed segments keep all others.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Subscription:
         repeat(once, PATIENCE_SECONDS, stop=self._closed)
 
     def hold(self, segments: list[str]) -> None:
-        """Register the subscription, and give it a cursor in each of these segments if it has none. A new cursor stands at the
-        beginning. Raises ConnectionLost, the broker's error.
+        """Register the subscription, and give it a cursor in each of these segments if it has none. A new cursor begins
+        with the first entry. Raises ConnectionLost, the broker's error.
         """
 
         def once(left: float) -> None:

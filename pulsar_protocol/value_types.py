@@ -51,12 +51,12 @@ class Values(ABC):
         """
 
     def keys_of(self, batch: pa.RecordBatch, where: NameRow = numbered) -> list[bytes | None] | None:
-        """Return the key that each row brings itself, or None if the rows of this format bring none (`takes_keys`)."""
+        """Return the key that is in each row, or None if the rows of this format have no keys (`takes_keys`)."""
         return None
 
     @abstractmethod
     def of_version(self, written: Any | None, name: str) -> Values:
-        """Return the format that reads values of another version of the schema into these columns. `written`: that version. `name`:
+        """Return the format that reads values of another version of the schema into these columns. `written`: its schema. `name`:
         its name for errors. Raises SchemaError if its values cannot be read into these columns.
         """
 

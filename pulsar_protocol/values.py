@@ -3,7 +3,7 @@
     values = codec(client.schema(topic), topic)      # values.columns: the columns
     batch = values.decode([b"..", None, ..])         # rows; a null value gives a row of nulls
     data = values.encode(batch)                      # list[bytes | None]
-    keys = values.keys_of(batch)                     # the keys that rows bring (KEY_VALUE, separated), else None
+    keys = values.keys_of(batch)                     # the keys that are in the rows (KEY_VALUE, separated), else None
     client.register(segment, codec_for(columns, "avro").schema)
 
 `codec` and `codec_for` are pure. `SchemaVersions` asks the client.
@@ -111,7 +111,9 @@ def _without_null_elements(kind: Type) -> Type:
 
 
 class SchemaVersions:
-    """The value formats of a topic's schema versions. Each version is asked for once. `values`: the reader's columns."""
+    """The value formats of a topic's schema versions. Each version is asked for once. `values`: the format with the reader's
+    columns.
+    """
 
     def __init__(self, client: PulsarClient, topic: str, values: Values) -> None:
         self._client, self._topic, self.values = client, topic, values

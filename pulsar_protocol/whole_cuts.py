@@ -18,7 +18,7 @@ from pulsar_protocol.whole_transactions import Child
 class Newest:
     """How far a topic can be read now. `positions`: the greatest cut that splits no transaction of txnsegment's writers, and has no
     child of a segment before its parents; it has all segments of the topic. `ended`: the segments that have ended at the start of
-    the read. `children`: those whose parents have not.
+    the read. `children`: the segments with an ancestor that has not ended there.
     """
 
     positions: Mapping[str, Position]
@@ -33,15 +33,15 @@ class WholeCuts:
         self.sent, self._layout_now = sent, layout_now
 
     def starts(self, layout: Layout, positions: Mapping[str, Position]) -> dict[str, Position]:
-        """Return the greatest such cut at or below the positions of the segments, for a read that starts after it."""
+        """Return the greatest cut at or below these positions that splits no transaction, for a read that starts after the cut."""
         hidden = self._catch_up(layout)
         found = self.sent.whole({**hidden, **positions})
         return {name: found[name] for name in positions}
 
     def newest(self, layout: Layout, starts: Mapping[str, Position], ended: frozenset[str], cuts: Mapping[str, Cut]) -> Newest:
-        """Return how far the topic can be read. `starts`: where the read begins, in segments that have a start. `ended`: segments
-        that are known to have ended there. `cuts`: those of the other segments; the layout must be read before. A segment without a
-        cut is not read.
+        """Return how far the topic can be read. `starts`: the positions after which segments are read. A segment without a start is
+        read from its beginning. `ended`: segments that are known to have ended at the start. `cuts`: the cuts of the other
+        segments, found after the layout was read. A segment without a cut is not read.
         """
         hidden = self._catch_up(layout)
         ended = ended_at(layout, ended, starts, cuts)
@@ -51,11 +51,11 @@ class WholeCuts:
         return Newest(self.sent.whole(hidden | positions, born), ended, born)
 
     def limited(self, newest: Newest, ends: Mapping[str, Position]) -> dict[str, Position]:
-        """Return the least such cut at or above `ends`. The last call must have been `newest`."""
+        """Return the least cut at or above `ends` that splits no transaction. The last call must have been `newest`."""
         return self.sent.limited(ends, newest.positions, newest.children)
 
     def _catch_up(self, layout: Layout) -> dict[str, Position]:
-        """Read the log of writers. Return the segments that it names and that are newer than the layout, as not read."""
+        """Read the log of writers. Return EARLIEST for each segment that the log names and that is newer than the layout."""
         self.sent.catch_up()
         unknown = self.sent.segments - {one.name for one in layout.segments.values()}
         if not unknown:
@@ -66,10 +66,10 @@ class WholeCuts:
 
 
 def settled(client: PulsarClient, topic: str) -> Settled:
-    """Return up to where all transactions in the log of a topic (`topic://..`) are settled now. Raises the broker's error.
+    """Return which records in the log of a topic (`topic://..`) are settled now. Raises the broker's error.
 
-    They lie below a cut that splits no transaction. All later cuts are at or above it, so no reader of the newest rows needs their
-    records any more.
+    Their transactions are at or below a cut that splits no transaction. All later cuts are at or above this one, so no reader of
+    the newest rows needs these records any more.
     """
     sent = SentLog(client, topic)
     sent.skip_settled()

@@ -7,8 +7,8 @@ part of such a transaction. `whole_cut` lowers these positions until each transa
 A segment that was split or merged is the parent of the segments that follow it. A key has its earlier rows in the parent. So a cut
 has entries of a child only if it has all entries of its parents.
 
-The greatest such cut exists, and so does the least one at or above a position of each segment (`least_whole_cut`), by which a rate
-limit ends between transactions. If two cuts keep both rules, then so does the cut that has, in each segment, the greater position
+The greatest such cut exists. The least one at or above given positions exists, too (`least_whole_cut`): a rate limit uses it to end
+a batch between transactions. If two cuts keep both rules, then so does the cut that has, in each segment, the greater position
 of the two: a transaction that is complete in one of them is complete in it, a transaction that is absent from both is absent from
 it, and a child with entries has its parents complete in one of them. The same holds for the lesser position of the two.
 """
