@@ -58,8 +58,8 @@ class Consumer:
         """Open a subscription that the broker forgets when it is closed. It begins at the entry `at`. `else_earliest`: whether it
         begins with the first entry of the topic if there is no entry at or after `at`.
 
-        It is opened again after an UnknownError, for `UNKNOWN_SECONDS`. The broker 5.0.0-M1 answers so for a moment when the layout
-        of a topic changes after a restart: the ledger of a segment has no first position then.
+        It is opened again after an UnknownError, for `UNKNOWN_SECONDS`. The broker 5.0.0-M1 answers so if the ledger of a segment
+        has no first position (seen after restarts, in segments that were split or merged).
         """
         place: dict[str, Any] = {"start_message_id": at.message_id, "initial_position": _EARLIEST if else_earliest else _LATEST}
 

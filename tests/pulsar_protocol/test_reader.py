@@ -86,7 +86,7 @@ def test_a_subscription_that_the_broker_refuses_is_its_error(broker: FakeBroker,
 
 
 def test_a_read_is_opened_again_after_an_error_without_a_code(broker: FakeBroker, client: PulsarClient) -> None:
-    """The broker 5.0.0-M1 has no first position of a segment for a moment when the layout changes after a restart."""
+    """The broker 5.0.0-M1 answers so if the ledger of a segment has no first position."""
     broker.on("subscribe", refuse(0, ""), refuse(0, ""), answer("success"))
     broker.on("flow", deliver(0))
     broker.on("close_consumer", answer("success"))
