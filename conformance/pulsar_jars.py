@@ -107,7 +107,7 @@ def _ask_maven(file: Path) -> None:
 
 
 def _run_maven(goal: Sequence[str], done: Callable[[], bool], version: str) -> None:
-    """Run Maven. Raises ConfigurationError if it is not `done` then."""
+    """Run Maven. `done`: tells whether Maven has made its result. Raises ConfigurationError if Maven fails, or has made none."""
     command = [str(find_maven()), "-q", "-B", *goal]
     try:
         ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS)

@@ -36,7 +36,7 @@ QUIET_MS: Final = 1_000
 
 
 def compiled(folder: Path) -> Path:
-    """Compile the Java programs and return the folder of their classes, if it does not exist yet. Raises ConfigurationError."""
+    """Return the folder of the classes of the Java programs. Compile them if it does not exist. Raises ConfigurationError."""
     beside = find_java().with_name("javac")
     javac = str(beside) if beside.exists() else shutil.which("javac")
     if javac is None:
@@ -110,10 +110,10 @@ class JavaClient:
         chunk: int = 0,
     ) -> None:
         """Send rows. `end`: in a transaction, which then ends in this way. `batch`: the greatest number of rows in an entry (0: no
-        batches). `chunk`: the greatest number of bytes in an entry; a longer row is sent in several (0: it is not).
+        batches). `chunk`: the greatest number of bytes in an entry; a longer row is sent in several entries. 0: no row is divided.
 
-        In a transaction one entry is in flight. With several of them the client sends some entries twice: 5.0.0-M1 answers them in
-        another order, and the client then connects again and repeats what was not answered.
+        In a transaction one entry is in flight. With several entries in flight the client sends some entries twice: 5.0.0-M1
+        answers them in another order, and the client then connects again and repeats what was not answered.
         """
         request = {"topic": topic, "rows": rows, "schema": schema, "end": end, "compression": compression}
         self._ask("write", batch=batch, chunk=chunk, **request)

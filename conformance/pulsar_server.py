@@ -213,8 +213,8 @@ class PulsarBroker:
         self._session = Session(command, self.log, folder=self.folder)
 
     def _end_sessions(self) -> None:
-        """Delete the ephemeral nodes of a killed broker, which ZooKeeper would do after 30 s. A bookie that is started while the
-        nodes of its predecessor exist does not register itself again when they end.
+        """Delete the ephemeral nodes of a killed broker. ZooKeeper itself would delete them after 30 s. A bookie that is started
+        while these nodes exist does not register itself again when they are deleted.
         """
         paths = re.findall(r"^\t(/.*)$", self.zookeeper.ask("dump"), re.MULTILINE)
         if paths:

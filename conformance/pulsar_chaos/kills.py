@@ -1,5 +1,5 @@
-"""A streaming Spark job into a Pulsar topic whose driver, workers, executor and broker are killed, while readers read. In the end
-the history checker counts.
+"""Kills the driver, workers and executors of a streaming Spark job into a Pulsar topic, and the broker, while readers read. At the
+end the history checker judges the reads.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Plan:
     seconds: float = 6.0
 
     def drawn(self, rng: random.Random) -> list[str]:
-        """Return the kinds of all faults in a random order. Each second restart of the broker also kills the driver."""
+        """Return the kinds of all faults in a random order. Every second restart of the broker also kills the driver."""
         found = ["driver"] * self.kills + ["worker"] * self.workers + ["executor"] * self.executors
         found += [("broker", "broker and driver")[number % 2] for number in range(self.restarts)] + ["change"] * self.changes
         rng.shuffle(found)
@@ -146,7 +146,7 @@ class PulsarJob(StreamingJob):
         self.finish()
 
     def _strike(self, kind: str) -> None:
-        if kind == "executor" and self._driver is not None:  # the one that runs has no executor of its own
+        if kind == "executor" and self._driver is not None:  # the running driver has no executor process
             self._driver.kill()
             self._driver = None
         driver = self._at_a_moment() if kind == "driver" else self._busy(CLUSTER if kind == "executor" else LOCAL)
@@ -168,7 +168,7 @@ class PulsarJob(StreamingJob):
             self._kill_one(driver, "pyspark.daemon" if kind == "worker" else EXECUTOR)
 
     def _at_a_moment(self) -> Session:
-        """Return a driver at a random moment: one in six within 10 s of its start, the others later."""
+        """Return a driver at a random moment: for one fault in six within 10 s of the driver's start, otherwise later."""
         while True:
             driver = self._running(LOCAL)
             if self._rng.random() < 1 / 6:

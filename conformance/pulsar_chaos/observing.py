@@ -26,7 +26,7 @@ AWAY_SECONDS = 180.0
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> tuple[Got, ...]:
-    """Convert record batches with the metadata columns and the columns `key` and `seq`, which names the row."""
+    """Convert record batches to rows. They have the metadata columns, and the columns `key` and `seq`; `seq` names the row."""
     return tuple(
         Got(str(row["seq"]), row["key"], row["__segment"], *position_of(row["__messageId"]), row["__txnId"])
         for batch in batches
@@ -51,7 +51,7 @@ class Headers:
         self._committed: set[str] = set()
 
     def undecided(self, txns: Iterable[str]) -> set[str]:
-        """Return the transactions that are not committed now. A header that is deleted belonged to a transaction of long ago."""
+        """Return the transactions that are not committed now. A transaction whose header is deleted counts as committed."""
         found = set()
         for txn in set(txns) - self._committed:
             try:
@@ -157,7 +157,7 @@ def stream_reader(options: Mapping[str, str], headers: Headers, checkpoint: Path
 
 
 def final_look(options: Mapping[str, str], ids: set[str], seconds: float = 120.0) -> Look:
-    """Read all rows when all of these are visible, or after `seconds`."""
+    """Read until all rows of `ids` are visible, or for `seconds`. Return the last read."""
     deadline = time.monotonic() + seconds
     while True:
         began = now()

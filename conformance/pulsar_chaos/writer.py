@@ -3,9 +3,9 @@
     python -m conformance.pulsar_chaos.writer --url URL --admin URL --topics A,B --name NAME --kind connect|sink --file FILE
         --stop FILE
 
-A transaction of `connect()` writes to both topics, a write of the sink to one of them in turn. Each fifth one is aborted. All keys
-of a writer are its own, and each transaction has rows of all of them, so it has rows in each segment of its topics. `FILE` gets the
-events. The writer ends after the file `--stop` exists.
+A transaction of `connect()` writes to both topics, a write of the sink to one of them in turn. Every fifth transaction is aborted.
+All keys of a writer are its own, and each transaction has rows of all of them, so it has rows in each segment of its topics. `FILE`
+gets the events. The writer ends after the file `--stop` exists.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Notes:
 
 
 def write_by_connect(url: str, topics: list[str], name: str, notes: Notes) -> Iterator[None]:
-    """Write one transaction to both topics for each value that is asked for."""
+    """Write one transaction to both topics, then yield, again and again."""
     with open_pulsar(url, None) as cluster:
         for version in itertools.count():
             table = rows_of(name, version)
@@ -85,7 +85,7 @@ def write_by_connect(url: str, topics: list[str], name: str, notes: Notes) -> It
 
 
 def write_by_the_sink(options: dict[str, str], topics: list[str], name: str, notes: Notes) -> Iterator[None]:
-    """Write one batch to a topic for each value that is asked for."""
+    """Write one batch to a topic, then yield, again and again."""
     for version in itertools.count():
         topic, table = topics[version % len(topics)], rows_of(name, version)
         notes.begin(topic, version, table)

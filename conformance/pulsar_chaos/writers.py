@@ -72,7 +72,7 @@ class ManyWriters(Scenario):
         return self._folder / f"{name}.jsonl"
 
     def faults(self) -> None:
-        """Let all of them run for a while. Nothing is killed."""
+        """Let the writers and readers run for a while. Nothing is killed."""
         deadline = time.monotonic() + START_SECONDS
         while not all(self._file(name).exists() for name in self._writers):
             self._check_running()

@@ -12,7 +12,7 @@ from metadata.records.records import AbortedTxn, Event, Header, Layout, Op, TcSe
 
 FOLDER = Path(__file__).parent / "records"
 COUNTER = "__seq_counter__"
-"""The end of the names of the counters of sequences, from which Pulsar takes the number of the next record."""
+"""The end of the name of each record that counts a sequence. Pulsar takes the number of the next record from such a counter."""
 
 CLASSES: list[tuple[str, type[JsonRecord]]] = [
     (r"/txn/id/[^/]+", Header),
@@ -28,13 +28,15 @@ FOREIGN = (
     r"/txn/tc/parallelism",  # the number of coordinators, a text
     r"/txn/tc/leader/\d+",  # the broker of a coordinator
     r"/topics/[^/]+/[^/]+/[^/]+/(controller|segments|subscriptions)(/.*)?",  # load, consumers
-    r"/managed-ledgers/.*",  # the lists of ledgers and the cursors, by protobuf
+    r"/managed-ledgers/.*",  # the lists of ledgers and the cursors, in protobuf
 )
 """Records that brokers keep for themselves. This project has no class for them, because it has no brokers."""
 
 
 def captured(file: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the path and the bytes of each record of a dump. A line is: path, version, perhaps EPH, the bytes as Python's text."""
+    """Yield the path and the bytes of each record of a dump. A line has the path, the version, `EPH` if the
+    record is ephemeral, and the bytes as Python prints them.
+    """
     for line in file.read_text(encoding="utf-8").splitlines():
         found = re.fullmatch(r"(\S+) v\d+ (?:EPH)? ?('.*')", line)
         assert found is not None, line
@@ -48,5 +50,5 @@ def class_of(path: str) -> type[JsonRecord] | None:
 
 
 def is_foreign(path: str, value: bytes) -> bool:
-    """Return whether only brokers use this record. A folder has no bytes."""
+    """Return whether only brokers use this record. A record without bytes is only a folder, and counts as well."""
     return not value or path.endswith(COUNTER) or any(re.fullmatch(pattern, path) for pattern in FOREIGN)

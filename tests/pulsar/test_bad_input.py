@@ -41,7 +41,7 @@ pytestmark = pytest.mark.pulsar
 
 ROWS = pa.table({"id": pa.array([1], pa.int64()), "who": ["ann"]})
 FEW_SECONDS = 20.0
-"""A few seconds on a quiet machine, with room for a busy one. Before, such an error took 30 s and more."""
+"""A few seconds on a quiet machine, with room for a busy one."""
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def listening(pid: int) -> list[str]:
     """Return the addresses on which a process listens, in the form of /proc: 32 or 128 bits in hexadecimal digits."""
     sockets = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # closed since
+        with suppress(FileNotFoundError):  # closed meanwhile
             sockets |= set(re.findall(r"socket:\[(\d+)\]", str(descriptor.readlink())))
     lines = [line.split() for kind in ("tcp", "tcp6") for line in Path(f"/proc/net/{kind}").read_text().splitlines()[1:]]
     return [line[1].partition(":")[0] for line in lines if line[3] == "0A" and line[9] in sockets]

@@ -115,7 +115,7 @@ def test_a_layout_made_from_its_fields_has_pulsars_bytes(stem: str, topic: str) 
 
 
 def test_the_five_fields_follow_the_state_of_a_segment_that_is_changed() -> None:
-    """The layout before the split, changed as the split changes it, has the bytes of the layout after the split."""
+    """A split changes a layout. The same changes in our class give the bytes that the broker wrote after the split."""
     before = Layout.from_bytes(records("acknowledgements")["/topics/public/default/t4"])
     after = Layout.from_bytes(records("split")["/topics/public/default/t4"])
     parent = before.segments["0"].model_copy(
@@ -145,7 +145,7 @@ def test_the_five_fields_follow_the_state_of_a_segment_that_is_changed() -> None
 
 
 def test_a_migrated_segment_is_legacy() -> None:
-    """Pulsar writes the five fields after the name of the old topic."""
+    """Pulsar writes the five fields (sealed, active, root, leaf, legacy) after the name of the old topic."""
     info = SegmentInfo(
         segment_id=0,
         hash_range=Range(start=0, end=65535),

@@ -62,7 +62,7 @@ def write(client: PulsarClient, topic: str, messages: Sequence[Message], **optio
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait until segments have applied the end of a transaction."""
+    """Wait until the condition is true. Segments apply the end of a transaction a moment after it was answered."""
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
@@ -154,7 +154,7 @@ LARGE = [keyed(number) | {"value": f"{number} {'large ' * 40_000}"} for number i
 
 @pytest.mark.parametrize("end", [None, "commit"])
 def test_large_rows_of_java_are_read(java: JavaClient, client: PulsarClient, topic: str, end: End | None) -> None:
-    """Java sends each of them in several entries."""
+    """Java sends each of these rows in several entries."""
     java.write(topic, LARGE, chunk=50_000, end=end)
     found: list[Message] = []
     for segment in client.layout(topic).active:
@@ -170,7 +170,7 @@ def test_large_rows_of_java_are_read(java: JavaClient, client: PulsarClient, top
 def test_large_rows_of_this_client_are_read_by_java(
     java: JavaClient, client: PulsarClient, topic: str, compression: Compression, how: How
 ) -> None:
-    """Each of them is sent in several entries, the first in a transaction."""
+    """Each row is sent in several entries. The first row is sent in a transaction."""
     txn = client.begin(60_000)
     layout = client.layout(topic)
     for row in LARGE:

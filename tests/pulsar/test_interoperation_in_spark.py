@@ -48,7 +48,7 @@ class Spark:
         return self.session.read.format("txnsegment").option("serviceUrl", self._broker.url).options(**options).load(topic)
 
     def stream(self, topic: str, **options: str) -> list[Any]:
-        """Return all rows of a topic as a stream with what is available now reads them."""
+        """Read a topic as a stream with `Trigger.AvailableNow`. Return all rows."""
         rows: list[Any] = []
         source = self.session.readStream.format("txnsegment").option("serviceUrl", self._broker.url).options(**options)
         writer = source.load(topic).writeStream.foreachBatch(lambda found, _: rows.extend(found.collect()))
@@ -91,7 +91,9 @@ def settled(client: PulsarClient, java: JavaClient, topic: str, count: int) -> N
 
 
 def test_rows_of_java_are_read_by_a_batch_and_a_stream(java: JavaClient, client: PulsarClient, in_spark: Spark, topic: str) -> None:
-    """Plain and in transactions, keyed, in batches and alone, in chunks, each compression."""
+    """Java writes rows with each compression, in batches and one by one, with and without transactions, and large
+    rows in chunks.
+    """
     first, written = 0, []
     for compression in get_args(Compression):
         for batch in (0, 7):
@@ -128,7 +130,7 @@ def test_values_with_a_schema_of_java_are_columns(java: JavaClient, in_spark: Sp
 
 @pytest.mark.parametrize("schema", VALUES)
 def test_columns_of_spark_are_read_by_java(java: JavaClient, in_spark: Spark, topic: str, schema: Schema) -> None:
-    """Into the schema that the topic has. A failed job leaves nothing."""
+    """Spark writes the columns by the schema that the topic has. A failed job leaves no rows."""
     java.write(topic, [{"value": VALUES[schema][0]}], schema=schema)
     rows = in_spark.read(topic)
     in_spark.write(topic, in_spark.session.createDataFrame(VALUES[schema], rows.schema))

@@ -1,4 +1,4 @@
-"""Records that the broker of the tests writes are read by our classes and written byte for byte: all that it has at that moment."""
+"""Our classes read each record that the broker of the tests has at this moment, and write it byte for byte as it was."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def written_again(client: KazooClient) -> set[str]:
 
 
 def test_every_record_of_a_live_broker(pulsar_broker: PulsarBroker, zookeeper_of_pulsar: KazooClient) -> None:
-    """A committed, an aborted and an open transaction, a split and a merge have left their records."""
+    """The broker has records of a committed, an aborted and an open transaction, of a split and of a merge."""
     topic = pulsar_broker.create("live-records", 2)
     with PulsarClient(pulsar_broker.url) as client:
         for end in (True, False, None):

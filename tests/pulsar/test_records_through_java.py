@@ -1,4 +1,4 @@
-"""Records pass through the classes of Pulsar's own brokers, and have the same bytes then. No broker runs."""
+"""Classes of Pulsar's brokers read records and write them again. The bytes stay the same. No broker runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.pulsar.dumps import FOLDER, captured, class_of
 pytestmark = pytest.mark.pulsar
 
 VERSIONS = [VERSION, "5.0.1"]
-"""The versions of the broker. Of 5.0.1 Maven Central has the jar of the broker only, in which the class of layouts is not."""
+"""The versions of the broker. For 5.0.1 Maven Central has only the jar of the broker, which lacks the class of layouts."""
 BROKER = "org.apache.pulsar.broker.transaction.metadata."
 LAYOUT = "org.apache.pulsar.broker.resources.ScalableTopicMetadata"
 SEGMENT = "segment://a/b/c/0000-7fff-0"
@@ -59,7 +59,7 @@ OUR_RECORDS = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """For the compiled Java program."""
+    """The folder of the compiled Java program."""
     return tmp_path_factory.mktemp("java")
 
 
@@ -124,8 +124,8 @@ FIVE = ("sealed", "active", "root", "leaf", "legacy")
 
 
 def unordered(layout: bytes) -> list[object]:
-    """Return a layout with the order of all fields but the five. Java decides their order anew in each process: it is the order in
-    which the JVM lists the methods of the class.
+    """Return a layout in a form that keeps the order of all fields except `FIVE`. The order of these five differs between Java
+    processes: it is the order in which the JVM lists the methods of the class.
     """
     parsed = json.loads(layout)
     segments = [[[*one.items()][:-5], {name: one[name] for name in FIVE}] for one in parsed["segments"].values()]
@@ -133,7 +133,7 @@ def unordered(layout: bytes) -> list[object]:
 
 
 def test_the_broker_reads_a_layout_without_the_five_fields(folder: Path) -> None:
-    """Our own layouts do not have the five fields. Pulsar's class computes them."""
+    """Our own layouts do not have the five fields (`FIVE`). Pulsar's class reads such a layout and computes them."""
     info = SegmentInfo(
         segment_id=0, hash_range=Range(start=0, end=65535), state=SegmentState.ACTIVE, created_at_epoch=0, created_at_ms=5
     )

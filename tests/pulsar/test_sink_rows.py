@@ -110,7 +110,9 @@ def test_keys_are_routed_as_the_broker_does(sink: Sink) -> None:
 
 
 def test_only_the_first_attempt_of_a_task_sends(sink: Sink) -> None:
-    """A retry, a speculative attempt, or an attempt of a stage that runs again: all have another id and the same partition."""
+    """A retry, a speculative attempt, or an attempt of a stage that runs again: each has its own id, and all have the same
+    partition.
+    """
     plan = sink.plan(ORDERS.schema)
     report = send_rows(sink.client, plan, [ORDERS], Task(partition=3))
     with pytest.raises(AttemptRefused, match="task 3"):
@@ -169,7 +171,9 @@ def test_a_task_goes_on_in_the_new_segments_when_its_segments_are_split_and_merg
 
 
 def test_tasks_that_send_while_segments_are_split_lose_and_double_nothing(sink: Sink) -> None:
-    """Entries are in flight when their segment is sealed: of two tasks, with one key each for each segment and task."""
+    """All segments are split while two tasks send. Some entries are in flight when their segment is sealed. Each task has its own
+    keys.
+    """
     batch = pa.RecordBatch.from_pylist([{"k": f"{task}-{n % 16}", "value": b"%05d" % n} for task in (0, 1) for n in range(600)])
     tries = 0
     while True:

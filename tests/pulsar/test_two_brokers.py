@@ -47,8 +47,8 @@ class SecondBroker(PulsarBroker):
         self.end()
 
     def topic(self) -> str:
-        """Create a topic of 8 segments in a namespace whose bundles the brokers share. A broker takes a bundle that nobody has when
-        it is asked for a topic of it.
+        """Create a topic of 8 segments in a namespace whose bundles the brokers share. A broker that is
+        asked for a topic takes the topic's bundle, if no broker has it.
         """
         namespace = f"public/{uuid.uuid4().hex[:8]}"
         self.rest("PUT", f"namespaces/{namespace}", {"bundles": {"numBundles": 16}})

@@ -37,7 +37,7 @@ def broker() -> Iterator[FakeBroker]:
 
 
 def hello(broker: FakeBroker) -> tuple[str, bytes]:
-    """The method and the data with which the first connection came."""
+    """Return the method and the data of the first connection's authentication."""
     body = broker.asked("connect")[0].body
     return body.auth_method_name, body.auth_data
 

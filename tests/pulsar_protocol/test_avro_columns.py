@@ -1,4 +1,4 @@
-"""Avro read with numpy against the codec that reads value by value: the same rows, or left to that codec."""
+"""Avro values that are read with numpy give the same rows as the codec that reads value by value, or are left to that codec."""
 
 from __future__ import annotations
 

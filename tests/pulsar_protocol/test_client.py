@@ -65,7 +65,7 @@ def layout(peer: Peer, body: Any) -> None:
 
 
 def assigned(*brokers: FakeBroker | str, parallelism: int | None = None) -> Action:
-    """The answer to the watch of coordinators: the n-th broker has the n-th one."""
+    """The answer to the watch of coordinators: the n-th broker has the n-th coordinator."""
     urls = [one if isinstance(one, str) else one.url for one in brokers]
     assignments = [{"tc_id": number, "broker_service_url": url} for number, url in enumerate(urls)]
     snapshot = {"parallelism": len(brokers) if parallelism is None else parallelism, "assignments": assignments}
@@ -83,7 +83,7 @@ NO_COORDINATOR = answer("new_txn_response", error=20, message="moved")
 
 
 def coordinators(*brokers: FakeBroker) -> None:
-    """Let the first broker tell of all, and each be a coordinator with transactions."""
+    """Let each broker be one transaction coordinator, and tell where all coordinators are."""
     for one in brokers:
         one.on("watch_tc_assignments", assigned(*brokers))
         one.on("tc_client_connect_request", OPENED)

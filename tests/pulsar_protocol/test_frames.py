@@ -81,7 +81,7 @@ def test_the_checksum_of_an_entry_is_crc_32_c_of_all_bytes_after_it() -> None:
 
 
 def _crc_32_c(data: bytes) -> int:
-    """The definition of CRC-32C, bit by bit. Its check value is that of `123456789`."""
+    """Return the CRC-32C of some bytes, computed bit by bit as it is defined."""
     found = 0xFFFFFFFF
     for byte in data:
         found ^= byte

@@ -1,4 +1,4 @@
-"""The segment of a key is the one that Pulsar's own clients choose, in both rules of its versions."""
+"""The segment of a key is the one that Pulsar's own clients choose. Pulsar's versions have two rules; both are tested."""
 
 from __future__ import annotations
 

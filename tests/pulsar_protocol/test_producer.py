@@ -1,4 +1,4 @@
-"""A producer whose segment is sealed, or that the broker closes, byte by byte: which entries were certainly not written."""
+"""A producer knows which entries were certainly not written when its segment is sealed, or when the broker closes it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def producer(client: PulsarClient) -> Iterator[Producer]:
 
 
 def receipt(entry: int) -> Action:
-    """The broker has written the entry."""
+    """Return the action that tells the producer that the entry was written."""
 
     def act(peer: Peer, body: Any) -> None:
         place = {"ledger_id": 3, "entry_id": entry}
@@ -56,7 +56,7 @@ def receipt(entry: int) -> Action:
 
 
 def closed(peer: Peer, body: Any) -> None:
-    """The broker has closed the producer."""
+    """Tell the producer that the broker has closed it."""
     peer.send("close_producer", producer_id=body.producer_id, request_id=99)
 
 
@@ -73,7 +73,7 @@ def then(*actions: Action) -> Action:
 
 
 def ends_at(broker: FakeBroker, entry: int) -> None:
-    """The segment is sealed, and this is its last entry."""
+    """Let the broker answer that the segment is sealed, and that this is its last entry."""
     broker.on("producer", SEALED)
     place = {"ledger_id": 3, "entry_id": entry}
     broker.on(
@@ -109,7 +109,7 @@ def test_an_entry_without_an_answer_was_not_written_if_the_segment_ends_before_i
 def test_an_entry_without_an_answer_may_have_been_written_if_the_segment_ends_after_it(
     broker: FakeBroker, producer: Producer, first: bool
 ) -> None:
-    """The last entry may be this one, or that of another writer."""
+    """The last entry of the segment may be the one without an answer, or one of another writer."""
     if not first:
         broker.on("send", receipt(4))
         producer.send(ROWS)

@@ -1,4 +1,4 @@
-"""A request is repeated while its error passes and its time lasts, and never longer."""
+"""A request is repeated while its error is one that may pass and its time is not over, and never longer."""
 
 from __future__ import annotations
 

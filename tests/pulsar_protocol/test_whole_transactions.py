@@ -1,4 +1,4 @@
-"""Cuts that split no transaction and have no child before its parents: properties against the definition, and by hand."""
+"""Cuts that split no transaction and have no child before its parents: random cases against the definition, and cases by hand."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ grown = st.fixed_dictionaries(
         "c": st.builds(Child, st.sampled_from([BEFORE, *PLACES]), st.dictionaries(st.sampled_from("ab"), ends_of_parents)),
     },
 )
-"""Segments a, b and c, where c may be a child of a and b, and b may be one of a."""
+"""Segments a, b and c, where c may be a child of a and b, and b may be a child of a."""
 
 
 def too_early(cut: Mapping[str, Position], children: Mapping[str, Child]) -> bool:
-    """Return whether the cut has entries of a child, and not all of its parents."""
+    """Return whether the cut has entries of a child, but not all entries of its parents."""
     return any(
         cut[name] > child.start and any(end is None or cut[parent] < end for parent, end in child.parents.items())
         for name, child in children.items()

@@ -15,7 +15,9 @@ SEGMENTS = [Segment(A, 0, ()), Segment(B, 1, ())]
 
 
 def rows_of(batch: int, txn: str | None = None, ledger: int = 7) -> list[Got]:
-    """Return the rows of a batch as readers get them: the keys of even numbers from A, the others from B; three rows an entry."""
+    """Return the rows of a batch as readers get them: rows whose key has an even number are
+    in A, the others in B. An entry has three rows.
+    """
     found: list[Got] = []
     counts = {A: 0, B: 0}
     for key, seq, _, _ in written(batch):
@@ -27,7 +29,7 @@ def rows_of(batch: int, txn: str | None = None, ledger: int = 7) -> list[Got]:
 
 
 def anomalies(looks: list[Look], batches: int = 3, segments: list[Segment] = SEGMENTS) -> set[str]:
-    """Return the anomalies of a job that knows at the time 50 that all its batches are committed."""
+    """Return the anomalies that the checker finds in these looks. The job knows at time 50 that all its batches are committed."""
     job = [commit(batch, batch, TOPIC) for batch in range(batches)] + [committed(50, batch) for batch in range(batches)]
     history = merge([[Start(0, "test", spanning=True)], job, translated(looks, segments, TOPIC)])
     return {one.anomaly for one in check(history)}

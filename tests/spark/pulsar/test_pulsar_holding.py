@@ -106,7 +106,7 @@ def test_a_checkpoint_without_a_name_gets_one(topic: Topic) -> None:
 
 
 def test_all_topics_of_a_query_are_held(topic: Topic) -> None:
-    """Also one that has no rows yet."""
+    """Each topic has a subscription, also the one that has no rows yet."""
     with new_topic(topic.broker) as empty:
         empty.name = empty.name.replace("topic://", "persistent://")
         topic.broker.rest("PUT", path_of(empty))

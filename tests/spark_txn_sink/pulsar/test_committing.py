@@ -44,12 +44,12 @@ def test_each_version_is_committed_once() -> None:
 
 
 def test_each_version_is_committed_once_although_the_broker_does_not_fence() -> None:
-    """5.0.0-M1 lets two fencing producers in that are opened at the same time."""
+    """The broker 5.0.0-M1 accepts both of two fencing producers that are opened at the same time."""
     assert {seed: text for seed in range(SEEDS) if "committed" in (text := wrong(seed, control=NoFence))} == {}
 
 
-def test_the_schedules_meet_what_they_are_for() -> None:
-    """Among the schedules are takeovers, repeated batches and checkpoints."""
+def test_many_schedules_have_takeovers_repeated_batches_checkpoints_and_aborts() -> None:
+    """Otherwise the schedules would not test them."""
     worlds = [simulate(seed) for seed in range(200)]
     assert sum(world.taken_over > 0 for world in worlds) > 20
     assert sum(world.skipped > 0 for world in worlds) > 20
@@ -116,7 +116,7 @@ class TrustsItself(Committer):
 
 
 class NoGaps(Committer):
-    """Records of other producers between the own ones are not noticed."""
+    """The committer does not notice records of other producers between its own."""
 
     def _follows(self, before: Position | None) -> bool:
         return True
@@ -159,7 +159,7 @@ def alone(world: World) -> Committer:
 
 
 class Instant(ModelControl):
-    """A control topic whose calls are no steps of a schedule, and meet no fault."""
+    """A control topic whose calls are no steps of a schedule, and have no faults."""
 
     def _step(self, work: Callable[[], Any]) -> Any:
         return work()

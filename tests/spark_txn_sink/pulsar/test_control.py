@@ -210,7 +210,7 @@ def test_other_bytes_are_an_error(data: bytes) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5)), max_size=12), st.integers(0, 12))
 def test_a_read_from_a_checkpoint_gives_the_state_of_a_read_from_the_start(steps: list[tuple[int, int]], at: int) -> None:
-    """A log of a few runs, each of whose versions follows the last one, with a checkpoint at any place."""
+    """The log has the records of a few runs, whose versions follow one another, and a checkpoint at any place."""
     records: list[Record] = []
     version = 0
     for number, (kind, run) in enumerate(steps):

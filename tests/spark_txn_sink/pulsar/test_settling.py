@@ -1,4 +1,4 @@
-"""Writers record now and then which records of a topic's log later readers do not need."""
+"""From time to time a writer records which records of a topic's log later readers do not need."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ class Topic:
             return producer.send([Message(b"row")], txn)
 
     def transaction(self) -> tuple[TxnId, Position]:
-        """Commit one row in each segment, and wait until that of A is visible. Return its id and the position of its record."""
+        """Commit one row in each segment, and wait until the row in A is visible. Return the transaction's id and the position of
+        its record.
+        """
         txn = self.client.begin(60_000)
         places = {segment: self.send(segment, txn) for segment in (self.a, self.b)}
         at = record_sent(self.client, self.log, Sent(txn, {segment: (place, place) for segment, place in places.items()}))

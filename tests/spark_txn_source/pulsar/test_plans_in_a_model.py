@@ -182,7 +182,7 @@ class World:
         return next(one for lines in self.lines.values() for one in lines if one.name == name)
 
     def decided(self, line: Line) -> list[Entry]:
-        """Return the entries before the first one whose transaction is not decided as the segment shows it."""
+        """Return the entries before the first one of a transaction whose decision the segment does not show yet."""
         found = []
         for entry in line.entries:
             if entry.txn is not None and entry.txn not in line.shown:

@@ -26,14 +26,14 @@ class Ledgers:
         return [Position(ledger, entry) for ledger, size in sorted(self.sizes.items()) for entry in range(size)]
 
     def before(self, position: Position) -> Position:
-        """Return what a real broker tells: before the first entry it is the entry -1 of the first ledger."""
+        """Return the same as a real broker: for the first entry this is the entry -1 of the first ledger."""
         earlier = [one for one in self.positions() if one < position]
         return earlier[-1] if earlier else Position(min(self.sizes), -1)
 
 
 @st.composite
 def ranges(draw: st.DrawFn) -> tuple[Ledgers, Position, Position]:
-    """Return ledgers (some are empty), and a range of them. Its start may be before all of them, and at no entry."""
+    """Return ledgers, some of them empty, and a range. The range may start before all ledgers, and where no entry is."""
     sizes = draw(st.dictionaries(st.integers(3, 12), st.integers(0, 6), min_size=1, max_size=5))
     ledgers = Ledgers(sizes)
     to = draw(st.sampled_from([*ledgers.positions(), *(Position(one, -1) for one in sizes)]))
@@ -106,7 +106,7 @@ def test_a_segment_whose_entries_have_no_known_size_is_not_divided_by_size() -> 
 
 @given(logs(), st.integers(1, 12), st.integers(0, 6))
 def test_pieces_have_the_rows_of_the_range(log: Log, number: int, deleted: int) -> None:
-    """Also of a log whose first entries retention has deleted, so that chunks are missing."""
+    """Retention may have deleted the first entries of the log, so that chunks are missing."""
     kept = log[min(deleted, len(log) - 1) :]
     sizes: dict[int, int] = {}
     for position, _ in log:

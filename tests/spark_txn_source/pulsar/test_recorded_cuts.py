@@ -99,5 +99,5 @@ def test_probes_find_the_cut_without_a_watermark_and_without_op_records() -> Non
 
 @pytest.mark.parametrize(("ops", "later"), [([39], None), ([], [39])])
 def test_op_records_without_a_watermark_leave_the_cut_at_the_floor(ops: list[int], later: list[int] | None) -> None:
-    """Also those that appear while probes are under way."""
+    """The op record exists before the probes, or appears during the probes."""
     assert cut(Records(None, ops, later)) == Cut(FLOOR, FLOOR, False, False)

@@ -79,7 +79,7 @@ def test_an_open_transaction_holds_the_cut_until_it_ends(topic: Topic, recorded:
 
 
 def test_the_cut_is_an_entry_that_is_read(topic: Topic, recorded: RecordedCuts) -> None:
-    """The watermark is then the entry of the aborted transaction, which no reader gets."""
+    """The watermark is the entry of an aborted transaction, which no reader gets. So the cut is the entry before it."""
     before = topic.send(topic.segment(), [1])
     txn = topic.client.begin(600_000)
     last = topic.send(topic.segment(), [2], txn)
@@ -164,7 +164,7 @@ def after_crash(topic: Topic) -> Iterator[Topic]:
 def test_rows_that_the_broker_shows_by_mistake_after_its_crash_are_not_read(
     pulsar_broker: PulsarBroker, topic: Topic, recorded: RecordedCuts
 ) -> None:
-    """Without a watermark record 5.0.0-M1 shows the rows of an open transaction after its crash. Probes cannot know."""
+    """Without a watermark record 5.0.0-M1 shows the rows of an open transaction after its crash. Probes cannot detect this."""
     txn = topic.client.begin(600_000)
     dirty = topic.send(topic.segment(), [1], txn)
     with after_crash(topic) as again:
@@ -193,7 +193,7 @@ def test_a_proven_watermark_is_the_cut_after_a_crash(pulsar_broker: PulsarBroker
 def test_a_watermark_that_lags_after_a_crash_hides_nothing(
     pulsar_broker: PulsarBroker, topic: Topic, recorded: RecordedCuts
 ) -> None:
-    """As if the broker had been killed after it answered a sender, and before it wrote the record."""
+    """The record is as if the broker had been killed after it answered a sender, and before it wrote the record again."""
     first = topic.send(topic.segment(), [1])
     reaches(topic, recorded, first)
     last = topic.send(topic.segment(), [2])

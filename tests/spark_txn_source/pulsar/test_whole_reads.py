@@ -1,7 +1,7 @@
 """Reads return each transaction of txnsegment's writers as a whole or not at all, on a real broker.
 
-Segment B is pinned by an open transaction of another program. A transaction in A and B that is committed after it is visible in A
-and hidden in B.
+An open transaction of another program holds back segment B. So a transaction in A and B that is committed is visible in A and
+hidden in B.
 """
 
 from __future__ import annotations

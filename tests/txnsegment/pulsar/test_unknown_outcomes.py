@@ -13,7 +13,7 @@ from txnsegment.pulsar.transaction import PulsarTransaction
 
 
 class Broker:
-    """The transaction coordinator. `lost`: for each next end, what is lost: `request` or `reply`. `state`: of the transaction."""
+    """The transaction coordinator. `lost`: what is lost in each of the next calls of `end`. `state`: that of the transaction."""
 
     def __init__(self, *lost: str) -> None:
         self.lost, self.state = list(lost), "OPEN"
