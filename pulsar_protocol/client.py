@@ -112,8 +112,8 @@ class PulsarClient:
     # --- connections ---
 
     def patient(self) -> Self:
-        """Take it as known that the cluster exists, since another process has reached it. Without this call the first connection
-        must be made within `connections.FIRST_SECONDS`, because the address may be wrong. Return this client.
+        """Let this client wait for the cluster, because another process has reached it before. Without this call the first
+        connection must be made within `connections.FIRST_SECONDS`, because the address may be wrong. Return this client.
         """
         self._connections.reached = True
         return self

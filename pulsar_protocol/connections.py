@@ -18,7 +18,7 @@ from pulsar_protocol.retries import Pauses, growing, passes, repeat
 from pulsar_protocol.service import Service
 
 FIRST_SECONDS: Final = 5.0
-"""The time in which the first connection of a client must be made. Later ones have the patience of the request."""
+"""The time in which the first connection of a client must be made. Later connections have the time limit of their request."""
 _OTHER_HOST: Final = (ConnectionLost, TimedOut, Retriable)
 """The errors of a connection after which the next host is tried."""
 
@@ -81,7 +81,7 @@ class Connections:
             return place.channel
 
     def _first(self, service: Service, through_proxy_to: str | None) -> Channel:
-        """Make the first connection, within `FIRST_SECONDS`. After them each call tries once. Raises Unreachable."""
+        """Make the first connection, within `FIRST_SECONDS`. After this time each call tries once. Raises Unreachable."""
         now = time.monotonic()
         if self._first_until is None:
             self._first_until = now + min(FIRST_SECONDS, self._seconds)

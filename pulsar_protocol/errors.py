@@ -34,7 +34,9 @@ class ConnectionLost(PulsarError):
 
 
 class Unreachable(ConnectionLost):
-    """The first connection of a client was not possible: the address is wrong, or no broker runs there. It is not repeated."""
+    """The first connection of a client was not possible: the address is wrong, or no broker runs there. Requests are
+    not repeated.
+    """
 
 
 class TimedOut(PulsarError):

@@ -13,8 +13,8 @@
 | LOCAL_TIME | nanoseconds of the day in 8 bytes | time |
 | LOCAL_DATE_TIME | as LOCAL_DATE, then as LOCAL_TIME | timestamp_ntz |
 
-Spark's timestamps have microseconds. Nanoseconds are cut when a value is read. Where a schema has milliseconds, microseconds are
-cut when it is written.
+Spark's timestamps have microseconds. Nanoseconds are cut when a value is read. If a schema has milliseconds, microseconds are
+cut when a value is written.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _TIME: Final = pa.time64("ns")
 _ADVICE: Final = "It was not written with this schema. Read the topic with valueFormat=binary to see its bytes."
 
 Numbers = Any
-"""A numpy array. Its numbers have the byte order of the wire, or are those of the column."""
+"""A numpy array of numbers: encoded ones, in their byte order, or those of the column."""
 
 
 @dataclass(frozen=True)
 class Primitive:
-    """A primitive schema. `name`: as Java names it. `wire`: the numpy type of one value; None: text. `read`: returns the numbers of
-    the column from those of the wire, with the rows that fit (None: all). `write`: the reverse.
+    """A primitive schema. `name`: as Java names it. `wire`: the numpy type of one value; None: text. `read`: converts encoded
+    numbers to those of the column, and tells which rows fit (None: all). `write`: converts numbers of the column to encoded ones.
     """
 
     name: str
@@ -116,7 +116,7 @@ PRIMITIVES: Final[dict[int, Primitive]] = {
 """The primitive schemas by their type numbers."""
 
 _STORED: Final = {pa.date32(): pa.int32(), _UTC: pa.int64(), _NTZ: pa.int64(), _TIME: pa.int64(), pa.bool_(): pa.uint8()}
-"""The type of the plain numbers of each column type that is no number."""
+"""For each column type that is no number: the type of the plain numbers that stand for its values."""
 
 
 class PrimitiveValues(Values):

@@ -78,7 +78,7 @@ def _value(data: bytes) -> Any:
 
 
 def _reason(data: bytes) -> str:
-    """Return the first lines of the reason of a refusal: brokers add stack traces, web servers pages."""
+    """Return the reason of a refusal, shortened. Stack traces of brokers and the tags of web pages are left out."""
     found = _value(data)
     text = str(found["reason"]) if isinstance(found, dict) and "reason" in found else str(found or "")
     lines = [line.strip() for line in text.partition("Stacktrace:")[0].splitlines()]

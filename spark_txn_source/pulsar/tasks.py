@@ -64,7 +64,7 @@ def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
         return
     if not isinstance(task, PulsarTask):
         return
-    client = shared_client(task.url).patient()  # the plan was made with an answer of the cluster
+    client = shared_client(task.url).patient()  # the plan reached the cluster, so the address is right
     versions = SchemaVersions(client, task.topic, task.columns.values(task.topic))
     rows = _Rows(task, versions)
     for position, entry in _entries(client, task):

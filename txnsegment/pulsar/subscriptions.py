@@ -1,6 +1,6 @@
 """`cluster.subscriptions` of a Pulsar cluster: create, list, describe, seek and delete subscriptions, by Pulsar's REST interface.
 
-The binary protocol cannot list or delete the subscriptions of a scalable topic. It tells the positions of one.
+The binary protocol cannot list or delete the subscriptions of a scalable topic. It only tells the positions of one subscription.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ Where = str | int | datetime
 @dataclass(frozen=True)
 class PulsarCursor:
     """The position of a subscription in one segment. `mark_delete`: the last entry (`ledger:entry`) up to which all is
-    acknowledged; None: nothing is. The other fields are those of `CursorDescription` that a broker does not tell clients.
+    acknowledged; None: nothing is acknowledged. The other fields are those of `CursorDescription` that a broker does not tell
+    clients.
     """
 
     segment: str
@@ -38,7 +39,8 @@ class PulsarCursor:
 @dataclass(frozen=True)
 class PulsarSubscription:
     """A subscription of a topic. `consumers`: the number of consumers that are connected (None: not known). `cursors`: only
-    `describe` asks for them, and only if no consumer is connected, because the question would disturb it. `lag` is not known.
+    `describe` asks for them, and only if no consumer is connected, because the request would disturb a consumer. `lag` is not
+    known.
     """
 
     topic: str
@@ -57,14 +59,14 @@ class PulsarSubscriptions:
         self._client = client
 
     def create(self, topic: str, name: str, *, start: Where = "earliest") -> PulsarSubscription:
-        """Create a subscription of the type STREAM. `start`: `earliest`, `latest`, or a datetime with a time zone: where it stands.
+        """Create a subscription of the type STREAM. `start`: `earliest`, `latest`, or a datetime with a time zone.
         Raises TopicMissing, SubscriptionExists, OptionError, the errors of the REST interface.
         """
         full, at = _full(topic), _checked_place(start)
         if checked(name) in self._names(full):
             raise SubscriptionExists(f"{full} has a subscription {name} already.", advice="Take another name, or seek this one.")
         self._ask("PUT", full, name, "?type=STREAM" if full.startswith("topic://") else "")
-        if at != "earliest" or not full.startswith("topic://"):  # one of a persistent:// topic begins at its end
+        if at != "earliest" or not full.startswith("topic://"):  # in a persistent:// topic a new one begins at the end
             self._move(full, name, at)
         return self.describe(full, name)
 

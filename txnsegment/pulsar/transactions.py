@@ -1,8 +1,8 @@
 """`cluster.transactions` of a Pulsar cluster: the transactions of txnsegment's writers, as far as their records tell.
 
 Pulsar's coordinators do not list transactions: neither the binary protocol nor the REST interface of 5.0.0-M1 does. But the writers
-of this project write into the log of a topic which transactions they open, and, before a commit, where the rows are. Whether it is
-committed is then read: the broker delivers the first entry of a transaction only if it is.
+of this project write into the log of a topic which transactions they open, and, before a commit, where the rows are. The state
+of a transaction is found by a read: the broker delivers its first entry only if the transaction is committed.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def test_each_version_is_committed_once_although_the_broker_does_not_fence() -> 
 
 
 def test_many_schedules_have_takeovers_repeated_batches_checkpoints_and_aborts() -> None:
-    """Otherwise the schedules would not test them."""
+    """Without such schedules the other tests would not show that these cases are safe."""
     worlds = [simulate(seed) for seed in range(200)]
     assert sum(world.taken_over > 0 for world in worlds) > 20
     assert sum(world.skipped > 0 for world in worlds) > 20
