@@ -1,9 +1,9 @@
 """Input for streaming queries that may be killed at any time. Each batch is one Parquet file, and each file is one micro-batch.
 
 Spark first records in the checkpoint which files are new (`sources/0/N`). It then records that micro-batch N takes these files
-(`offsets/N`). If the driver dies between the two records and there is a further new file, the next driver records that file as
-well, and its micro-batch N takes both files. To prevent this, the next file is added only after micro-batch N is committed
-(`commits/N`).
+(`offsets/N`). Suppose that the driver dies between the two records, and that there is a further new file by then. The next driver
+records that file as well, and its micro-batch N takes both files. To prevent this, the next file is added only after micro-batch N
+is committed (`commits/N`).
 """
 
 from __future__ import annotations

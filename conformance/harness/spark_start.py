@@ -5,7 +5,7 @@ loaded and verified classes in one file, which later processes map into memory. 
 writes that file into the virtual environment, or, without a virtual environment, into the user's cache. Every later start uses the
 file. A process with another class path ignores it.
 
-Python workers import the modules that they need once for each driver or executor, not once for each task, and import the installed
+Python workers import the modules that they need once for each driver or executor, not once for each task. They import the installed
 pyspark, not the archive of its sources (`workers/sitecustomize`).
 """
 

@@ -1,11 +1,11 @@
 """Transactions with acknowledgements over four topics in two namespaces, under SIGKILL. No read may show a part of a transaction,
 and no row may be there twice.
 
-A mover takes the unacknowledged rows of a subscription, eight rows at a time, and writes two of them to each of four topics in one
-transaction, through the real sink (`conformance.harness.spark_driver`). The mover is killed or stopped before and after each of its
-store calls, or one of these calls fails. It is also killed while it stages, and at random moments. A new mover continues its work.
-Every read must show whole batches, and a batch is in the topics if and only if it is acknowledged. All parties run in processes of
-their own (`forks`).
+A mover takes eight unacknowledged rows of a subscription at a time. One transaction acknowledges them and writes two of them to
+each of four topics, through the real sink (`conformance.harness.spark_driver`). The mover is killed or stopped before and after
+each of its store calls, or one of these calls fails. It is also killed while it stages, and at random moments. A new mover
+continues its work. Every read must show whole batches, and a batch is in the topics if and only if it is acknowledged. All parties
+run in processes of their own (`forks`).
 """
 
 from __future__ import annotations

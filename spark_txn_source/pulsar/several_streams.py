@@ -61,14 +61,9 @@ class SeveralStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _topics(self, start: SeveralOffset) -> tuple[str, ...]:
         """Return the topics that are read now. Raises DataLoss if one of the pattern's topics was deleted."""
         selection = self._options.selection
-        if self._target is not None:
-            return self._target
         if isinstance(selection, tuple):
             return selection
-        try:
-            found = topics_now(self._client(), selection)
-        except TopicMissing:
-            found = ()
+        found = self._matching(selection) if self._target is None else self._target
         gone = sorted(name for name in start.topics if selection.compiled.fullmatch(name) and name not in found)
         if gone and self._options.fail_on_data_loss:
             raise DataLoss(
@@ -76,6 +71,12 @@ class SeveralStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 advice="Start a new checkpoint, or set failOnDataLoss=false.",
             )
         return found
+
+    def _matching(self, pattern: TopicsPattern) -> tuple[str, ...]:
+        try:
+            return topics_now(self._client(), pattern)
+        except TopicMissing:
+            return ()
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the start of a new checkpoint."""

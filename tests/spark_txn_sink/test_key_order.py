@@ -36,8 +36,8 @@ def streamed(url: str) -> list[list[dict[str, object]]]:
 
 
 def check(url: str, expected: int) -> None:
-    """Check that each row is read once, from the segment of its key, and that the rows of each key come in the order in which they
-    were written, over all micro-batches.
+    """Check that each row is read once, from the segment of its key. Check that over all micro-batches the rows of each key come in
+    the order in which they were written.
     """
     by_key: dict[str, list[int]] = defaultdict(list)
     for micro_batch in streamed(url):

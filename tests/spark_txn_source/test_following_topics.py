@@ -22,7 +22,7 @@ STEPS = At(-1).kinds
 
 
 class Followed:
-    """A stream's process, without wake-ups and with a clock that stands still, and another process that changes the topics."""
+    """A stream's process and another process, which changes the topics. The stream has no wake-ups, and its time never changes."""
 
     def __init__(self) -> None:
         self.bench, self.gate = Bench(topics=PERSISTENT), At(-1, kinds=STEPS)

@@ -112,8 +112,8 @@ def _start_leaver(world: World) -> None:
 
 
 def start_trimmer(world: World, name: str, rounds: int, *, within: int) -> None:
-    """Start an actor that sets the retention of a topic, sweeps and trims the topic. Subscriptions hold the trims back. The actor
-    may sleep meanwhile.
+    """Start an actor that sets the retention of a topic, sweeps, and trims the topic. A trim removes no row that a subscription
+    needs. The actor may sleep meanwhile.
     """
     rng = world.rng
 

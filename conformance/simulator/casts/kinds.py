@@ -63,9 +63,8 @@ SHORTS: tuple[Share, ...] = (
     (0.025, compacting.short),
     (0.02, in_stream.short),
 )
-"""The casts of the long and of the short schedules of the kind "wide", each with its share. The shares take account of the running
-times. For example, all schedules with movers together get about the same part of the running time as in a run of long schedules
-alone.
+"""The casts of the long and of the short schedules of the kind "wide", each with its share. The shares are chosen by running time.
+For example, all schedules with movers together take about the same part of the running time as in a run of long schedules alone.
 """
 
 

@@ -39,8 +39,8 @@ PREEMPTIONS, CRASHES = 3, 1
 Committed = frozenset[tuple[int, str]]
 """The registrations that are committed, each with the attempt that committed it."""
 DEAD, DONE = -1, -2
-"""Values that stand in place of an actor's node. DEAD: the actor crashed, and a new process must repeat its work. DONE: the actor
-does nothing any more.
+"""Values that a state has instead of the number of an actor's node. DEAD: the actor crashed, and a new process must repeat its
+work. DONE: the actor does nothing any more.
 """
 
 State = tuple[int, tuple[int, ...], int, int, Committed]

@@ -60,7 +60,7 @@ def test_a_marker_based_schedule_is_the_same_twice() -> None:
 
 
 def test_a_sweep_that_finds_a_damaged_file_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sweep that meets a damaged file in one topic continues with the other topics and raises SweepIncomplete. The simulator
+    """A sweep that finds a damaged file in one topic continues with the other topics and raises SweepIncomplete. The simulator
     reports this error as a violation, because no fault of the world explains the damage.
     """
     sweep, broken = InStreamSweeper._sweep_topic, set[int]()
@@ -76,6 +76,6 @@ def test_a_sweep_that_finds_a_damaged_file_reports_it(monkeypatch: pytest.Monkey
     with quiet():
         for seed in range(30):
             broken.add(seed)
-            with suppress(SweepIncomplete):  # the last sweep of a world raises SweepIncomplete if no earlier sweep met the damage
+            with suppress(SweepIncomplete):  # the last sweep of a world raises SweepIncomplete if no earlier sweep found the damage
                 said += schedule(seed, only="instream").violations
     assert any("k0: 1 persistent topics could not be swept" in text for text in said)

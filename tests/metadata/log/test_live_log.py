@@ -15,7 +15,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class Clock:
-    """A clock that stands still."""
+    """A clock whose time never changes."""
 
     def now_ms(self) -> int:
         return NOW_MS

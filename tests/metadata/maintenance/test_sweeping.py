@@ -89,8 +89,8 @@ def test_ops_stay_until_their_registration_is_known_to_be_settled(fate: Fate) ->
 
 @pytest.mark.parametrize("fate", [Fate.LOSE_REQUEST, Fate.LOSE_REPLY])
 def test_a_sweep_reads_the_header_again_after_a_lost_reply_to_its_abort(fate: Fate) -> None:
-    """A transaction past its deadline is aborted within one sweep, even if the sweep's first request to abort it, or the reply to
-    this request, is lost (protocol.md section 8, invariant 10; simulator, seed 1292).
+    """The sweep's first request to abort a transaction past its deadline is lost, or the reply to this request is lost. The
+    transaction is still aborted within this sweep (protocol.md section 8, invariant 10; simulator, seed 1292).
     """
     bench = Bench()
 

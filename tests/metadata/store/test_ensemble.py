@@ -20,7 +20,8 @@ A = Key("/a", "")
 LATE = 200
 """The number of records of 100 kB that a suspended follower must receive after it resumes."""
 SLOW_SECONDS = 120.0
-"""The seconds that a server may be silent before the leader gives up this follower, and before a client gives up its session."""
+"""The seconds after which the leader drops a silent follower, and after which a client gives up its session with a silent server.
+"""
 SETTINGS = {"syncLimit": f"{2 * SLOW_SECONDS:.0f}", "maxSessionTimeout": f"{1000 * SLOW_SECONDS:.0f}"}
 """The unit of `syncLimit` is a tick, which is half a second."""
 

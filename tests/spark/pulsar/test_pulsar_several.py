@@ -226,6 +226,11 @@ def test_a_deleted_topic_of_a_pattern_is_data_loss(group: Group) -> None:
     with pytest.raises(DataLoss, match=f"{group.b.name} was deleted"):
         stream.batch()
     assert lax.batch() == [3]
+    once = group.stream(topicsPattern=group.pattern)
+    once.ends = stream.ends
+    once.reader.prepareForTriggerAvailableNow()
+    with pytest.raises(DataLoss, match=f"{group.b.name} was deleted"):
+        once.batch()
 
 
 def test_topics_that_were_added_or_left_out(group: Group) -> None:
