@@ -15,7 +15,7 @@ import ssl
 import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from pulsar_protocol.channel import ANSWER_SECONDS, SILENCE_SECONDS, Channel
 from pulsar_protocol.connection import Authenticate, Delivery, Target
@@ -38,6 +38,7 @@ from pulsar_protocol.service import Service
 
 REDIRECTS: Final = 20
 """The greatest number of redirects of one lookup, as in Pulsar's own clients."""
+Kept = TypeVar("Kept")
 _NO_COORDINATOR: Final = 20
 """Pulsar's code for: this broker does not have the transaction coordinator, so it has done nothing."""
 
@@ -106,6 +107,7 @@ class PulsarClient:
         self._guard = threading.Lock()
         self._assigned: _Assigned | None = None
         self._opened: set[tuple[Channel, int]] = set()
+        self._kept: dict[type[Any], Any] = {}
         self._behind_proxy: bool | None = None
         """Whether brokers are reached through a proxy; None: no lookup was answered yet."""
 
@@ -349,6 +351,14 @@ class PulsarClient:
             raise broker_error(found.body.error, found.body.message, what)
         channel.tell(end, **{field: number})
         return found.body
+
+    def kept(self, kind: type[Kept], make: Callable[[PulsarClient], Kept]) -> Kept:
+        """Return the object of a class that lives as long as this client. `make`: makes it at the first call."""
+        with self._guard:
+            if kind not in self._kept:
+                self._kept[kind] = make(self)
+            found: Kept = self._kept[kind]
+            return found
 
     @property
     def closed(self) -> bool:

@@ -63,7 +63,8 @@ class Producer:
         self._now_ms = now_ms
         self._events: queue.Queue[Delivery | PulsarError] = queue.Queue()
         self._channel = client.broker_of(topic)
-        self._id = self._channel.add("producer", self._events.put)
+        self._over = False
+        self._id = self._channel.add("producer", self._take)
         try:
             opened = self._channel.ask(
                 "producer",
@@ -196,12 +197,23 @@ class Producer:
             raise found.again()
         return found
 
+    @property
+    def alive(self) -> bool:
+        """Whether neither the broker nor the end of the connection has closed the producer."""
+        return self._channel.alive and not self._over
+
+    def _take(self, event: Delivery | PulsarError) -> None:
+        if isinstance(event, PulsarError) or event.name == "close_producer":
+            self._over = True
+        self._events.put(event)
+
     def close(self) -> None:
-        """Close the producer. Idempotent. A lost connection has closed it already."""
+        """Close the producer. Idempotent. The broker or the end of the connection may have closed it already."""
         self._channel.remove("producer", self._id)
-        if self._channel.alive:
+        if self.alive:
             with contextlib.suppress(ConnectionLost):
                 self._channel.ask("close_producer", producer_id=self._id)
+        self._over = True
 
     def __enter__(self) -> Self:
         return self

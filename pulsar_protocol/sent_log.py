@@ -25,7 +25,7 @@ from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.entries import Message
 from pulsar_protocol.errors import ProtocolError
 from pulsar_protocol.layout import Position
-from pulsar_protocol.producer import Producer
+from pulsar_protocol.producers import lend
 
 
 @dataclass(frozen=True)
@@ -91,5 +91,5 @@ def record_sent(client: PulsarClient, segment: str, sent: Sent | Settled) -> Pos
     """Write a record into the segment of a log, and return its position. After a `Sent` the caller commits the transaction. Raises
     the broker's error.
     """
-    with Producer(client, segment) as producer:
+    with lend(client, segment) as producer:
         return producer.send([Message(encode(sent))])

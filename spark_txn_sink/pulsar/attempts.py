@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from ledgers.errors import TxnSegmentError
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.entries import Message
-from pulsar_protocol.errors import ConnectionLost, TimedOut
+from pulsar_protocol.errors import ConnectionLost, TimedOut, TopicMissing, TopicTerminated
 from pulsar_protocol.layout import Position
-from pulsar_protocol.producer import Producer
+from pulsar_protocol.producers import lend
 from pulsar_protocol.reader import entries
 from pulsar_protocol.sent_log import log_name
 from spark_txn_sink.pulsar.admin import found_or_created
@@ -68,34 +68,54 @@ def first_of(records: Iterable[Attempt], txn: str, partition: int) -> str | None
     return next((one.id for one in records if one.txn == txn and one.partition == partition), None)
 
 
-def open_transaction(client: PulsarClient, topic: str, admin_url: str | None, timeout_ms: int, unique: str) -> Opened:
-    """Open a transaction and write the record of its opening. Raises the broker's error."""
-    layout = found_or_created(client, log_name(topic), admin_url, 1)
-    segment = layout.active[0].name
-    txn = client.begin(timeout_ms)
+class _Logs:
+    """The segment of each log that took a record last, so that a batch does not ask for the layout. If the log was split or
+    deleted, the segment refuses the record, and the layout is asked for again.
+    """
+
+    def __init__(self, client: PulsarClient) -> None:
+        self._client = client
+        self._segments: dict[str, str] = {}
+
+    def segment(self, topic: str, admin_url: str | None) -> str:
+        """Return a segment of the log of a topic. Raises TopicMissing."""
+        if topic not in self._segments:
+            self._segments[topic] = found_or_created(self._client, log_name(topic), admin_url, 1).active[0].name
+        return self._segments[topic]
+
+    def forget(self, topic: str) -> None:
+        self._segments.pop(topic, None)
+
+
+def opened(client: PulsarClient, topic: str, admin_url: str | None, txn: TxnId, unique: str) -> Opened:
+    """Write the record of the opening of a transaction. Raises the broker's error."""
+    logs, record = client.kept(_Logs, _Logs), Attempt(txn.text, unique)
+    segment = logs.segment(topic, admin_url)
     try:
-        with Producer(client, segment) as producer:
-            return Opened(txn, segment, producer.send([Message(Attempt(txn.text, unique).encoded())]))
-    except TxnSegmentError:
-        client.end(txn, commit=False)
-        raise
+        return Opened(txn, segment, _write(client, segment, record))
+    except (TopicTerminated, TopicMissing):
+        logs.forget(topic)
+        segment = logs.segment(topic, admin_url)
+        return Opened(txn, segment, _write(client, segment, record))
 
 
-def claim(client: PulsarClient, opened: Opened, attempt: Attempt) -> None:
+def claim(client: PulsarClient, opening: Opened, attempt: Attempt) -> None:
     """Write the record of an attempt, and check that the attempt may send the rows of its partition. Raises AttemptRefused if it
     may not, and the broker's error.
     """
     assert attempt.partition is not None
-    mine = _written(client, opened.segment, attempt)
+    mine = _written(client, opening.segment, attempt)
+    if mine == Position(opening.place.ledger, opening.place.entry + 1):
+        return  # no other attempt can be between the opening and this record
     found: list[Attempt] = []
-    for place, entry in entries(client, opened.segment, opened.place, mine, inclusive=True):
+    for place, entry in entries(client, opening.segment, opening.place, mine, inclusive=True):
         records = [Attempt.decoded(message.value or b"") for message in entry.messages()]
-        if not found and place != opened.place:
+        if not found and place != opening.place:
             break
         found += records
     if not found or found[0].txn != attempt.txn:
         raise AttemptRefused(
-            f"The record of the opening of the transaction {attempt.txn} is not in {opened.segment} any more, so it is unknown "
+            f"The record of the opening of the transaction {attempt.txn} is not in {opening.segment} any more, so it is unknown "
             f"whether another attempt of task {attempt.partition} has sent rows.",
             advice="The retention of the namespace is shorter than a batch: raise it. The batch runs again after a restart.",
         )
@@ -122,5 +142,5 @@ def _written(client: PulsarClient, segment: str, attempt: Attempt) -> Position:
 
 
 def _write(client: PulsarClient, segment: str, attempt: Attempt) -> Position:
-    with Producer(client, segment) as producer:
+    with lend(client, segment) as producer:
         return producer.send([Message(attempt.encoded())])

@@ -110,6 +110,10 @@ class Work:
         return Done(self.txn, self.version, self.run, self.topic, self.segments, self.rows)
 
 
+def _already() -> None:
+    """Return at once: it is recorded where the rows are."""
+
+
 class Committer:
     """Commits the versions of one application to one topic. Keeps the state of the control topic as long as its producer is the
     only one: no other process can have written a record then.
@@ -125,8 +129,9 @@ class Committer:
         self._last: Position | None = None
         """The last record that this producer wrote."""
 
-    def commit(self, work: Work) -> bool:
-        """Commit a version. Return False if it was committed before; then the transaction is aborted.
+    def commit(self, work: Work, recorded: Callable[[], object] = _already) -> bool:
+        """Commit a version. Return False if it was committed before; then the transaction is aborted. `recorded`: waits until it is
+        recorded where the rows are, which must be so before the transaction is committed.
 
         Raises TakenOver, VersionRefused, NotCommitted, OutcomeUnknown, ControlDamaged, and the error of the connection if nothing
         was decided.
@@ -142,6 +147,7 @@ class Committer:
             return False
         try:
             self._append(work.done, work.txn)
+            recorded()
         except TxnSegmentError as error:
             self._forget()
             self.abort(work.txn)
@@ -156,11 +162,13 @@ class Committer:
         self._checkpoint(work.opened)
         return True
 
-    def commit_alone(self, work: Work) -> None:
+    def commit_alone(self, work: Work, recorded: Callable[[], object] = _already) -> None:
         """Commit a write that has no application. It has no version that could be repeated, so the control topic is not used.
+        `recorded`: see `commit`.
 
-        Raises NotCommitted, OutcomeUnknown.
+        Raises NotCommitted, OutcomeUnknown, and the error of `recorded`.
         """
+        recorded()
         self._end(work, lambda: False)
 
     def abort(self, txn: TxnId) -> Outcome | None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from pyspark.sql.types import StructType
 
 from ledgers.arrow import arrow_schema
 from metadata.topics.routing import check_key
-from pulsar_protocol.client import PulsarClient
+from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.entries import Compression
+from pulsar_protocol.errors import PulsarError
 from pulsar_protocol.layout import Bits, Layout, bits_of
 from spark_txn_sink.pulsar.admin import found_or_created
-from spark_txn_sink.pulsar.attempts import Opened, open_transaction
+from spark_txn_sink.pulsar.attempts import Opened, opened
 from spark_txn_sink.pulsar.options import HashBits, PulsarWriteOptions
 from spark_txn_sink.pulsar.rows import RowFormat, row_format
+
+log = logging.getLogger("txnsegment.sink.pulsar")
 
 
 @dataclass(frozen=True)
@@ -37,21 +42,35 @@ class PulsarPlan:
 def plan_write(client: PulsarClient, options: PulsarWriteOptions, schema: StructType, unique: str) -> PulsarPlan:
     """Return the plan of a write, with an open transaction. Raises SchemaError, OptionError, TopicMissing, the broker's error."""
     check_key_column(options, schema)
-    admin = options.admin_url if options.auto_create else None
-    layout = found_or_created(client, options.topic, admin, options.segments)
-    return PulsarPlan(
-        service_url=options.service_url,
-        topic=options.topic,
-        layout=layout,
-        bits=hash_bits(options.hash_bits, client),
-        rows=row_format(
-            client, options.topic, layout.active[0].name, arrow_schema(schema), options.key_column, options.value_format
-        ),
-        compression=options.compression,
-        entry_bytes=options.entry_bytes,
-        entry_rows=options.entry_rows,
-        opened=open_transaction(client, options.topic, options.admin_url, options.txn_timeout_ms, unique),
-    )
+    with ThreadPoolExecutor(1) as beside:  # the coordinator takes as long as the layout
+        beginning = beside.submit(client.begin, options.txn_timeout_ms)
+        try:
+            admin = options.admin_url if options.auto_create else None
+            layout = found_or_created(client, options.topic, admin, options.segments)
+            return PulsarPlan(
+                service_url=options.service_url,
+                topic=options.topic,
+                layout=layout,
+                bits=hash_bits(options.hash_bits, client),
+                rows=row_format(
+                    client, options.topic, layout.active[0].name, arrow_schema(schema), options.key_column, options.value_format
+                ),
+                compression=options.compression,
+                entry_bytes=options.entry_bytes,
+                entry_rows=options.entry_rows,
+                opened=opened(client, options.topic, options.admin_url, beginning.result(), unique),
+            )
+        except BaseException:
+            if beginning.exception() is None:
+                _abort(client, beginning.result())
+            raise
+
+
+def _abort(client: PulsarClient, txn: TxnId) -> None:
+    try:
+        client.end(txn, commit=False)
+    except PulsarError as error:
+        log.warning("the transaction %s of a failed write ends by its timeout: %s", txn.text, error.message)
 
 
 def check_key_column(options: PulsarWriteOptions, schema: StructType) -> None:

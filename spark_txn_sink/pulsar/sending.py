@@ -26,7 +26,7 @@ from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.entries import Compression, Message
 from pulsar_protocol.errors import TopicTerminated
 from pulsar_protocol.layout import RING, Bits, Layout, Position
-from pulsar_protocol.producer import Producer
+from pulsar_protocol.producers import lend
 from spark_txn_sink.pulsar.attempts import Attempt, Opened, claim
 from spark_txn_sink.pulsar.plan import PulsarPlan
 
@@ -91,7 +91,7 @@ def send_rows(
     router = Router(plan.layout, plan.bits, plan.entry_bytes, plan.entry_rows, task.start)
     claimed = Attempt(txn.text, attempt, task.partition, app or task.query)
     values = plan.rows.values()
-    outgoing = Outgoing(lambda segment: Producer(client, segment, schema=values.schema), txn, plan.compression, plan.topic)
+    outgoing = Outgoing(lambda segment: lend(client, segment, values.schema), txn, plan.compression, plan.topic)
     ready = False
 
     def layout() -> Layout:

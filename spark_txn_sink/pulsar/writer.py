@@ -6,10 +6,12 @@ another process. So the transaction is opened when the writer is pickled, and th
 
 from __future__ import annotations
 
+import logging
 import pickle
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import pyarrow as pa
@@ -19,6 +21,7 @@ from pyspark.sql.types import StructType
 from metadata.common.errors import OptionError, TxnSegmentError
 from pulsar_protocol.auth import connect, shared
 from pulsar_protocol.client import PulsarClient, TxnId
+from pulsar_protocol.errors import TopicMissing, TopicTerminated
 from pulsar_protocol.layout import Position
 from pulsar_protocol.sent_log import Sent as SentRecord
 from pulsar_protocol.sent_log import log_segment, record_sent
@@ -29,6 +32,8 @@ from spark_txn_sink.pulsar.options import PulsarWriteOptions
 from spark_txn_sink.pulsar.plan import PulsarPlan, check_key_column, plan_write
 from spark_txn_sink.pulsar.sending import Sent, Task, send_rows
 from spark_txn_sink.pulsar.settling import settle
+
+log = logging.getLogger("txnsegment.sink.pulsar")
 
 PATIENCE_SECONDS = 60.0
 """How long an outcome is asked for again."""
@@ -102,15 +107,19 @@ class _Writer:
             accepts_loss=self.options.after_restore == "continue",
             opened=next((one.opened for one in reports), None),
         )
-        recorded = self._record(work)
-        committed = True
-        if app is None:
-            committer(self.options, "").commit_alone(work)
-        else:
-            committed = committer(self.options, app).commit(work)
+        with ThreadPoolExecutor(1) as beside:
+            recording = beside.submit(self._record, work)
+            committed = True
+            if app is None:
+                committer(self.options, "").commit_alone(work, recording.result)
+            else:
+                committed = committer(self.options, app).commit(work, recording.result)
+        if not committed:
+            return False
+        recorded = recording.result()
         if recorded is not None and work.opened is not None:
             settle(shared(self.options.service_url).patient(), self.options.topic, work.opened, recorded)
-        return committed
+        return True
 
     def _record(self, work: Work) -> Position | None:
         """Record where the rows are, so that readers see all of them or none (`pulsar_protocol.sent_log`). Return the position of
@@ -118,8 +127,13 @@ class _Writer:
         """
         if not work.segments:
             return None
-        client = shared(self.options.service_url).patient()
-        return record_sent(client, log_segment(client, self.options.topic), SentRecord(work.txn, work.segments))
+        client, record = shared(self.options.service_url).patient(), SentRecord(work.txn, work.segments)
+        if work.opened is not None:
+            try:
+                return record_sent(client, work.opened.segment, record)
+            except (TopicTerminated, TopicMissing) as error:
+                log.info("asking for the layout of the log of %s again: %s", self.options.topic, error.message)
+        return record_sent(client, log_segment(client, self.options.topic), record)
 
     def give_up(self, messages: Messages) -> None:
         """Abort the transaction of a write that Spark gave up."""

@@ -1,0 +1,82 @@
+"""Measures the trigger time of a micro-batch of 1,000 rows into 4 segments of a live Pulsar broker, beside that of Spark's no-op
+sink: `python -m benchmarks.pulsar_triggers`.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+import uuid
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from benchmarks.measure import Report, folder, machine, spark_session
+from conformance.pulsar_server import PulsarBroker
+
+ROWS = 1_000
+BATCHES = 30
+WARM = 5
+"""The first batches of each query, which start workers, connections and the code of the broker. They do not count."""
+
+
+def triggers(spark: SparkSession, root: Path, name: str, sink: str, options: dict[str, str], batches: int) -> list[int]:
+    """Return the milliseconds of each trigger of a query that reads files of 1,000 rows, one file for each micro-batch."""
+    source = spark.readStream.schema("id long, k string, value binary").option("maxFilesPerTrigger", 1).parquet(str(root / "input"))
+    rows = source.select("k", "value")
+    writer = rows.writeStream.format(sink).option("checkpointLocation", str(root / f"checkpoint-{name}")).options(**options)
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return [p["durationMs"]["triggerExecution"] for p in query.recentProgress if p["numInputRows"]]
+
+
+def measure(spark: SparkSession, root: Path, sinks: dict[str, tuple[str, dict[str, str]]], batches: int, rounds: int) -> Report:
+    """Run the queries in turn, so that all of them see the same load of the machine."""
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(batches + 10))
+    for i in range(batches):
+        rows = spark.range(i * ROWS, (i + 1) * ROWS).selectExpr(
+            "id", "concat('key-', id % 100) k", "cast(lpad(id, 100, '0') as binary) value"
+        )
+        rows.coalesce(1).write.mode("append").parquet(str(root / "input"))
+    warm: dict[str, list[int]] = {name: [] for name in sinks}
+    first: dict[str, int] = {}
+    for turn in range(rounds):
+        for name, (sink, options) in sinks.items():
+            found = triggers(spark, root, f"{name}-{turn}", sink, options, batches)
+            first.setdefault(name, found[0])
+            warm[name] += found[WARM:]
+    median = {name: statistics.median(found) for name, found in warm.items()}
+    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    report = Report(f"Micro-batches of {ROWS:,} rows, {batches} each, {rounds} rounds in turn")
+    report.claim(
+        "Pulsar, above the no-op sink", median["pulsar"] - median["no-op"], 150, at_least=False, unit="ms", note=f"load {load}"
+    )
+    for name, found in warm.items():
+        quarters = statistics.quantiles(found, n=4)
+        told = f"{median[name]:.0f} ms (quartiles {quarters[0]:.0f} and {quarters[2]:.0f}; the first of all: {first[name]} ms)"
+        report.figures.append((f"{name}, median trigger", told))
+    return report
+
+
+def run(*, batches: int = BATCHES, rounds: int = 2) -> Report:
+    with folder() as root:
+        broker = _broker(root)
+        with spark_session() as spark:
+            try:
+                topic = broker.create(f"triggers-{uuid.uuid4().hex[:8]}", 4)
+                options = {"serviceUrl": broker.url, "adminUrl": broker.admin_url, "topic": topic, "keyColumn": "k"}
+                return measure(spark, root, {"no-op": ("noop", {}), "pulsar": ("txnsegment", options)}, batches, rounds)
+            finally:
+                broker.stop()
+
+
+def _broker(root: Path) -> PulsarBroker:
+    return PulsarBroker(root / "broker").start()
+
+
+if __name__ == "__main__":
+    print(machine())
+    begun = time.monotonic()
+    run().show()
+    print(f"{time.monotonic() - begun:.0f} s")
