@@ -223,9 +223,12 @@ class Committer:
         self._state = None
         until = self._control.take(work.run)
         deadline = self._now() + self._patience
+        committed: set[TxnId] = set()
         while True:
             recovery = Recovery(work.run, work.txn, until)
             for position, record in self._control.read(until):
+                if isinstance(record, Done):
+                    committed.add(record.txn)
                 recovery.read(position, record)
                 for txn in recovery.leftovers():
                     recovery.ended(txn, self._resolve(txn))
@@ -239,7 +242,8 @@ class Committer:
         found = recovery.state if recovery.replaced else recovery.finish()
         if work.opened is not None and not recovery.replaced:
             for stray in self._control.strays(work.opened):  # a driver that died before `begin` has left it
-                self._resolve(stray)
+                if stray not in committed:
+                    self._resolve(stray)
             self._control.passed(work.opened)
         self._state, self._run, self._last = found, work.run, until
         return found

@@ -4,6 +4,7 @@ planted fault is detected.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,8 @@ from pulsar_protocol.client import TxnId
 from pulsar_protocol.errors import ConnectionLost
 from pulsar_protocol.layout import Position
 from spark_txn_sink.pulsar import committing, control
-from spark_txn_sink.pulsar.committing import Committer, Control, Work
+from spark_txn_sink.pulsar.attempts import Opened
+from spark_txn_sink.pulsar.committing import Committer, Control, NotCommitted, Work
 from spark_txn_sink.pulsar.control import Begin, ControlDamaged, Done, Record, Recovery, Take, encode
 from tests.support.pulsar_control_model import PATIENCE, ModelControl, World, simulate
 
@@ -155,7 +157,11 @@ def test_skipping_the_abort_of_leftovers_is_detected(monkeypatch: pytest.MonkeyP
 
 def alone(world: World) -> Committer:
     """Return a committer whose calls run to their end at once."""
-    return Committer(Instant(world), pause=lambda seconds: None, now=lambda: 0.0, patience=PATIENCE)
+    return at_once(Instant(world))
+
+
+def at_once(control: Control) -> Committer:
+    return Committer(control, pause=lambda seconds: None, now=lambda: 0.0, patience=PATIENCE)
 
 
 class Instant(ModelControl):
@@ -180,6 +186,57 @@ def test_one_commit_writes_take_begin_and_done() -> None:
     assert [data for data, _ in world.log] == [encode(Take("r1")), encode(Begin(one.txn, 0, "r1")), encode(one.done)]
     assert [txn for _, txn in world.log] == [None, None, one.txn]
     assert world.txns == {one.txn: "committed"}
+
+
+def test_nothing_is_committed_before_it_is_recorded_where_the_rows_are() -> None:
+    world = fresh()
+    one = work(world, 0)
+    seen: list[str] = []
+    assert alone(world).commit(one, lambda: seen.append(world.txns[one.txn]))
+    assert seen == ["open"]
+    assert world.txns == {one.txn: "committed"}
+
+
+def test_a_version_whose_places_could_not_be_recorded_is_aborted() -> None:
+    world = fresh()
+    one = work(world, 0)
+
+    def fails() -> None:
+        raise ConnectionLost("The log is away.", advice="Wait.")
+
+    with pytest.raises(NotCommitted, match="The log is away"):
+        alone(world).commit(one, fails)
+    assert world.txns == {one.txn: "aborted"}
+    assert alone(world).commit(work(world, 0))
+
+
+class WithStrays(Instant):
+    """A control topic whose application opened transactions earlier. `ended`: those that the driver ended."""
+
+    def __init__(self, world: World, strayed: list[TxnId]) -> None:
+        super().__init__(world)
+        self.strayed, self.ended = strayed, list[TxnId]()
+
+    def strays(self, opened: Opened) -> list[TxnId]:
+        return self.strayed
+
+    def passed(self, opened: Opened) -> None:
+        self.strayed = []
+
+    def end(self, txn: TxnId, *, commit: bool) -> None:
+        self.ended.append(txn)
+        super().end(txn, commit=commit)
+
+
+def test_a_new_driver_ends_each_earlier_transaction_once() -> None:
+    world = fresh()
+    done, left, own = work(world, 0), world.begin(1), work(world, 1, "r2")
+    assert alone(world).commit(done)
+    control = WithStrays(world, [done.txn, left])
+    opened = Opened(own.txn, "segment", Position(0, 9))
+    assert at_once(control).commit(dataclasses.replace(own, opened=opened))
+    assert control.ended == [done.txn, left, own.txn]
+    assert world.txns == {done.txn: "committed", left: "aborted", own.txn: "committed"}
 
 
 def test_the_next_version_needs_no_take_and_no_read() -> None:
