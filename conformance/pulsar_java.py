@@ -82,13 +82,14 @@ class JavaClient:
     of bytes, for `avro` and `json` the fields of conformance/pulsar/java/Order.java, or `{"key": .., "value": ..}`.
     """
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, *, options: Sequence[str] = ("-Xmx256m",)) -> None:
+        """`options`: those of Java."""
         folder.mkdir(parents=True, exist_ok=True)
         classes = compiled(folder)
         self.log = folder / "java.log"
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*java_command("Rows", folder, classpath=[classes], options=["-Xmx256m"]), url],
+                [*java_command("Rows", folder, classpath=[classes], options=options), url],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -128,6 +129,14 @@ class JavaClient:
         limits = {"count": count, "quiet_ms": QUIET_MS, "limit_ms": LIMIT_MS}
         found: list[dict[str, Any]] = self._ask("read", topic=topic, how=how, schema=schema, subscription=name, **limits)
         return found
+
+    def pour(self, topic: str, count: int, *, size: int, batch: int) -> float:
+        """Send rows of `size` bytes with 1,000 keys, without a transaction, up to `batch` rows in an entry. Return the seconds."""
+        return float(self._ask("pour", topic=topic, count=count, size=size, batch=batch)) / 1e9
+
+    def drain(self, topic: str, count: int) -> float:
+        """Receive `count` rows of bytes from the beginning of a topic by a CheckpointConsumer. Return the seconds."""
+        return float(self._ask("drain", topic=topic, count=count, limit_ms=LIMIT_MS)) / 1e9
 
     def _ask(self, what: str, **request: object) -> Any:
         assert self._process.stdin is not None

@@ -2,6 +2,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.time.Instant;
@@ -61,6 +62,8 @@ public class Rows {
         return switch ((String) request.get("do")) {
             case "write" -> write(client, request, schema(request));
             case "read" -> read(client, request, schema(request));
+            case "pour" -> poured(client, request);
+            case "drain" -> drained(client, request);
             default -> throw new IllegalArgumentException("unknown request " + request);
         };
     }
@@ -195,6 +198,61 @@ public class Rows {
             row.put("properties", message.properties());
             row.put("event_ms", message.eventTime().map(Instant::toEpochMilli).orElse(0L));
             rows.add(row);
+        }
+    }
+
+    /**
+     * Sends many rows of bytes in large batches. Returns the nanoseconds that it took. Without a transaction: in one, the receipts of
+     * 5.0.0-M1 come in another order than the entries, and the client connects again at each of them.
+     */
+    private static Object poured(PulsarClient client, Map<?, ?> request) throws Exception {
+        int count = (Integer) request.get("count");
+        int size = (Integer) request.get("size");
+        var batching = BatchingPolicy.builder().enabled(true).maxMessages((Integer) request.get("batch"))
+                .maxPublishDelay(Duration.ofMillis(10)).build();
+        long begun = System.nanoTime();
+        try (var producer = client.newProducer(Schema.bytes()).topic((String) request.get("topic")).batchingPolicy(batching).create()) {
+            var last = new CompletableFuture<?>[10_000];
+            for (int i = 0; i < count; i++) {
+                byte[] value = new byte[size];
+                ByteBuffer.wrap(value).putLong(i);
+                int place = i % last.length;
+                if (last[place] != null) {
+                    last[place].get();
+                }
+                last[place] = producer.async().newMessage().key("key-" + i % 1000).value(value).send();
+            }
+            for (var one : last) {
+                if (one != null) {
+                    one.get();
+                }
+            }
+        }
+        return System.nanoTime() - begun;
+    }
+
+    /** Receives many rows from the beginning of a topic. Returns the nanoseconds that it took. */
+    private static Object drained(PulsarClient client, Map<?, ?> request) throws Exception {
+        String topic = (String) request.get("topic");
+        Duration limit = Duration.ofMillis((Integer) request.get("limit_ms"));
+        long begun = System.nanoTime();
+        try (var consumer = client.newCheckpointConsumer(Schema.bytes()).topic(topic).startPosition(Checkpoint.earliest()).create()) {
+            count(request, limit, consumer::receive);
+        }
+        return System.nanoTime() - begun;
+    }
+
+    private static void count(Map<?, ?> request, Duration limit, Receiver receiver) throws Exception {
+        long bytes = 0;
+        for (int left = (Integer) request.get("count"); left > 0; left--) {
+            Message<?> message = receiver.receive(limit);
+            if (message == null) {
+                throw new IllegalStateException("no row came, and " + left + " are missing");
+            }
+            bytes += ((byte[]) message.value()).length;
+        }
+        if (bytes == 0) {
+            throw new IllegalStateException("the rows have no bytes");
         }
     }
 
