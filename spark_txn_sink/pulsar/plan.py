@@ -42,11 +42,11 @@ class PulsarPlan:
 def plan_write(client: PulsarClient, options: PulsarWriteOptions, schema: StructType, unique: str) -> PulsarPlan:
     """Return the plan of a write, with an open transaction. Raises SchemaError, OptionError, TopicMissing, the broker's error."""
     check_key_column(options, schema)
-    with ThreadPoolExecutor(1) as beside:  # the coordinator takes as long as the layout
+    admin = options.admin_url if options.auto_create else None
+    layout = found_or_created(client, options.topic, admin, options.segments)
+    with ThreadPoolExecutor(1) as beside:
         beginning = beside.submit(client.begin, options.txn_timeout_ms)
         try:
-            admin = options.admin_url if options.auto_create else None
-            layout = found_or_created(client, options.topic, admin, options.segments)
             return PulsarPlan(
                 service_url=options.service_url,
                 topic=options.topic,
