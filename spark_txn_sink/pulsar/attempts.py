@@ -58,7 +58,7 @@ class Attempt:
 
     @staticmethod
     def decoded(data: bytes) -> Attempt:
-        """Raises ValueError, KeyError."""
+        """Return the record from its bytes. Raises ValueError, KeyError."""
         fields = json.loads(data)
         return Attempt(fields["txn"], fields["id"], fields["partition"], fields["app"])
 

@@ -141,7 +141,7 @@ class RecordedCuts:
         self._records = records
         self._checked = False
         self._proven: dict[str, int] = {}
-        """The creation of the watermark record of each segment that was proven."""
+        """For each segment with a proven watermark record, the number of the record's creation."""
 
     def cuts(
         self, segments: Sequence[LayoutSegment], floors: Mapping[str, Position], segment: Callable[[str], Segment]

@@ -25,7 +25,7 @@ COLUMNS = pa.schema([("n", pa.int64()), ("k", pa.string())])
 
 
 class SecondBroker(PulsarBroker):
-    """A broker of the cluster of another one, with its bookie and its ZooKeeper server."""
+    """A second broker of a cluster. It uses the bookie and the ZooKeeper server of the first broker."""
 
     def __init__(self, folder: Path, first: PulsarBroker) -> None:
         super().__init__(folder)
@@ -86,7 +86,9 @@ def read(url: str, topic: str) -> list[int]:
 
 
 def has(url: str, topic: str, numbers: range) -> None:
-    """Wait until the rows are these. Segments apply the end of a transaction after it was answered, and move between brokers."""
+    """Wait until a read returns these rows. Segments apply the end of a transaction after it was answered, and move between
+    brokers.
+    """
     deadline = time.monotonic() + 120
     while (found := read(url, topic)) != [*numbers]:
         assert time.monotonic() < deadline, found

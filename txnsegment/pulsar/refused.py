@@ -20,7 +20,7 @@ def refusal(owner: object, call: str, reasons: Mapping[str, str], name: str) -> 
 
 
 def rest(what: str) -> Rest:
-    """Return the REST interface of the environment. `what`: the call that needs it. Raises OptionError."""
+    """Return the REST interface that the environment names. `what`: the call that needs it. Raises OptionError."""
     url = os.environ.get(ADMIN_VARIABLE, "").strip()
     if not url:
         raise OptionError(

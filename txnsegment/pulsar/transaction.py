@@ -47,7 +47,7 @@ class PulsarTransaction:
     """
 
     def __init__(self, client: PulsarClient, timeout_ms: int, bits: Callable[[], Bits]) -> None:
-        """`bits`: asks by which bits of a key's hash the clients of the broker's version route it."""
+        """`bits`: asks the broker for its version, and returns the bits of a hash by which its clients route keys."""
         self._client, self._timeout_ms, self._bits = client, timeout_ms, bits
         self._id: TxnId | None = None
         self._producers: dict[str, Producer] = {}

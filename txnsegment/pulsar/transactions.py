@@ -134,7 +134,9 @@ class PulsarTransactions:
         return found
 
     def _state(self, sent: Sent | None) -> str:
-        """Return the state by reading. A writer records its rows before it commits, so without a record it has not."""
+        """Return the state of a transaction, as a read shows it. A writer records the rows of a transaction before it commits. So a
+        transaction without such a record is not committed.
+        """
         if sent is None or not sent.segments:
             return UNDECIDED
         name, (first, _) = min(sent.segments.items())

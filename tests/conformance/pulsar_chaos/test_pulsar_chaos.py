@@ -31,7 +31,9 @@ def topic() -> str:
 def test_a_stream_survives_kills_of_its_driver_and_the_broker_and_splits(
     pulsar_broker: PulsarBroker, tmp_path: Path, plan: Plan
 ) -> None:
-    """Splits and restarts are apart: the broker 5.0.0-M1 can lose the ledger of a segment that was sealed without entries."""
+    """Splits and restarts have separate runs, because the broker 5.0.0-M1 can lose the ledger of a segment that was sealed without
+    entries.
+    """
     said: list[str] = []
     job = PulsarJob(pulsar_broker, topic(), tmp_path / "job", random.Random(4), plan, said.append)
     ran = run(job)
