@@ -111,7 +111,9 @@ class Lent:
 
 
 def lend(client: PulsarClient, topic: str, schema: Schema | None = None) -> Lent:
-    """Return a producer of this client for one caller alone. Its `close` keeps it open for the next one. Raises as `Producer`."""
+    """Return a producer of this client for one caller alone. Its `close` leaves it open for the next caller. Raises
+    as `Producer`.
+    """
 
     def producers(of: PulsarClient) -> Producers:
         return Producers(lambda name, given: Producer(of, name, schema=given))

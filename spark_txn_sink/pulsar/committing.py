@@ -127,11 +127,11 @@ class Committer:
         self._state: State | None = None
         self._run: str | None = None
         self._last: Position | None = None
-        """The last record that this producer wrote."""
+        """The position of the last record that this producer wrote."""
 
     def commit(self, work: Work, recorded: Callable[[], object] = _already) -> bool:
-        """Commit a version. Return False if it was committed before; then the transaction is aborted. `recorded`: waits until it is
-        recorded where the rows are, which must be so before the transaction is committed.
+        """Commit a version. Return False if it was committed before; then the transaction is aborted. `recorded`: waits
+        until the record of the rows' positions is written. This record must exist before the transaction is committed.
 
         Raises TakenOver, VersionRefused, NotCommitted, OutcomeUnknown, ControlDamaged, and the error of the connection if nothing
         was decided.

@@ -36,7 +36,7 @@ from spark_txn_sink.pulsar.settling import settle
 log = logging.getLogger("txnsegment.sink.pulsar")
 
 PATIENCE_SECONDS = 60.0
-"""How long an outcome is asked for again."""
+"""How long the coordinator is asked again for an outcome."""
 Messages = Sequence[WriterCommitMessage | None]
 _committers: dict[tuple[str, str, str], Committer] = {}
 """The committers of this process, by service URL, application and topic. A process commits one batch at a time."""

@@ -180,8 +180,7 @@ def tasks(
     url: str, topic: str, starts: dict[str, Position], ends: dict[str, Position], columns: PulsarColumns, *, fail_on_loss: bool
 ) -> list[PulsarTask]:
     """Return a task for each segment that has entries between its start and its end, in the order of `ends`. A segment without a
-    start is read whole. A read that starts at the beginning of a segment loses no chunks: the messages that retention has deleted
-    in part are before it.
+    start is read whole. Deleted chunks are no error if the read starts at the beginning of the segment.
     """
     found = []
     for segment, end in ends.items():

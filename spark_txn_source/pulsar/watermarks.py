@@ -53,7 +53,7 @@ class Watermark:
 
 def proven(found: Watermark, first_op: int | None) -> bool:
     """Return whether all entries up to a watermark are decided. `first_op`: the number of the creation of the oldest op record
-    of the segment that existed after the watermark was read. None: there was none.
+    that the segment had after the watermark was read. None: there was none.
     """
     return first_op is None or first_op > found.created
 

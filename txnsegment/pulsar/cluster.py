@@ -63,7 +63,7 @@ class PulsarCluster:
                 txn.append("orders", table)
                 txn.commit()
 
-    Every other call of `Cluster` raises NotAllowed, which says what to do in its place.
+    A call of `Cluster` that this class lacks raises NotAllowed, which says what to do in its place.
     """
 
     def __init__(self, client: PulsarClient) -> None:

@@ -57,7 +57,7 @@ class PulsarTransaction:
         self._committed: Committed | None = None
         self._ended = False
         self._outcome_unknown = False
-        """Whether a commit was asked for without an answer."""
+        """Whether a commit was sent and not answered."""
 
     @property
     def id(self) -> str | None:
