@@ -21,9 +21,9 @@ EVERY: Final = 500
 
 def is_due(opened: Position, recorded: Position) -> bool:
     """Return whether this write records what is settled. `opened`, `recorded`: its first and its last record in the log. The write
-    does so if a multiple of `EVERY`, or the begin of a ledger, is between them.
+    does so if a multiple of `EVERY`, or the begin of a ledger, is between the first record and the one after the last.
     """
-    return (opened.ledger, opened.entry // EVERY) != (recorded.ledger, recorded.entry // EVERY)
+    return (opened.ledger, opened.entry // EVERY) != (recorded.ledger, (recorded.entry + 1) // EVERY)
 
 
 def settle(client: PulsarClient, topic: str, opened: Opened, recorded: Position) -> None:
