@@ -164,7 +164,7 @@ class Feeds:
             at = [] if before is None else [before.after]
             (name,) = ended.names
             segment = next((s for s in reading.segments if s.name == name), None)
-            if segment is None:  # retention has removed the whole segment; the successor's rows have higher numbers
+            if segment is None:  # retention has removed the segment; all rows of the successor are above `before.after`
                 shown = ended.look()
                 left = LogRange(shown, ended.after, shown.cut, self.done)
                 check_trims(left, ended.known)

@@ -142,7 +142,7 @@ def _type(kind: T.DataType, path: str, name: str) -> Plain:
     return found
 
 
-# --- growing with the columns -------------------------------------------------------------------------------------
+# --- a registered schema with more or wider columns ----------------------------------------------------------------
 
 
 def grown(record: Record, old: T.StructType, new: T.StructType) -> Record:

@@ -82,9 +82,10 @@ def topic_deleted(segments: Sequence[str]) -> SegmentSealed:
 
 
 def refuse_missing(cluster: Cluster, app: str, parts: Mapping[str, Sequence[Part]]) -> None:
-    """Raise PartsGone for parts whose files are missing or truncated, because every read of the committed transaction would fail. A
-    sweep deletes a part that may still be committed only if a clock is wrong by days. Other programs may delete files, too. Each
-    commit checks every file, because a missing file is the only trace of a clock that was wrong and was then corrected.
+    """Raise PartsGone for parts whose files are missing or truncated, because every read of the committed transaction would fail.
+
+    Each commit checks every file. Other programs may have deleted some. If a clock was wrong by days, a sweep may have deleted
+    parts before their commit. If the clock was corrected before the commit, only the missing files show it.
 
     Raise StorageError if the ledger root has no mark. In this case the root's volume is not mounted. The parts are in the folder of
     the mount point, and are hidden once the volume is mounted.

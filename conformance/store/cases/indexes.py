@@ -111,7 +111,9 @@ def an_append_may_have_entries(area: Area) -> None:
 
 @cases.add
 def a_scan_never_shows_a_record_under_an_entry_that_it_does_not_have(area: Area) -> None:
-    """While a record moves from entry to entry, a scan of one entry finds it only with that entry."""
+    """Each put moves a record to another index entry. A scan of one index entry beside the puts returns no version of the record
+    that was put with another index entry.
+    """
     record = area.store.put(A, b"0", indexes=(IndexEntry("i", "000"),))
 
     def look(reader: MetadataStore) -> None:
