@@ -31,8 +31,9 @@ LIMIT = 20_000
 class Hunt:
     """The result for one mutant.
 
-    `catches`: the suites that caught it. `schedules`: the maximum number of simulator schedules; None if the simulator was not
-    used. `seconds`: the duration of the hunt on one core. `by_hint`: whether a check that the mutant names caught it.
+    `catches`: the suites that caught it. `schedules`: the limit of simulator schedules for this mutant; None if the
+    simulator was not used. `seconds`: the duration of the hunt on one core. `by_hint`: whether one of the checks in `fault.by`
+    caught it.
     """
 
     fault: Mutant

@@ -86,8 +86,8 @@ class Sweeper:
         """Run the steps that every sweep has. Return the segments that could not be folded. The steps are independent: after a
         failed step the remaining steps run.
         """
-        # A committer's share does this step, too. An observation records the newest log number. So if a slow clock gives a row an
-        # old publish time, the row's log number still shows that the row is new.
+        # Done in a committer's share, too: it records the time by all clocks, with the newest log number. A row with a higher
+        # number was written after that. So the row counts as new, even if a slow clock gave it an old publish time.
         self._step("look at the clocks", self._look, failed)
         report.timed_out = self._step("time out", self.timeouts, failed) or 0
         report.seals_finished = self._step("finish seals", Topics(self.cluster, self.buffer.log).finish_seals, failed) or 0

@@ -31,7 +31,9 @@ MOST_PROBED: Final = 8 * 2**20
 
 
 class Reserve:
-    """The reserve of the database in a folder. Several processes may create and delete the files at the same time."""
+    """The reserve files of the database in a folder: disk space to free when the disk is full. Several processes may create and
+    delete these files at the same time.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._files = [folder.absolute() / f"metadata.reserve-{i}" for i in range(1, FILES + 1)]

@@ -52,7 +52,9 @@ def numbers(
 
 
 def _share(counts: Collection[int], number: int) -> int:
-    """Return the greatest number of entries of a piece with which there are at least `number` pieces; at least 1."""
+    """Return the largest size of a piece, in entries, that still divides all segments into at least `number` pieces together.
+    Return 1 if no size does. `counts`: the number of entries of each segment.
+    """
     most = range(1, max(counts, default=0) + 1)
     return max(1, bisect_right(most, -number, key=lambda share: -sum(-(-count // share) for count in counts)))
 

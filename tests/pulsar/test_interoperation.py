@@ -156,13 +156,17 @@ LARGE = [keyed(number) | {"value": f"{number} {'large ' * 40_000}"} for number i
 def test_large_rows_of_java_are_read(java: JavaClient, client: PulsarClient, topic: str, end: End | None) -> None:
     """Java sends each of these rows in several entries."""
     java.write(topic, LARGE, chunk=50_000, end=end)
-    found: list[Message] = []
-    for segment in client.layout(topic).active:
-        until(lambda segment=segment: Segment(client, segment.name).cut().whole)
-        cut = Segment(client, segment.name).cut().position
-        ranges = whole(lambda after, to, segment=segment: entries(client, segment.name, after, to), EARLIEST, cut)
-        found += [message for _, entry in ranges for message in entry.messages()]
-    assert by_number(found) == [as_message(row) for row in LARGE]
+
+    def found() -> list[Message]:
+        messages: list[Message] = []
+        for segment in client.layout(topic).active:
+            cut = Segment(client, segment.name).cut().position
+            ranges = whole(lambda after, to, segment=segment: entries(client, segment.name, after, to), EARLIEST, cut)
+            messages += [message for _, entry in ranges for message in entry.messages()]
+        return messages
+
+    until(lambda: len(found()) >= len(LARGE))
+    assert by_number(found()) == [as_message(row) for row in LARGE]
 
 
 @pytest.mark.parametrize("how", CONSUMERS)

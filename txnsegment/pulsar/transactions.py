@@ -122,7 +122,7 @@ class PulsarTransactions:
         """Return the transactions that a log names, in the order of their first records."""
         found: dict[str, _Known] = {}
         for segment in self._client.layout(log).segments.values():
-            for _, entry in entries(self._client, segment.name, idle_seconds=WAIT_SECONDS):
+            for _, entry in entries(self._client, segment.name, to=Segment(self._client, segment.name).cut().position):
                 for message in entry.messages():
                     data = message.value or b"{}"
                     sent, fields = decode(data), _fields(data)

@@ -139,6 +139,7 @@ def test_transactions_of_writers_are_listed(run: Run, pulsar: str, name: str) ->
     run("topics", "create", topic)
     run("topics", "create", log_name(topic))
     done = write(pulsar, topic, b"one")
+    assert "has committed" in run("txns", "abort", done, code=1).stderr
     with connect(pulsar) as cluster:
         listed = {one.id: one for one in cluster.transactions.list() if one.topic == topic}
         assert {txn: one.state for txn, one in listed.items()} == {done: COMMITTED}
@@ -146,7 +147,6 @@ def test_transactions_of_writers_are_listed(run: Run, pulsar: str, name: str) ->
         assert cluster.transactions.get(done).state == COMMITTED
     assert done in run("txns", "list", "--state", "committed").stdout
     assert f"state       {COMMITTED}" in run("txns", "show", done).stdout
-    assert "has committed" in run("txns", "abort", done, code=1).stderr
     assert "is no state" in run("txns", "list", "--state", "COMMITTING", code=1).stderr
     assert "do not name a transaction 0_99999" in run("txns", "show", "0_99999", code=1).stderr
     assert UNDECIDED not in run("txns", "show", done).stdout
