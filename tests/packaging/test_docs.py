@@ -132,7 +132,8 @@ def test_documented_options_of_other_programs_exist(monkeypatch: pytest.MonkeyPa
     for program in {program for _, program, _ in found}:
         monkeypatch.setattr("sys.argv", [program, "--help"])
         with suppress(SystemExit):
-            importlib.import_module(f"{program}.__main__").main()
+            is_package = hasattr(importlib.import_module(program), "__path__")
+            importlib.import_module(f"{program}.__main__" if is_package else program).main()
         lists = re.split(r"^(?:options|positional arguments):$", capsys.readouterr().out, maxsplit=1, flags=re.MULTILINE)[1]
         flags = set(re.findall(r"--[\w-]+", lists))
         assert "--help" in flags
