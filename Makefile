@@ -108,7 +108,7 @@ test: venv lint  ## lint, then all tests but those of make pulsar
 .PHONY: pulsar
 pulsar: venv  ## run the tests that need a real Pulsar 5 broker, which Maven downloads (docs/pulsar.md)
 	@$(CHECK_MAVEN); $(FILES_IN_MEMORY); set -x; \
-	$(BIN)/python -m pytest -q -m pulsar $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m pulsar $(PYTEST_ARGS)
 
 .PHONY: properties
 properties: venv  ## run the property tests with new random inputs (make test always uses the same ones)
