@@ -86,16 +86,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start, found = self._options.start, self._layout()
         segments: dict[str, Position] = {}
         ended: frozenset[str] = frozenset()
+        sent: dict[str, Position] | None = None
         if start != "earliest":
-            whole = self._whole({})
+            # Not `_whole`: a query that is started again in its first batch goes on from an older offset, and needs older records.
+            whole = WholeCuts(SentLog(self._client(), self._options.topic), self._layout)
             if start == "latest":
                 whole.sent.skip_settled()
             cuts = self._cuts_of(found.segments.values(), {})
             segments = self._places().starts(start, cuts)
             if not isinstance(start, At):
                 segments = whole.starts(found, segments)
+                sent = whole.sent.needed_after(segments)
             ended = ended_at(found, frozenset(), segments, cuts)
-        offset = PulsarOffset(self._options.topic, found.epoch, segments, ended, is_initial=True)
+        offset = PulsarOffset(self._options.topic, found.epoch, segments, ended, is_initial=True, sent=sent)
         return self._holding.named(offset).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
