@@ -8,6 +8,7 @@ service      the parts of a service URL
 connections  the open connections of a client
 retries      requests that may be repeated
 client       lookups, layouts of topics, transaction coordinators
+rest         requests to Pulsar's REST interface
 auth         credentials from the environment, and the client of a process
 layout       the segments of a scalable topic, and the segment of a key
 values       values by the topic's schema as Arrow columns and back: `value_types` (the interface), `primitive_values`,
@@ -16,6 +17,7 @@ entries      the rows of one entry and back: metadata, compression
 batches      the payload of a batch as columns and back
 chunks       messages in chunks, put together and divided
 producer     sends entries to one segment
+producers    producers that stay open between their uses
 consumer     one consumer of a segment: durable, or for one read
 reader       reads the entries of one segment
 probing      the search for a place in a segment by probes. Pure.

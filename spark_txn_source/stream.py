@@ -14,8 +14,6 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
@@ -36,6 +34,7 @@ from spark_txn_source.losses import check_deletions, check_trims, hidden, known_
 from spark_txn_source.offsets import StreamOffset, offset_of, planned_selection, same_topics
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import tasks
+from spark_txn_source.read_limits import default_limit
 from spark_txn_source.schema_checks import check_replay, check_schema
 from spark_txn_source.tasks import read_task
 from spark_txn_source.timestamps import final
@@ -108,11 +107,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dataclasses.replace(offset, cluster=self._client().cluster.id, subscription=self._options.subscription)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        if self._options.max_rows_per_trigger is not None:
-            return ReadMaxRows(self._options.max_rows_per_trigger)
-        if self._options.max_bytes_per_trigger is not None:
-            return ReadMaxBytes(self._options.max_bytes_per_trigger)
-        return ReadAllAvailable()
+        return default_limit(self._options.max_rows_per_trigger, self._options.max_bytes_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
         readings = Logs(self._client(), self._selection).read(now)

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from ledgers.errors import TxnSegmentError
 from pulsar_protocol.client import TxnId
-from pulsar_protocol.errors import ConnectionLost, Fenced, PulsarError, Retriable, TimedOut, TransactionEnded
+from pulsar_protocol.errors import TRANSACTION_NOT_FOUND, ConnectionLost, Fenced, PulsarError, Retriable, TimedOut, TransactionEnded
 from pulsar_protocol.layout import Position
 from spark_txn_sink.pulsar.attempts import Opened
 from spark_txn_sink.pulsar.control import (
@@ -44,8 +44,6 @@ TRIES: Final = 3
 _UNKNOWN: Final = (ConnectionLost, TimedOut, Retriable)
 """Errors after which it is not known whether the request was carried out, or after which it may succeed later."""
 _NO_PRODUCER: Final = (*_UNKNOWN, Fenced)
-_NOT_FOUND: Final = 24
-"""Pulsar's code for a transaction that its coordinator does not know, or has forgotten some time after its end."""
 
 
 class NotCommitted(TxnSegmentError):
@@ -258,7 +256,7 @@ class Committer:
                 self._control.end(txn, commit=False)
                 return "aborted"
             except TransactionEnded as error:
-                return "aborted" if error.code == _NOT_FOUND else "committed"
+                return "aborted" if error.code == TRANSACTION_NOT_FOUND else "committed"
             except _UNKNOWN:
                 if self._now() > deadline:
                     raise
@@ -284,7 +282,7 @@ class Committer:
             try:
                 return self._control.end(work.txn, commit=True)
             except TransactionEnded as error:
-                if error.code == _NOT_FOUND and found_done():
+                if error.code == TRANSACTION_NOT_FOUND and found_done():
                     return
                 self._forget()
                 raise NotCommitted(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from metadata.common.errors import DataLoss
@@ -23,6 +23,7 @@ from spark_txn_source.pulsar.several_offsets import SeveralOffset, read_in
 from spark_txn_source.pulsar.stream import StreamReader
 from spark_txn_source.pulsar.tasks import OneAfterAnother, PulsarTask, read_task
 from spark_txn_source.pulsar.topics import shared_client
+from spark_txn_source.read_limits import default_limit
 
 
 class SeveralStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -83,11 +84,7 @@ class SeveralStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(in_parallel(self._readers, lambda topic: self._readers[topic].initialOffset())).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        if self._options.max_rows_per_trigger is not None:
-            return ReadMaxRows(self._options.max_rows_per_trigger)
-        if self._options.max_bytes_per_trigger is not None:
-            return ReadMaxBytes(self._options.max_bytes_per_trigger)
-        return ReadAllAvailable()
+        return default_limit(self._options.max_rows_per_trigger, self._options.max_bytes_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = tuple(self._readers)

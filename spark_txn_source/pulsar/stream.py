@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from pulsar_protocol.client import PulsarClient
@@ -29,6 +29,7 @@ from spark_txn_source.pulsar.planning import FirstEntry, limited, moved, without
 from spark_txn_source.pulsar.tasks import OneAfterAnother, PulsarTask, read_task, tasks
 from spark_txn_source.pulsar.topics import layout, shared_client
 from spark_txn_source.pulsar.watermarks import BrokerRecords, RecordedCuts
+from spark_txn_source.read_limits import default_limit
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -102,11 +103,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._holding.named(offset).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        if self._options.max_rows_per_trigger is not None:
-            return ReadMaxRows(self._options.max_rows_per_trigger)
-        if self._options.max_bytes_per_trigger is not None:
-            return ReadMaxBytes(self._options.max_bytes_per_trigger)
-        return ReadAllAvailable()
+        return default_limit(self._options.max_rows_per_trigger, self._options.max_bytes_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._places().cuts(self._layout().segments.values())

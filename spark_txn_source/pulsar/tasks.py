@@ -77,24 +77,30 @@ def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
         yield rows.batch()
 
 
-def _entries(client: PulsarClient, task: PulsarTask) -> Iterator[tuple[Position, Entry]]:
+def _entries(
+    client: PulsarClient,
+    task: PulsarTask,
+    *,
+    pause: Callable[[float], None] = time.sleep,
+    now: Callable[[], float] = time.monotonic,
+) -> Iterator[tuple[Position, Entry]]:
     """Yield the entries of the range. After a lost connection the read goes on after the last entry."""
 
     def read(start: Position, end: Position) -> Iterator[tuple[Position, Entry]]:
         return entries(client, task.segment, start, end)
 
-    after, pauses, deadline = task.after, growing(), time.monotonic() + PATIENCE_SECONDS
+    after, pauses, deadline = task.after, growing(), now() + PATIENCE_SECONDS
     while True:
         try:
             for position, entry in whole(read, after, task.to, fail_on_loss=task.fail_on_loss):
                 yield position, entry
-                after, pauses, deadline = position, growing(), time.monotonic() + PATIENCE_SECONDS
+                after, pauses, deadline = position, growing(), now() + PATIENCE_SECONDS
             return
         except PulsarError as error:
-            pause = next(pauses)
-            if not passes(error) or time.monotonic() + pause > deadline:
+            seconds = next(pauses)
+            if not passes(error) or now() + seconds > deadline:
                 raise
-            time.sleep(pause)
+            pause(seconds)
 
 
 @dataclass
