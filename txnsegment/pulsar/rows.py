@@ -13,7 +13,6 @@ from metadata.common.service import SERVICE_URL
 from metadata.records.names import topic_name
 from spark_txn_source.pulsar.batch import BatchReader
 from spark_txn_source.pulsar.columns import METADATA_FIELDS, columns_now
-from spark_txn_source.pulsar.tasks import PulsarTask
 from txnsegment.rows import MESSAGE_ID, Rows, plain
 
 
@@ -32,15 +31,9 @@ def committed_rows(url: str, name: str, limit: int, *, message_ids: bool = False
     reader = BatchReader(options, schema)
 
     def rows() -> Iterator[dict[str, Any]]:
-        for task in sorted(reader.undivided(), key=_number):
+        for task in reader.undivided():
             for batch in reader.read(task):
                 for row in batch.to_pylist():
                     yield {field.name: plain(row[field.name], field.dataType) for field in schema}
 
     return Rows(schema.fieldNames(), islice(rows(), limit))
-
-
-def _number(task: PulsarTask) -> int:
-    """Return the number of a segment or partition. A segment has a greater number than its parents."""
-    found = re.search(r"-(\d+)$", task.segment)
-    return -1 if found is None else int(found[1])
