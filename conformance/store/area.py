@@ -47,7 +47,7 @@ class Area:
     """The area of one case. A context manager: its exit closes every session and ends every process that was opened through it."""
 
     def __init__(self, site: Site, *, seed: int, name: str, sizes: Sizes, clock: Clock | None = None) -> None:
-        """`seed` and `name` (of the case) determine all random choices, so a case that is run again alone makes the same choices."""
+        """`seed` and `name` (of the case) determine all random choices. A case that is run alone makes the same choices again."""
         self.site = site
         self.seed = seed
         self.sizes = sizes

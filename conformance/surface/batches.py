@@ -50,7 +50,9 @@ def read_all(bench: Bench, a: Args) -> object:
 
 @dataclass
 class Range:
-    """A range that was read. `rows`: the rows that the read returned. `incarnation`: the incarnation of the topic at that time."""
+    """A range that was read. `rows`: the rows that the read returned. `incarnation`: the topic's name with the number of its
+    creations at that time (`model.Topic`).
+    """
 
     options: dict[str, str]
     topic: str
@@ -208,7 +210,7 @@ def read_on(bench: Bench, world: World, one: Chain, end: int | None, pick: int) 
     one.rows += found
     model.check_once(one.rows, where)
     if one.by_time and end is not None and end > world.clock.true_ms():
-        # the clock had leapt past `end` when the read began, so rows up to `end` may still be written
+        # The clock of the run had leapt ahead, so `end` is in the future. Rows up to `end` may still be written.
         bench.met["read ahead of time"] += 1
         world.chains.remove(one)
         return False

@@ -40,7 +40,9 @@ class Attempt:
 
 @contextmanager
 def attempt(bench: Bench, *kinds: type[TxnSegmentError]) -> Iterator[Attempt]:
-    """Within the block, errors of the given kinds are permitted and kept. Other errors pass through; the driver reports them."""
+    """Permit errors of the given kinds in the block, and keep such an error. Other errors leave the block, and `drive.execute`
+    reports them.
+    """
     found = Attempt()
     try:
         yield found
@@ -84,7 +86,7 @@ class Open:
     staged_ms: int | None = None
     """The time on the clock at which its first rows were staged."""
     opened_ms: int = 0
-    """The time on the clock when the call paused. The deadline of the transaction is half a minute later."""
+    """The time on the clock when the commit or migration paused. The deadline of the transaction is half a minute later."""
 
     def stage(self, world: World, name: str, rows: Sequence[Row]) -> None:
         """Stage rows by `append`."""
@@ -93,8 +95,8 @@ class Open:
 
 
 def claimed(world: World) -> set[tuple[str, str, int]]:
-    """Return the rows that may have pending acks, as (topic, subscription, row). Their transactions have a paused commit, or their
-    process died during the commit.
+    """Return the rows that may have pending acks, as (topic, subscription, row): the rows in acknowledgements of transactions whose
+    commit is paused, or whose process died during the commit.
     """
     return {(topic, sub, n) for one in world.holding for topic, sub, rows in one.written.acks for n in rows}
 

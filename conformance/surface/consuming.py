@@ -59,7 +59,9 @@ class Following:
         self.stale = True
 
     def counted(self) -> set[int]:
-        """Return the rows of the cumulative acks that count already. The consumer does not acknowledge these rows once more."""
+        """Return the rows of the cumulative acks that have taken effect: those outside a transaction, and those of committed
+        transactions. The consumer does not acknowledge these rows again.
+        """
         return {n for one, rows in self.floors if one is None or one.written.state == "committed" for n in rows}
 
     def begun(self, *, by_itself: bool = False) -> None:

@@ -17,8 +17,8 @@ from metadata.backup.restore import restore as restore_backup
 from metadata.common.errors import BackupUnsettled, ConfigurationError, RestoreRefused, TxnSegmentError
 
 APART = 1_000_000
-"""In a copied or restored cluster the numbers of new rows are higher by a multiple of this value, so that no two clusters use one
-number.
+"""In a copied or restored cluster the numbers of new rows are higher by a multiple of this value. So two clusters never have new
+rows with the same number.
 """
 
 

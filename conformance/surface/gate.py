@@ -1,4 +1,5 @@
-"""The policy for the metadata store of a process. It records appends, and can pause a commit between two steps of the commit.
+"""The policy of the `FaultyStore` of one process: the function that runs every call to the metadata store. It records appends, and
+can pause a commit between two of its steps.
 
 A paused commit simulates a paused process, such as one in a long garbage collection or on a suspended machine. The commit runs in
 its own thread and continues on command. A commit that never continues simulates a dead process.
@@ -70,8 +71,8 @@ class Held:
 
 
 class Gate:
-    """The policy for the store of one process. `number`: the log number of the last registration that the process appended. `dead`:
-    whether the process has ended; its calls then fail.
+    """The policy of the store of one process. Each store call goes through `__call__`. `number`: the log number of the last
+    registration that the process appended. `dead`: whether the process has ended; its calls then fail.
     """
 
     def __init__(self, ahead_ms: Callable[[], int], hear: Hear) -> None:

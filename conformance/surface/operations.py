@@ -20,8 +20,8 @@ Run = Callable[["Bench", Args], object]
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation. `takes`: the number of possible values of each argument. `run`: returns False if there was nothing to work on.
-    `theme`: the name of the module that has the operation.
+    """An operation. `weight`: how often it is drawn, relative to other operations. `takes`: the number of possible values of each
+    argument. `run`: returns False if there was nothing to work on. `theme`: the name of the module that has the operation.
     """
 
     name: str

@@ -27,8 +27,9 @@ class PersistentQuery(Query):
     """A stream of persistent names, which continues in the successors after a migration.
 
     Its offsets have positions as well as log numbers. The model knows the rows between two log numbers, but not between two such
-    offsets. So it does not predict the rows of each batch, but the rows of all batches together. For a query that starts at the
-    latest offset, `shown` has the rows that certainly lie before its start, and `perhaps` the rows that may lie before its start.
+    offsets. So this class does not predict the rows of each batch, only those of all batches together. For a query that starts at
+    the latest offset, `shown` has the rows that certainly lie before its start, and `perhaps` the rows that may lie before its
+    start.
     """
 
     persistent = True

@@ -2,8 +2,8 @@
 need.
 
 Without preludes few random runs would create, say, a trimmed topic with a lagging consumer. The operations that need such a topic
-would then do nothing. Arguments that are missing in a list are drawn at random. A missing `t` (the
-topic) has one value for the whole list.
+would then do nothing. Arguments that are missing in a list are drawn at random. If `t` (the topic) is missing, all operations of
+the list get the same random value.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ PRELUDES: dict[str, tuple[Prelude, ...]] = {
 
 
 def drawn(theme: str, random: Random) -> list[Op]:
-    """Return one of the lists of a theme. The list is empty for themes without preludes, such as `writing`."""
+    """Return one of the preludes of a theme, with all arguments. Themes without preludes, such as `writing`, give an empty list."""
     found = PRELUDES.get(theme)
     if found is None:
         return []

@@ -57,7 +57,7 @@ def write(bench: Bench, a: Args) -> object:
 @dataclass
 class Sink:
     """A streaming query that writes to a topic. `batch`: its current micro-batch. `rows`: the rows of that batch, which are the
-    same at each attempt. `attempts`: the messages of its earlier attempts.
+    same at each attempt. `attempts`: the commit messages of each earlier attempt at that batch.
     """
 
     name: str
