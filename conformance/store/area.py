@@ -69,7 +69,9 @@ class Area:
     # --- at once ---
 
     def at_once(self, act: Callable[[MetadataStore, int], T], actors: int | None = None) -> list[T]:
-        """Return the results of `act(store, n)` in several threads. Half of them share one session; the others have their own."""
+        """Call `act(store, n)` in `actors` threads at the same time, and return the results in the order of n. The threads with an
+        odd n share one session; each of the others has its own.
+        """
         actors = actors or self.sizes.actors
         shared = self.open()
         stores = [shared if n % 2 else self.open() for n in range(actors)]
@@ -84,7 +86,9 @@ class Area:
 
     @contextmanager
     def meanwhile(self, look: Callable[[MetadataStore], None], readers: int = 1) -> Iterator[None]:
-        """Call `look` repeatedly in threads with own sessions, from before the block until after it. Then raise their errors."""
+        """Call `look` repeatedly in `readers` threads, each with its own session. Every thread has called it once before the block
+        begins, and calls it once more after the block has ended. Then raise the first error of a thread.
+        """
         stop = threading.Event()
         looked = [threading.Event() for _ in range(readers)]
 
@@ -123,14 +127,18 @@ class Area:
     # --- processes and connections ---
 
     def child(self, job: str, **arguments: Any) -> Child:
-        """Return a process that opens this area and waits for `Child.go`. Raises NotApplicable if the store is in one process."""
+        """Return a process that opens this area and waits for `Child.go`. Raises NotApplicable if no second process can open the
+        store.
+        """
         if not self.site.traits.processes:
             raise NotApplicable("This store lives in one process; no other process can open it.")
         opener = self.site.elsewhere or self.site.opener
         return self._ends.enter_context(Child(self.place, opener, job, arguments, patience=self.sizes.patience))
 
     def far(self) -> tuple[MetadataStore, TcpProxy]:
-        """Return a session and the proxy of its connection, which fails on command. Raises NotApplicable except for ZooKeeper."""
+        """Return a session whose connection leads through a proxy, and the proxy, which drops replies or cuts the connection on
+        command. Raises NotApplicable for any store but ZooKeeper.
+        """
         if self.site.scheme != "zk":
             raise NotApplicable(
                 "No connection stands between store and caller whose reply could be lost; cases that kill a process show what can."

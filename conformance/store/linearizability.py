@@ -1,13 +1,13 @@
 """A checker that decides whether a recorded history of one key is linearizable. The key is a register with versions. Its operations
 are get, put and delete, with or without an expected version.
 
-The search is that of Wing and Gong, with Lowe's cache of visited states. It extends an order of operations step by step. The next
-operation may be any that began before the end of every other remaining operation, if its answer fits the state of the register. A
-state that was reached before with the same set of operations is not tried again.
+The search is that of Wing and Gong, with Lowe's cache of visited states. It extends an order by one operation after the other. A
+remaining operation may come next if it began before every other remaining operation ended, and if its answer fits the state of the
+register. A state that was reached before with the same set of operations is not tried again.
 
-The search is shorter because an operation that fits and changes nothing can always be taken at once. An operation without an answer
-may be taken at any time after it began, or never. See Wing and Gong, "Testing and verifying concurrent objects" (1993), and Lowe,
-"Testing for linearizability" (2017).
+To shorten the search, an operation that fits and changes nothing is taken at once. An operation without an answer may be taken at
+any time after it began, or never. See Wing and Gong, "Testing and verifying concurrent objects" (1993), and Lowe, "Testing for
+linearizability" (2017).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Verdict:
     """The result of a check.
 
     `linearizable`: None if the search gave up. `tried`: the number of configurations tried. `order`: the operations of the best
-    attempt, in order. `state`: the register after them. `stuck`: the operations of which one had to come next; none of them fits
-    `state`.
+    attempt, which is the longest order found. `state`: the register after them. `stuck`: the operations of which one had to come
+    next. None of them fits `state`, unless the search gave up. `stuck` is empty if the history is linearizable.
     """
 
     linearizable: bool | None

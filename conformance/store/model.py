@@ -44,12 +44,12 @@ PARTS = [
 
 def random_key(random: Random) -> Key:
     path = "".join(f"/{random.choice(PARTS)}" for _ in range(random.choice([1, 1, 2, 3])))
-    return Key(path, path)  # each record has its own partition key, so that its path alone names it
+    return Key(path, path)  # the partition key follows from the path, so the path alone names a record in the model
 
 
 def unrelated_keys(random: Random, count: int) -> list[Key]:
-    """Return keys of which none lies below another. In a backend with folders, a record in the place of an empty folder may have a
-    first version above 0.
+    """Return `count` keys, none of which lies below another. In a backend with folders, a record that takes the place of an empty
+    folder may have a first version above 0, which the model does not have.
     """
     keys: list[Key] = []
     while len(keys) < count:

@@ -30,7 +30,7 @@ Opener = Callable[[str], MetadataStore]
 @dataclass(frozen=True, slots=True)
 class Traits:
     """The optional abilities of a backend. `processes`: several processes can open the store. `groups`: a group of writes is
-    atomic. SQLite and ZooKeeper have both abilities. Memory has only `groups`, because it lives in one process.
+    atomic. SQLite and ZooKeeper have both abilities. The memory store has only `groups`, because no other process can open it.
     """
 
     processes: bool = True
@@ -108,7 +108,7 @@ class Site:
 
 
 def _missing(folder: Path) -> list[Path]:
-    """Return those of a folder and its parents that do not exist, the deepest first."""
+    """Return the missing ones among the folder and its parents, the deepest first."""
     return [path for path in (folder, *folder.parents) if not path.exists()]
 
 

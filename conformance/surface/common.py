@@ -95,8 +95,8 @@ class Open:
 
 
 def claimed(world: World) -> set[tuple[str, str, int]]:
-    """Return the rows that may have pending acks, as (topic, subscription, row): the rows in acknowledgements of transactions whose
-    commit is paused, or whose process died during the commit.
+    """Return the rows that may have pending acks, as (topic, subscription, row). They are the rows in the acknowledgements of each
+    transaction whose commit is paused, or whose process died during the commit.
     """
     return {(topic, sub, n) for one in world.holding for topic, sub, rows in one.written.acks for n in rows}
 

@@ -17,7 +17,7 @@ A = Key("/a", "")
 @cases.add
 def a_put_whose_reply_is_lost(area: Area) -> None:
     """A put whose reply is lost raises UnknownOutcome. It took effect once, with its index entries. A second put with the same
-    expected version loses its race.
+    expected version raises BadVersion.
     """
     far, proxy = area.far()
     old = far.put(A, b"1", indexes=(IndexEntry("i", "1"),))

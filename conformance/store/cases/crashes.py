@@ -54,7 +54,9 @@ def _agree(store: MetadataStore) -> None:
 
 
 def _acknowledged_is_there(store: MetadataStore, actor: str, said: list[list[object]]) -> None:
-    """Check that each key holds its last acknowledged write, or the one unacknowledged write that the process sent after it."""
+    """Check that the log has each acknowledged append, and that each key has its last acknowledged write. One key may differ: by
+    the one write that the process had sent, but not yet reported, when it was killed.
+    """
     view = store.view()
     log = {record.number: record.value.decode() for record in view.scan(LOG.range())}
     last: dict[object, object] = {}

@@ -71,7 +71,7 @@ def an_empty_group_does_nothing(area: Area) -> None:
 
 @cases.add
 def a_group_is_never_seen_half(area: Area) -> None:
-    """Each group writes one value to two records. A get of both records never finds an older value in the second one."""
+    """Each group writes the same value to two records. A get of both records never finds an older value in the second record."""
     _needs_groups(area)
     a, b = area.store.write(Put(A, b"0"), Put(B, b"0"))
 

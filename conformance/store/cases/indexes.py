@@ -111,8 +111,8 @@ def an_append_may_have_entries(area: Area) -> None:
 
 @cases.add
 def a_scan_never_shows_a_record_under_an_entry_that_it_does_not_have(area: Area) -> None:
-    """Each put moves a record to another index entry. A scan of one index entry beside the puts returns no version of the record
-    that was put with another index entry.
+    """Each put moves a record to another index entry. Meanwhile, a scan of one index entry never returns a version of the record
+    that was put with another entry.
     """
     record = area.store.put(A, b"0", indexes=(IndexEntry("i", "000"),))
 

@@ -57,7 +57,9 @@ def traps_of_prefixes(area: Area) -> None:
 
 @cases.add
 def nested_folders(area: Area) -> None:
-    """A range may span many levels of paths. It has no other records, also none under paths that some backend uses itself."""
+    """A range may span many levels of paths. Its scan returns no record outside the range, not even one under a path that some
+    backend uses itself, such as `/idx` or `/clock`.
+    """
     names = ("public/default/t", "public/default/t-00000000000000000007", "public/other/0123456789", "acme/x/%7E", "public/idx/idx")
     made = sorted((area.store.put(Key(f"/topics/{n}", ""), n.encode()) for n in names), key=lambda r: r.key.path)
     for other in ("/topicsx", "/idx/a", "/era/log", "/clock", "/zookeeper/quota"):

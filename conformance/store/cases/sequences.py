@@ -123,7 +123,7 @@ def an_acknowledged_append_is_in_every_later_list(area: Area) -> None:
 
 @cases.add
 def each_writer_sees_its_numbers_rise(area: Area) -> None:
-    """Many writers append to one sequence or several. In each sequence, a later append of a writer gets a higher number."""
+    """Many writers append to three sequences in turn. In each sequence, a later append of a writer gets a higher number."""
     prefixes = [LOG, Prefix("/log/other", "log"), Prefix("/other/log", "other")]
 
     def append(store: MetadataStore, n: int) -> list[tuple[Prefix, int]]:

@@ -18,8 +18,8 @@ EVERYTHING = KeyRange("/", "/\U0010ffff", "")
 
 @cases.add
 def ephemeral_records_go_with_their_session(area: Area) -> None:
-    """While its session lives, no other session can create an ephemeral record anew. When the session ends, the record is deleted
-    with its index entries.
+    """While a session is open, no other session can create an ephemeral record of the same key. When the session ends, its record
+    is deleted with the index entries.
     """
     leader = area.open()
     made = leader.put(LEADER, b"me", expect=ABSENT, indexes=(IndexEntry("i", "k"),), ephemeral=True)
@@ -79,7 +79,9 @@ def one_leader_at_a_time(area: Area) -> None:
 
 @cases.add
 def ephemeral_records_of_a_killed_process_go(area: Area) -> None:
-    """A killed process cannot close its session. Its ephemeral record is deleted all the same, after the lease of the store."""
+    """A killed process cannot close its session. Its ephemeral record is deleted all the same, when the store's time limit for the
+    session has passed.
+    """
     child = area.child("hold", path=LEADER.path)
     child.wait_ready()
     child.go()

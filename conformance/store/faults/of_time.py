@@ -15,9 +15,10 @@ from metadata.store.contract import ABSENT, Append, MetadataStore, Put, Record, 
 
 
 class _Lagging(Sound):
-    """A store whose reads come from a lagging replica. The session counts its gets. If the session remembers an answer for each
-    requested key, one get in `every` returns these old answers. All other gets are correct. Of `looks` gets in a row, the session
-    remembers the answers of one, whose number `count` has `count % looks == since`.
+    """A store whose reads come from a lagging replica. Each session numbers its gets from 1.
+
+    The session remembers the answers of a correct get whose number n has `n % looks == since`. A get whose number is a multiple of
+    `every` returns remembered answers, if there is one for each requested key. All other gets are correct.
     """
 
     every: ClassVar[int]

@@ -47,7 +47,7 @@ class AbsenceIgnored(Sound):
 
 @planted("records/a-delete-that-expects-nothing-meets-a-record")
 class DeleteOfNothingSucceeds(Sound):
-    """A delete that expects absence succeeds without a check, as the ZooKeeper store of this project once did."""
+    """A delete that expects absence succeeds without a check, even if the record exists."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         kept = [w for w in writes if not (isinstance(w, Delete) and w.expect == ABSENT)]
@@ -86,7 +86,7 @@ class CheckThenAct(Sound):
 
 @planted("records/versions-count-puts-and-restart-with-the-key")
 class PutsAreRepeated(Sound):
-    """An unconditional put is sent twice, as by a client that fears that its reply was lost (A26)."""
+    """An unconditional put is sent twice, as by a client that sends a request again after a timeout (A26)."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         found = self.store.write(*writes)
@@ -96,7 +96,7 @@ class PutsAreRepeated(Sound):
 
 @planted("indexes/an-append-may-have-entries")
 class AppendsAreRepeated(Sound):
-    """An append is sent twice, as by a client that fears that its reply was lost (A26)."""
+    """An append is sent twice, as by a client that sends a request again after a timeout (A26)."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         if len(writes) == 1 and isinstance(writes[0], Append):
