@@ -44,7 +44,9 @@ MODEL = tuple(
         "end-at-seal",
     )
 )
-"""Rules of an earlier model of the protocol. The model could switch off each rule, and so showed that each one is needed."""
+"""The rules of an earlier model of the protocol; each must have a mutant. The model could switch off each rule, and so showed that
+the protocol needs every one.
+"""
 
 SUBTLE = (
     "the sync before acting on absence left out",

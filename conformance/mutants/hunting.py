@@ -48,8 +48,8 @@ class Hunt:
 
     @property
     def wrong(self) -> str:
-        """What must be mended, as text. Empty if a check that the mutant names caught the mutant. If the mutant names no check, any
-        check may have caught it.
+        """What must be mended, as text. The text is empty if one of the checks that the mutant names caught it. If the mutant names
+        no check, the text is empty if any check caught it.
         """
         if not self.caught:
             return "No suite noticed this fault: a check is missing."

@@ -90,7 +90,9 @@ def _said(look: Callable[[], str | None]) -> str | None:
 
 
 def by_hint(fault: Mutant, hint: str) -> Catch | None:
-    """Run one of the checks that caught the mutant before (`Mutant.by`). Raises AlreadyBroken as the other suites do."""
+    """Run one of the checks that caught the mutant before (`Mutant.by`). Raises AlreadyBroken if the check also fails without the
+    mutant.
+    """
     suite, _, name = hint.partition(" ")
     match suite:
         case "script":
