@@ -1,7 +1,8 @@
 """The answers of scripts. They show records of the store and files of the disk, and their changes, in the words of protocol.md
 section 1.
 
-Records are decoded here, not by the code under test. Otherwise a fault of that code could hide itself in the answers.
+Records are decoded here, not by the code under test. Otherwise a fault of that code could hide itself in the answers. Only index
+snapshots are decoded by the code under test.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ def _segment(world: World, encoded: str) -> str:
 
 
 def changes(before: Picture, after: Picture) -> list[str]:
-    """Return the changes of store and disk, one line for each record or deleted file. New files have no line."""
+    """Return the changes of store and disk, one line for each changed record or deleted file. New files have no line."""
     lines = []
     for path in sorted(before.keys() | after.keys()):
         old, new = before.get(path), after.get(path)

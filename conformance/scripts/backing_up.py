@@ -1,6 +1,6 @@
 """Commands of backups and restores (docs/operations.md, Backup).
 
-k: backup            take a backup, and answer its content. The work can be put to sleep
+k1: backup           take a backup; the answer is its log and its applications. The process k1 can sleep at a call of the backup
 restore              restore the last backup to a new store over the same files; all processes of the old store end
 """
 

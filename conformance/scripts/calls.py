@@ -99,7 +99,9 @@ WORDS = frozenset({w for _, w in (*_READS, *_WRITES)} | set(_FILES.values()) | {
 
 
 def word(kind: str, what: str, state: MemoryState) -> str:
-    """Return the word of a call. `kind` and `what` are those of `conformance.simulator.store.faults.Gate`."""
+    """Return the word of a call; `nothing` for a read that has no word. `kind` and `what` are those of
+    `conformance.simulator.store.faults.Gate`.
+    """
     if kind in _FILES:
         return _FILES[kind]
     if kind == "write":

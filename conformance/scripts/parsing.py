@@ -81,8 +81,8 @@ def render(script: Script, answers: Sequence[Sequence[str]]) -> str:
 
 @dataclass
 class Command:
-    """One command line: `[actor:] verb word .. option=value ..`. A command takes the words and options that it knows. Any other
-    word or option is an error.
+    """One command line: `[actor:] verb word .. option=value ..`. A command takes the options that it knows. Any other option is an
+    error (`check_taken`).
     """
 
     line: str

@@ -35,7 +35,9 @@ _DEADLY = (Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.SPLIT_CRASH)
 
 
 class HandClock:
-    """A clock that the script moves. Work can stop at a wait, as at any other call. Each wait moves the clock when it ends."""
+    """A clock that the script moves. A wait of the product is a call, at which its work can stop. At its end the wait moves the
+    clock by its length.
+    """
 
     def __init__(self) -> None:
         self.now = BEGIN_MS
@@ -176,8 +178,8 @@ class World:
         return f"u{self._names}"
 
     def process(self, name: str) -> Process:
-        """Return the process of this name. If the process of this name has crashed, start a new one. Raises ScriptError if a
-        fault of the crashed process struck no call.
+        """Return the process of this name. If there is none, or if it has crashed, start one. Raises ScriptError if a fault of the
+        crashed process struck no call.
         """
         found = self.processes.get(name)
         if found is None or not found.alive:
@@ -254,7 +256,7 @@ class World:
             raise ScriptError("a request that was delayed never arrived: the script needs `arrive`")
 
     def close(self) -> None:
-        """Stop all work of the script."""
+        """Stop all work of the script, and set the lowered limits of product modules back."""
         for process in self.processes.values():
             if process.alive:
                 self.crash(process)
