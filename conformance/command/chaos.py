@@ -5,8 +5,9 @@ python -m conformance.scenarios [--store sqlite|zookeeper] [--kills 30] [--seed 
     [--load-seconds 20] [--every 1] [--faults 100] [--kinds ...] [--logs FOLDER]
     [--faketime]
 
-Without --domain, the parts `points` and `job` run on topics of both domains, and all other parts on topic:// topics. With --domain
-persistent, the parts that need topic:// topics are left out. The exit code is 1 if anything was wrong.
+The domain of a topic is topic:// or persistent://. Without --domain, the parts `points` and `job` run on topics of both domains,
+`migrate` on persistent:// topics, and all other parts on topic:// topics. With --domain persistent, the parts that need topic://
+topics are left out. The exit code is 1 if anything was wrong.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A Spark process that lives only for seconds uses half of its processor time to load classes. Java's class data sharing (CDS) keeps
 loaded and verified classes in one file, which later processes map into memory. The first start on a machine runs a small job and
 writes that file into the virtual environment, or, without a virtual environment, into the user's cache. Every later start uses the
-file. A process with another class path ignores it.
+file. A process with another class path ignores the file.
 
 Python workers import the modules that they need once for each driver or executor, not once for each task. They import the installed
 pyspark, not the archive of its sources (`workers/sitecustomize`).

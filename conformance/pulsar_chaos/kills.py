@@ -35,8 +35,9 @@ LOCAL, CLUSTER = "local[2]", "local-cluster[1,2,1024]"
 
 @dataclass(frozen=True)
 class Plan:
-    """The number of faults of each kind. `changes`: splits and merges of segments. `seconds`: the driver is killed within this time
-    after its query runs.
+    """The number of faults of each kind. `kills`: kills of the driver. `restarts`: kills of the broker, which is started again.
+    `workers`, `executors`: kills of a Python worker or an executor. `changes`: splits and merges of segments. `seconds`: the driver
+    is killed within this time after its query runs.
     """
 
     kills: int = 30
@@ -55,7 +56,7 @@ class Plan:
 
 
 class PulsarJob(StreamingJob):
-    """The job, its readers, and the faults of a plan."""
+    """A streaming Spark job into a Pulsar topic, two readers of the topic, and the faults of a plan."""
 
     name = "a streaming job into a Pulsar topic"
 
@@ -80,7 +81,7 @@ class PulsarJob(StreamingJob):
     def start(self) -> None:
         self._feed_for_ever()
         self._busy(LOCAL)
-        self._busy(LOCAL)  # a batch is committed, so the topic has a schema
+        self._busy(LOCAL)  # the second batch has begun, so the first one is committed, and the topic has a schema
         self._headers = Headers(self._broker.zookeeper.hosts)
         options = {"serviceUrl": self._place.url, "path": self._place.topic}
         self._readers = [
@@ -107,7 +108,9 @@ class PulsarJob(StreamingJob):
         return self.drive_on(LOCAL)
 
     def _running(self, master: str) -> Session:
-        """Return the driver that runs, or a new one. Raises Failed if one has ended although nothing had disturbed it."""
+        """Return the running driver, or start a new one. Raises Failed if a driver has ended although no fault had struck since its
+        start.
+        """
         if self._driver is not None and not self._driver.running():
             if not self._disturbed:
                 raise Failed(f"A driver that nobody had disturbed ended: {self._driver.tail()}")
@@ -180,7 +183,9 @@ class PulsarJob(StreamingJob):
                 return driver
 
     def _kill_one(self, driver: Session, word: str) -> None:
-        """Kill a random process of a driver's session whose command has this word. Wait until the driver has ended, or goes on."""
+        """Kill a random process of a driver's session whose command has this word. Wait until the driver has ended, or has begun
+        two more batches.
+        """
         found = [
             one.pid
             for one in processes()

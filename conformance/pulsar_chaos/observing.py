@@ -22,11 +22,13 @@ from pulsar_protocol.client import PulsarClient
 PAUSE_SECONDS = 0.3
 """The pause between two reads, which leaves the cores to the job."""
 AWAY_SECONDS = 180.0
-"""How long a reader may fail because the broker is away."""
+"""The time for which all reads of a reader may fail, because the broker is away."""
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> tuple[Got, ...]:
-    """Convert record batches to rows. They have the metadata columns, and the columns `key` and `seq`; `seq` names the row."""
+    """Convert record batches to rows. The batches have the metadata columns, and the columns `key` and `seq`; `seq` names the
+    row.
+    """
     return tuple(
         Got(str(row["seq"]), row["key"], row["__segment"], *position_of(row["__messageId"]), row["__txnId"])
         for batch in batches
@@ -70,10 +72,11 @@ class Headers:
 
 
 class Reader:
-    """A thread that reads a topic again and again, until `finish` and once more after it. `look` makes one read.
+    """A thread that reads a topic again and again until `finish` is called. Then it reads once more; a stream reads until a
+    micro-batch is empty. `look`: makes one read, and returns the rows and the number of the micro-batch (None for a batch read).
 
-    `dirty`: transactions whose rows it got although they were not committed after the read. `failed`: reads that failed while the
-    broker was away.
+    `dirty`: the transactions whose rows the reader got although they were not committed right after the read. `failed`: the number
+    of reads that raised an error, as reads do while the broker is away.
     """
 
     def __init__(self, name: str, headers: Headers, look: Callable[[], tuple[tuple[Got, ...], int | None]]) -> None:
@@ -119,7 +122,7 @@ class Reader:
         return len({row.id for one in [*self.looks] for row in one.rows})
 
     def finish(self) -> None:
-        """Let the reader read once more and end. Raises its error."""
+        """Let the reader read to the end, and wait for it. Raises the error that ended its thread."""
         self._ending.set()
         self._thread.join()
         if self._error is not None:

@@ -1,8 +1,9 @@
-"""What readers of a Pulsar topic saw, translated for the history checker. Pure.
+"""What readers of a Pulsar topic saw, translated into events for the history checker. This module does no I/O.
 
 The checker expects that the first number of a row's position is the number of its transaction, and that transactions have one
-order. Pulsar has no such number. All transactions of one writer follow each other, so their numbers are derived here: from the
-order of their rows in each segment, and from the rule that a segment is read after its parents. A contradiction is a complaint.
+order. Pulsar has no such number. The transactions of one writer follow each other. So their numbers are derived here: from the
+order of their rows in each segment, and from the rule that a segment is read after its parents. If these orders contradict each
+other, the history gets a `Complaint`.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def spanning(look: Look, segments: Sequence[Segment]) -> set[str]:
 
 
 def translated(looks: Sequence[Look], segments: Sequence[Segment], topic: str) -> list[Event]:
-    """Return the events of the looks at the rows of one writer."""
+    """Return the looks, which have rows of one writer only, as events of a history."""
     places = {row.place: row.txn for one in looks for row in one.rows}
     numbers, complaints = _numbers(places, segments)
     order = {one.name: one.number for one in segments}
@@ -87,7 +88,7 @@ def translated(looks: Sequence[Look], segments: Sequence[Segment], topic: str) -
 
 
 def _numbers(places: Mapping[Place, str], segments: Sequence[Segment]) -> tuple[dict[str, int], list[Event]]:
-    """Return the number of each transaction, and complaints about transactions of the writer that do not follow each other."""
+    """Return the number of each transaction. Return also a complaint if transactions of the writer do not follow each other."""
     complaints: list[Event] = []
     of: dict[str, list[str]] = defaultdict(list)
     for segment, _, _ in (ordered := sorted(places)):

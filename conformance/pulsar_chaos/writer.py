@@ -4,8 +4,8 @@
         --stop FILE
 
 A transaction of `connect()` writes to both topics, a write of the sink to one of them in turn. Every fifth transaction is aborted.
-All keys of a writer are its own, and each transaction has rows of all of them, so it has rows in each segment of its topics. `FILE`
-gets the events. The writer ends after the file `--stop` exists.
+No other writer uses the keys of a writer. Each transaction has rows of all of these keys, so it has rows in each segment of its
+topics. The writer appends its events to the file `--file`, and ends after the file `--stop` exists.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def rows_of(name: str, version: int) -> pa.Table:
 
 
 class Notes:
-    """The events of a writer, for each topic."""
+    """The file with the events of a writer. An event names the topic that it is about."""
 
     def __init__(self, name: str, file: Path) -> None:
         self._name, self._log = name, Writer(file, Start(now(), name))

@@ -1,6 +1,7 @@
-"""Reports of a run, for people and programs. A `document.Report` is written as text, JSON or HTML.
+"""Reports of a run, for people and programs. A `run.Report` is written as text, JSON or HTML.
 
-document   the report as plain values and as JSON; the function that writes a report into a file
+run        the report as plain values: `Report`
+document   makes the report of a run, converts it to JSON and back, and writes it into a file
 text       the report as text for a terminal
 html       the report as one self-contained HTML file
 pictures   timelines and charts for the HTML file, drawn by matplotlib

@@ -1,4 +1,4 @@
-"""The report as plain values, as JSON, and as a file whose suffix decides the form."""
+"""Make the report of a run, convert it to JSON and back, and write it into a file. The file's suffix decides the form."""
 
 from __future__ import annotations
 

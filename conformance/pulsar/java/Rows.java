@@ -97,8 +97,8 @@ public class Rows {
     }
 
     /**
-     * Sends all rows, then waits for all receipts; so rows are batched if the request asks for it. In a transaction it waits after each
-     * batch.
+     * Sends all rows, and then waits for all receipts, so that the client can batch the rows if the request asks for it. In a
+     * transaction, this method waits for the receipts after each batch.
      */
     private static Object write(PulsarClient client, Map<?, ?> request, Schema<Object> schema) throws Exception {
         int batch = (Integer) request.get("batch");
@@ -180,7 +180,10 @@ public class Rows {
         }
     }
 
-    /** Receives `count` rows, and then whatever comes within `quiet_ms`. */
+    /**
+     * Receives `count` rows, waiting at most `limit_ms` for each of them. Receives further rows until none comes for `quiet_ms`. Returns
+     * the rows that came; these are fewer than `count` if one of them came too late.
+     */
     private static Object received(Map<?, ?> request, Receiver receiver) throws Exception {
         int count = (Integer) request.get("count");
         Duration quiet = Duration.ofMillis((Integer) request.get("quiet_ms"));
@@ -202,8 +205,8 @@ public class Rows {
     }
 
     /**
-     * Sends many rows of bytes in large batches. Returns the nanoseconds that it took. Without a transaction: in one, the receipts of
-     * 5.0.0-M1 come in another order than the entries, and the client connects again at each of them.
+     * Sends many rows of bytes in large batches, without a transaction. Returns the nanoseconds that this took. In a transaction, the
+     * receipts of Pulsar 5.0.0-M1 come in another order than the entries, and the client connects again at each such receipt.
      */
     private static Object poured(PulsarClient client, Map<?, ?> request) throws Exception {
         int count = (Integer) request.get("count");
@@ -231,7 +234,7 @@ public class Rows {
         return System.nanoTime() - begun;
     }
 
-    /** Receives many rows from the beginning of a topic. Returns the nanoseconds that it took. */
+    /** Receives many rows from the beginning of a topic. Returns the nanoseconds that this took. */
     private static Object drained(PulsarClient client, Map<?, ?> request) throws Exception {
         String topic = (String) request.get("topic");
         Duration limit = Duration.ofMillis((Integer) request.get("limit_ms"));
