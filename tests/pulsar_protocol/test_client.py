@@ -243,6 +243,7 @@ def test_a_topic_without_a_schema_is_no_error(broker: FakeBroker) -> None:
 
 def test_an_error_that_does_not_pass_is_raised_at_once(broker: FakeBroker) -> None:
     broker.on("scalable_topic_lookup", session_error(11))
+    broker.on("partition_metadata", refuse(11))  # there is no topic of the older model, either
     with client(broker) as made, pytest.raises(TopicMissing, match=SCALABLE):
         made.layout(SCALABLE)
     assert broker.count("scalable_topic_lookup") == 1
