@@ -100,10 +100,11 @@ check: venv lint  ## lint, then the tests that need no other process (90 seconds
 	@$(FILES_IN_MEMORY); set -x; \
 	$(BIN)/python -m pytest -q -n 2 $(PURE) $(PYTEST_ARGS)
 
+# Three processes on two cores: about a quarter of the time each test process waits for a server, a driver or a process it started.
 .PHONY: test
 test: venv lint  ## lint, then all tests but those of make pulsar
 	@$(FILES_IN_MEMORY); echo "The tests that need a real Pulsar broker are left out; make pulsar runs them."; set -x; \
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not pulsar" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not pulsar" $(PYTEST_ARGS)
 
 .PHONY: pulsar
 pulsar: venv  ## run the tests that need a real Pulsar 5 broker, which Maven downloads (docs/pulsar.md)
