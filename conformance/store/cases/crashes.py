@@ -91,8 +91,8 @@ def numbers_of_killed_processes_are_not_used_again(area: Area) -> None:
         numbers += child.kill()
         values = {record.number: record.value.decode() for record in area.store.view().scan(LOG.range())}
         there = sorted(values)
-        # An append that was sent before a kill may arrive after this list was read, and be in the next list. So each record counts
-        # for the process that sent it.
+        # An append that was sent before a kill may take effect only after this list was read. Its record is then in the list of the
+        # next process. So the value of a record, which names its actor, decides which process wrote it.
         its = {number for number in there if values[number].startswith(f"{actor}.")}
         holds(set(numbers) <= its, f"the acknowledged {numbers} are among {sorted(its)}")
         holds(len(its) <= len(numbers) + 1, f"at most one append was done and not acknowledged: {sorted(its - set(numbers))}")

@@ -20,7 +20,9 @@ TRIES = 5
 
 
 def _wakes(area: Area, woken: threading.Event, change: Callable[[], object], what: str) -> None:
-    """Repeat the change until the watch wakes. Raises ContractBroken if no change wakes it: all waits would then end by timeout."""
+    """Repeat the change until the watch wakes, at most TRIES times. Raises ContractBroken if no change wakes it: a waiter would
+    then always wait until its timeout.
+    """
     each = min(area.sizes.wake_patience, area.sizes.patience) / TRIES
     for _ in range(TRIES):
         woken.clear()
