@@ -108,7 +108,8 @@ def topics(on: Stage) -> Iterator[Scenario]:
     one with random kills.
     """
     for fault in (Fault.KILL, Fault.STOP, Fault.FAIL):
-        whens = AROUND if fault is Fault.KILL else (When.AFTER,)  # before a call, the store is the same as after the previous call
+        # A process that stops or fails before a call leaves the same store as one that does so after the previous call.
+        whens = AROUND if fault is Fault.KILL else (When.AFTER,)
         yield TopicsPoints(on.forks, on.place(f"topics-{fault}"), fault, whens)
     yield TopicsStorm(on.forks, on.place("storm"), on.notes("topics-storm"), on.given.kills, on.rng)
 

@@ -1,4 +1,5 @@
-"""Declare and plant mutants. A mutant is a fault in the real code: it replaces the functions that it names, for all callers.
+"""Declare and plant mutants. A mutant is a fault in the real code: it replaces the functions that it names, for all callers or,
+with `within`, for some.
 
 ```python
 @fault("8.1", "A header that is COMMITTED or ABORTED never changes again.", at="metadata.rules.transitions:end")

@@ -189,7 +189,8 @@ def _by_scenarios(fault: Mutant, scenarios: Mapping[str, Scenario]) -> Catch | N
         try:
             return next(iter(Search(scenario, preemptions=3, crashes=0).run(stop_after=1).violations), None)
         except OutsideFootprint:
-            return None  # the search cannot judge code that reads or writes outside its footprint
+            # The mutant touched records that are not declared for its actor (`search.footprints`). The search then shows nothing.
+            return None
 
     with planted(fault), quiet():
         for tried, (name, scenario) in enumerate(scenarios.items(), 1):

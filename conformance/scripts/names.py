@@ -50,7 +50,7 @@ def short(state: MemoryState, full: str) -> str:
     """Return the short name of a segment or topic."""
     if full.startswith("topic://"):
         return topic_name(full).name
-    if full.startswith("persistent://"):  # a migrated topic
+    if full.startswith("persistent://"):  # the segment that has the rows of a migrated topic
         return full
     name = segment_name(full)
     layout = layouts(state).get(name.topic.name)

@@ -145,7 +145,7 @@ class Area:
                 if self.site.scheme in ("file", "memory")
                 else "The suite can stand between client and servers only for zk:// URLs."
             )
-        self.store.view()  # creates the area before the proxy is used
+        self.store.view()  # a session without the proxy, which creates the area
         hosts, root = hosts_and_root(self.place.url)
         host, _, port = hosts.split(",")[0].rpartition(":")
         proxy = self._ends.enter_context(TcpProxy(host.strip("[]"), int(port)))

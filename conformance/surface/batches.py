@@ -165,7 +165,7 @@ def chain(bench: Bench, a: Args) -> object:
 
 @operation(8, i=PICK, end=PICK, p=PICK)
 def extend(bench: Bench, a: Args) -> object:
-    """Do the next read of a chain. It ends at a committed number or at a past timestamp."""
+    """Do the next read of a chain. The read ends at a committed number or at a past timestamp."""
     world = bench.world(a["w"])
     one: Chain | None = one_of(world.chains, a["i"])
     if one is None:

@@ -140,7 +140,9 @@ def subscribe(bench: Bench, a: Args) -> object:
 
 
 def place(world: World, name: str, how: int, pick: int) -> tuple[str | int | None, set[int]]:
-    """Return a place in the log at which a subscription starts, and the rows before it. The place is None if none can be chosen."""
+    """Return a place in the log at which a subscription starts, and the rows that it then does not deliver. The place is None if
+    none can be chosen.
+    """
     rows = world.model.rows_of(world.model.topics[name])
     if how == 0:
         return "earliest", set()

@@ -19,7 +19,7 @@ class Time(Protocol):
 
 class DiskByHand(LocalDisk):
     """A disk whose files have times of the run's clock. Until a file gets its final name, its creation time is kept in memory. When
-    it gets its final name, the current time is written to the file system, so that a copy of the folder has this time, too.
+    the file gets its final name, the current time is written to the file system, so that a copy of the folder has this time, too.
     """
 
     def __init__(self, clock: Time) -> None:

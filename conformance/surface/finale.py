@@ -27,7 +27,8 @@ def conclude(bench: Bench) -> None:
                 held.finish()
                 ended(bench, world, one, held)
             elif one.process.gate.dead:
-                deadlines = max(deadlines, one.opened_ms)  # the clock may have been ahead when this transaction began
+                # The clock may have been ahead when this transaction began, so its deadline may be later than 60 s from now.
+                deadlines = max(deadlines, one.opened_ms)
             world.holding.remove(one)
             migrations.note_moves(world)
         world.settle()

@@ -122,7 +122,7 @@ def persistent_create(bench: Bench, a: Args) -> object:
 
 @operation(0.4, t=PICK, p=PICK)
 def persistent_delete(bench: Bench, a: Args) -> object:
-    """Delete a persistent topic. Its name cannot be used again. For a migrated topic this must fail with NotAllowed."""
+    """Delete a persistent topic. Its name cannot be used again. The deletion of a migrated topic must fail with NotAllowed."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None or name in world.model.persistent.moving:
@@ -378,7 +378,9 @@ def persistent_producer(bench: Bench, a: Args) -> object:
 
 @operation(4, t=PICK, p=PICK, rows=6, seed=PICK, tasks=3, app=3)
 def persistent_write(bench: Bench, a: Args) -> object:
-    """Do `df.write...save()` and commit it twice, as Spark does after a lost answer. Or write a committed version again."""
+    """Do `df.write...save()` and commit the write twice, as Spark does after a lost answer. Or write rows under a version that is
+    committed already; such a write is skipped.
+    """
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None:
@@ -605,7 +607,7 @@ def persistent_tend(bench: Bench, a: Args) -> object:
 
 @operation(1, t=PICK, p=PICK, what=6, bytes=6)
 def persistent_retain(bench: Bench, a: Args) -> object:
-    """Set the retention of a topic by its old name."""
+    """Set the retention of a persistent topic, or, by the old name, of the topic to which it was migrated."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None:

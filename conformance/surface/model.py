@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 
 
 class Fault(AssertionError):
-    """The product broke a rule of the model. `oracle`: the name of the rule. A shrunk run breaks the same rule."""
+    """The product broke a rule of the model. `oracle`: the name of the rule. When a failing run is shrunk, it must still break the
+    same rule.
+    """
 
     def __init__(self, oracle: str, text: str) -> None:
         super().__init__(f"{oracle}: {text}")
@@ -19,7 +21,9 @@ class Fault(AssertionError):
 
 @dataclass
 class Row:
-    """A row that was given to the product. `topic`: the incarnation of its topic, since a recreated topic is another topic."""
+    """A row that was given to the product. `topic`: the incarnation of its topic (`Topic.incarnation`), since a recreated topic is
+    another topic.
+    """
 
     n: int
     topic: str
@@ -132,9 +136,9 @@ class Model:
         for written in self.transactions():
             mine = [row for row in written.rows if row.topic == before.incarnation]
             if not mine or written.number is not None:
-                continue  # a number of the cluster's log: the commit came after the seal, so its rows are in the successor
-            # A transaction over several persistent topics becomes visible in each topic separately. So its rows in this topic count
-            # as a transaction of their own from now on.
+                continue  # it has a number of the cluster's log: it committed after the seal, so its rows are in the successor
+            # A transaction over several persistent topics becomes visible in each topic separately. So from now on the model has
+            # its rows in this topic as a transaction of their own.
             if len(mine) < len(written.rows):
                 written.rows = [row for row in written.rows if row.topic != before.incarnation]
                 written = Written(mine, state="committed", ledgers=written.ledgers)
@@ -159,7 +163,7 @@ class Model:
     # --- transactions ----------------------------------------------------------------------------------------------------
 
     def commit(self, written: Written, number: int | None, now_ms: int) -> None:
-        """Record the commit of a transaction: its rows and acks count from now on."""
+        """Record the commit of a transaction. From now on the model expects its rows and acknowledgements."""
         written.state, written.number = "committed", number
         for name in {row.topic.partition("#")[0] for row in written.rows} & self.persistent.data.keys():
             written.ledgers.setdefault(name, self.persistent.data[name])

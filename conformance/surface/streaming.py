@@ -138,7 +138,7 @@ class Query:
         model = self.world.model
         if isinstance(error, TopicNotFound | SubscriptionNotFound):
             return any(name not in model.topics or (name, self.subscription) not in model.acked for name in self.names)
-        if isinstance(error, OffsetOutOfRange):  # the start was a timestamp that was taken while the clock was ahead
+        if isinstance(error, OffsetOutOfRange):  # permitted if the query starts at a timestamp of a clock that was ahead
             return int(self.options.get("startingTimestamp", 0)) > self.world.clock.now_ms()
         if isinstance(error, SchemaError):
             return True
@@ -210,7 +210,7 @@ def drive(bench: Bench, query: Query, process: Process, steps: int, *, available
         return True
     query.stop()
     if isinstance(tried.error, SchemaError) and not query.engine.offsets:
-        return False  # no row was written yet
+        return False  # no row was written yet, so there is no schema; a later operation starts the query again
     if not query.justified(tried.error):
         raise Fault("stream error", f"{query.where} failed: {type(tried.error).__name__}: {tried.error}")
     if not isinstance(tried.error, AckConflict):

@@ -167,7 +167,7 @@ class World:
         return found
 
     def committing(self, process: Process, written: Written, call: Callable[[], object]) -> object:
-        """Run a commit. If it succeeds, its rows count in the model."""
+        """Run a commit. If it succeeds, record its rows in the model."""
         process.gate.number = None
         done = call()
         self.model.commit(written, process.gate.number if written.rows else None, self.clock.true_ms())

@@ -177,7 +177,7 @@ def world_commit(world: World, one: Open, call: object) -> object:
 
 
 def decided(world: World, one: Open, done: object) -> None:
-    """Record the result of a commit in the model. Rows and acks count, unless the commit was skipped."""
+    """Record the result of a commit in the model. The model then expects the rows and acks, unless the commit was skipped."""
     if getattr(done, "skipped", False):
         one.written.state = "skipped"
         for consumer in one.consumers:
@@ -219,7 +219,7 @@ def refused(world: World, one: Open, error: object) -> None:
         there = all((t, s) in world.model.acked for t, s, _ in one.written.acks)
         # A subscription that was created after a trim begins above the trimmed rows, so an ack of these rows is refused.
         trimmed = any(n in world.model.gone for _, _, n in rows)
-        # The subscription of the consumer was deleted, and perhaps recreated.
+        # A consumer is stale if one of its topics or its subscription was deleted. Its acks may be refused.
         stale = any(consumer.stale for consumer in one.consumers)
         if not rows & (acked | claimed(world)) and not nothing_left and there and not trimmed and not stale:
             raise Fault("conflict", f"AckConflict, though nobody had acknowledged or claimed any of {sorted(rows)}: {error}")
@@ -307,11 +307,12 @@ def hold_commit(bench: Bench, world: World, one: Open, point: str) -> None:
 
 
 def ended(bench: Bench, world: World, one: Open, held: Held) -> None:
-    """Record the end of a paused commit."""
+    """Record the end of a paused commit or migration in the model. Raises an error of the call that is not permitted."""
     one.process.held = one.process.gate.held = None
     if held.error is not None:
-        # OutcomeUnknown: the transaction was aborted at its deadline, and its header has expired. TransactionUnfinished: it
-        # committed, and one of its persistent topics was deleted. OptionError: one of its topics was migrated.
+        # These errors are permitted, too. OutcomeUnknown: the transaction was aborted at its deadline, and its header has expired.
+        # TransactionUnfinished: it committed, and one of its persistent topics was deleted. OptionError: one of its topics was
+        # migrated.
         moved = one.moved or one.topics & world.model.persistent.moving.keys()
         migrated = (OptionError,) if one.persistent and moved and len(one.topics) > 1 else ()
         with attempt(bench, *CHANGED, *migrated, AckConflict, SubscriptionNotFound, OutcomeUnknown, TransactionUnfinished) as tried:

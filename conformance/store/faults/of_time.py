@@ -126,7 +126,7 @@ class SkipsAreForgotten(Sound):
     """A skip does nothing, so numbers are given a second time after a restore."""
 
     def skip(self, prefix: Prefix, to: int) -> None:
-        """Return without a skip."""
+        """Do nothing."""
 
 
 @planted_view("sequences/an-acknowledged-append-is-in-every-later-list")
