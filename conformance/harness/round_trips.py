@@ -49,7 +49,7 @@ def count_flights(store: ZooKeeperStore) -> Trips:
 
 class Counting:
     """The policy of a `FaultyStore` that counts its sequential round trips. `trips`: the number of round trips since `reset`. A
-    sync is sent together with a read, so it does not count.
+    sync is sent together with a read, so it is no round trip of its own.
     """
 
     def __init__(self) -> None:

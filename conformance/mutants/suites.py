@@ -161,7 +161,8 @@ def by_simulator(fault: Mutant, count: int, seed: int = 0) -> Catch | None:
 
 
 def _by_schedules(fault: Mutant, count: int, seed: int) -> Catch | None:
-    with planted(fault), quiet():  # `quiet` second, so that its caches have results of the changed code
+    # `quiet` begins after the fault is planted, so that its caches have results of the changed code.
+    with planted(fault), quiet():
         for each in range(seed, seed + count):
             said = by_schedule(each, fault.kind)
             if said is not None:

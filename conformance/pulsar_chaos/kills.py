@@ -36,8 +36,8 @@ LOCAL, CLUSTER = "local[2]", "local-cluster[1,2,1024]"
 @dataclass(frozen=True)
 class Plan:
     """The number of faults of each kind. `kills`: kills of the driver. `restarts`: kills of the broker, which is started again.
-    `workers`, `executors`: kills of a Python worker or an executor. `changes`: splits and merges of segments. `seconds`: the driver
-    is killed within this time after its query runs.
+    `workers`, `executors`: kills of a Python worker or an executor. `changes`: splits and merges of segments. `seconds`: most kills
+    of the driver strike within this time after its query runs (`PulsarJob._at_a_moment`).
     """
 
     kills: int = 30
@@ -171,7 +171,9 @@ class PulsarJob(StreamingJob):
             self._kill_one(driver, "pyspark.daemon" if kind == "worker" else EXECUTOR)
 
     def _at_a_moment(self) -> Session:
-        """Return a driver at a random moment: for one fault in six within 10 s of the driver's start, otherwise later."""
+        """Return a driver at a random moment. For one kill in six the moment is within 10 s of the driver's start; otherwise the
+        driver's query runs.
+        """
         while True:
             driver = self._running(LOCAL)
             if self._rng.random() < 1 / 6:

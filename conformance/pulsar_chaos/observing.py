@@ -45,7 +45,7 @@ def segments_of(client: PulsarClient, topic: str) -> list[Segment]:
 
 
 class Headers:
-    """The states of transactions, as the broker's metadata store has them. The product does not read them."""
+    """The states of transactions, as the broker's metadata store has them. The product never reads these records."""
 
     def __init__(self, hosts: str) -> None:
         self._client = KazooClient(hosts)

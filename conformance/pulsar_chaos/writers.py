@@ -1,5 +1,5 @@
 """Eight writers over the same four segments of two Pulsar topics, beside batch and streaming readers of each topic. No reader of a
-topic ever sees a part of a transaction.
+topic may see a part of a transaction.
 """
 
 from __future__ import annotations
