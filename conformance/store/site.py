@@ -114,7 +114,9 @@ def _missing(folder: Path) -> list[Path]:
 
 @contextmanager
 def _zookeeper(hosts: str) -> Iterator[KazooClient]:
-    """Connect to ZooKeeper as a store does. Only znodes show whether a chroot exists, so the store API is not enough."""
+    """Yield a client that is connected to ZooKeeper as a store is. Only znodes show whether a chroot exists, so the store API is
+    not enough.
+    """
     with ZooKeeperStore(hosts, create=False) as store:
         yield store._session.client()
 

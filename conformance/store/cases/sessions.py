@@ -99,7 +99,9 @@ def ephemeral_records_of_a_killed_process_go(area: Area) -> None:
 
 @cases.add
 def a_closed_store_says_so(area: Area) -> None:
-    """A store may be closed twice. A call on a closed store, or on a view of it, raises Unavailable or SessionLost."""
+    """A store may be closed twice. A read of a closed store, or of a view of it, raises Unavailable or SessionLost. A put raises
+    Unavailable.
+    """
     store = area.open()
     view = store.view()
     store.close()
