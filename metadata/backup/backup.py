@@ -5,13 +5,14 @@ A backup has a log number N. Every transaction that is registered at or below N 
 section 6). The backup has the log up to N, and all other records with their content as of N. The order of reading makes the
 backup consistent:
 
-1. Read the end of the log, then applications, cursors and watermarks. The log already has every registration that changed them.
+1. Read the end of the log, then applications, cursors and watermarks. Every registration that has changed them was appended before,
+   so it lies at or below N.
 2. Read the log and the headers of its transactions, until every entry of the first listing is decided. N is the cut of the last
    listing.
 3. Read the headers of the transactions that the applications and cursors of step 1 name, then applications and cursors again.
-   `consistent_cut` derives their content at N. If that is impossible, the attempt starts over.
+   `consistent_cut` derives the content of applications and cursors at N. If that is impossible, the attempt starts over.
 4. Read layouts, watermarks and schemas, in this order. They show what was folded, created or evolved before this step. The
-   attempt starts over if a layout shows a seal above N, or if a registration that was appended since step 1 has left the log.
+   attempt starts over if a layout shows a seal above N, or if a registration was appended since step 1 and has left the log again.
    A watermark above N is replaced by the watermark that step 1 read. The log has the registrations between that watermark and N.
 
 The marker-based model has its own order (`metadata.backup.in_stream`). Its pending-ack logs are read at the end of step 1. The rest
@@ -93,7 +94,7 @@ class BackupReader:
         self._in_stream = InStreamReader(self.cluster)
 
     def take(self, patience_seconds: float | None = None) -> Backup:
-        """Take the backup. It contains the effects of all calls that returned before this call.
+        """Take the backup. It contains the effects of every call of any client that returned before this call began.
 
         `patience_seconds`: how long attempts are repeated. The default is the longest timeout of a transaction, plus the allowance,
         plus a minute. Raises BackupUnsettled after that time.
@@ -189,7 +190,9 @@ class BackupReader:
         return {t: None if r is None else Header.of(r) for t, r in zip(wanted, found, strict=True)}
 
     def _written(self, log: _Log, headers: Mapping[str, Header | None]) -> dict[str, list[Written]]:
-        """Return the writes of the listed registrations, by application. Raises Moving if a header expired during this attempt."""
+        """Return, by application, the listed registrations whose transactions write a version. Raises Moving if a header expired
+        during this attempt.
+        """
         found: dict[str, list[Written]] = {}
         gone = set()
         for entry in log.entries:
@@ -231,8 +234,8 @@ class BackupReader:
         read. The log must then have all registrations that were folded between the two reads.
 
         Raises Moving if the log lacks one of these registrations. Raises Moving also if a registration above `begun` (the end of
-        the log before this attempt) has left the log. Its application record may have been read before the registration committed.
-        Then no record of the backup would show the committed version.
+        the log before this attempt) has left the log. The record of its application may have been read before the registration
+        committed. Then no record of the backup would show the committed version.
         """
         found: dict[Key, Watermark] = {}
         for key, record in _records(view, paths.WATERMARKS).items():
@@ -291,8 +294,9 @@ def _cursors(number: int, before: Mapping[Key, Record], after: Mapping[Key, Reco
 
 
 def _aborted(number: int, registration: Registration, watermarks: Mapping[Key, Watermark]) -> Iterable[Kept]:
-    """Yield the aborted records of a void registration: one for each segment whose watermark lies below the registration. A sweeper
-    writes the same records. Two registrations of one transaction give two records with the same key; the caller keeps the last.
+    """Yield the aborted records (`AbortedTxn`) of a void registration: one for each segment whose watermark lies below the
+    registration. A sweeper writes the same records. Two registrations of one transaction give two records with the same key. The
+    caller keeps the second one.
     """
     if registration.state is not Settled.VOID:
         return
@@ -324,18 +328,18 @@ LEFT_OUT = (
     "/txn/subscription-events/",
     "/txn/segment-state/aborted/",
 )
-"""Prefixes of records that no backup holds. After a restore these records count as expired or are created again. Aborted records
-are derived from the log.
+"""Prefixes of the records that a backup does not copy. After a restore these records count as expired or are created again. The
+backup derives the aborted records (`AbortedTxn`) that it needs from the log.
 """
 
 
 def is_known(path: str) -> bool:
-    """Return whether backups handle a record of this path, by holding it or by leaving it out on purpose."""
+    """Return whether backups handle records of this path: they either hold such records or leave them out on purpose."""
     kept = any(within.first <= path <= within.last for within in (*_PARTITIONS, paths.LOG.range()))
     return kept or path.startswith(LEFT_OUT) or (path.startswith("/persistent/") and in_stream.is_known(path))
 
 
 def _records(view: View, within: KeyRange) -> dict[Key, Record]:
-    """Return all records of a range. A record deleted between list and get is left out."""
+    """Return all records of a range. A record that was deleted between the list and the get is left out."""
     keys = [Key(path, _PARTITIONS[within](path)) for path in view.keys(within)]
     return {r.key: r for r in (view.get_many(keys) if keys else []) if r is not None}

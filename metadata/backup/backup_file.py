@@ -45,8 +45,8 @@ FORMAT_IN_STREAM = 2
 these records, but would not raise the next numbers of their logs. So such a version must refuse the file.
 """
 ERA = 10**10
-"""Size of an era. The logs of a restored cluster begin at the next multiple of this number, which is the start of an era. No log
-allocates enough numbers to leave its era, so the lost cluster had no number of the new era.
+"""Size of an era. The logs of a restored cluster begin at the next multiple of this number, which is the start of an era. The
+restore assumes that no log of the lost cluster (the cluster that the backup was made from) has entered this era since the backup.
 """
 MAX_NUMBER = 10**17
 """Upper limit of all numbers of logs and sequences. It allows ten million eras."""
@@ -56,7 +56,7 @@ SMALL, RATIO = 16 * 2**20, 64
 """A backup file may unpack to at most SMALL bytes, or to RATIO times its size if that is more."""
 CHUNK = 2**20
 MAX_HEAD = 2**20
-"""Maximum length of a line, without the record that it may have."""
+"""Maximum length of a line in bytes, without the record in it."""
 MAX_LINE = MAX_BYTES + MAX_HEAD
 HELD = frozenset(
     (
@@ -74,7 +74,7 @@ class Heading(JsonRecord):
     """The first line of a backup.
 
     `number`: the backup has everything up to this log number, and nothing above it. `next_txn`: a number above all transaction ids
-    that were allocated when the backup read their sequences. `topics`: the number of topics of both models. `restored`: as in the
+    that were allocated when the backup read their sequences. `topics`: how many topics of both models exist. `restored`: as in the
     cluster's record. `in_stream`: the highest number in the logs of the marker-based model; None if the backup has none.
     """
 
@@ -102,9 +102,9 @@ class Heading(JsonRecord):
 
     @property
     def following(self) -> int:
-        """Return the first number of the restored cluster's logs. It is above every number that the lost cluster can have
-        allocated. If the lost cluster was itself restored, its numbers began at the highest `lost.before`, although the backup may
-        have no number as high as that. So the result is also above every `lost.before`.
+        """Return the first number of the restored cluster's logs: the start of the next era (`ERA`). It is above every number in
+        the backup. It is also above every `lost.before`: if the lost cluster was itself restored, its numbers began at the highest
+        `lost.before`, although the backup may have no number as high as that.
         """
         last = max(self.number, self.in_stream or 0, *(lost.before for lost in self.restored or ()), 0)
         return (last // ERA + 1) * ERA
@@ -112,7 +112,9 @@ class Heading(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One record of a backup: its key and its bytes. The record's index entries are derived from the key and the bytes."""
+    """One record of a backup: its key and its bytes. A backup has no index entries: the restore derives them from the key and the
+    bytes.
+    """
 
     key: Key
     value: bytes
@@ -204,8 +206,8 @@ def _read(path: Path, lines: Iterator[bytes]) -> Backup:
 
 
 def _most(packed: int) -> int:
-    """Return the limit of unpacked bytes for a file size. A decompression bomb unpacks to a thousand times its size, a backup to
-    about ten times.
+    """Return how many bytes a file of `packed` bytes may unpack to. A decompression bomb unpacks to a thousand times its size, a
+    backup to about ten times.
     """
     return max(SMALL, RATIO * packed)
 
@@ -255,7 +257,7 @@ def _line(kept: Kept) -> bytes:
 
 
 def _kept(path: Path, number: int, line: bytes) -> Kept:
-    head, found, value = line.partition(_RECORD)  # quotes within strings are escaped, so the first match is where the record begins
+    head, found, value = line.partition(_RECORD)  # quotes in JSON strings are escaped, so the record begins at the first match
     if not found or not value.endswith(b"}"):
         raise _damaged(path, f"line {number} is not a record: {line[:100]!r}")
     fields = _object(path, number, head + b"}")

@@ -10,10 +10,10 @@ The order of reading makes the backup consistent. The reader locks no log and wr
 3. Read the topics' logs, and the pending-ack logs again. A transaction writes its data and pending acks before it logs COMMITTING,
    so this step finds all of them. Data of a transaction that had not committed at step 2 is left out, whatever its later outcome.
 
-The backup has no pending ack, no open transaction, and no marker of a real transaction. Readers may have read beyond the last data
-of a topic's log. Then the backup adds a marker of a transaction that never existed, so that the restored log reaches the number up
-to which readers may have read. The snapshots of topics and pending-ack logs state that all earlier transactions have ended, so late
-entries of these transactions do not count.
+The backup has no pending ack, no open transaction, and no marker of a real transaction. Readers may have read a topic's log beyond
+the last data in the backup. Then the backup adds a marker of a transaction that never existed, so that the restored log reaches the
+number up to which readers may have read. The snapshots of topics and pending-ack logs state that all transactions before the
+restore have ended, so late entries of these transactions do not count.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class InStreamBackup:
 
     @property
     def shown(self) -> int:
-        """Return the number of topics. Migrated topics are not counted, because their successors are."""
+        """Return how many topics exist. A migrated topic is not counted, because its successor is."""
         return sum(topic.found is not None and topic.layout.migrated_to is None for topic in self.topics)
 
     @property
@@ -98,7 +98,7 @@ class InStreamBackup:
         return max(self.decided.state.at, *ends, *(s.state.at for s in self.subscriptions if s.state is not None), 0)
 
     def kept(self, following: int) -> Iterator[Kept]:
-        """Yield the records. `following`: the first number of every log after a restore."""
+        """Yield the marker-based model's records of the backup. `following`: the first number of every log after a restore."""
         yield from self.namespaces
         if self.transactions is not None:
             inline = {"txn_log": self.decided.kept(), "txn_log_path": None, "txn_log_crc": None}
@@ -216,8 +216,8 @@ class InStreamReader:
         self, view: View, where: Where, seen: SubscriptionRecord, after: int
     ) -> tuple[SubscriptionRecord, dict[int, AckEntry]]:
         """Return the record of a subscription, and the entries of its log above `after`. The record is read after the log was
-        listed. An entry that the record's snapshot covers may be missing in the result. Raises Moving if another entry is missing,
-        or if the subscription was deleted or migrated.
+        listed. The result may lack entries that the record's snapshot covers. Raises Moving if it would lack any other entry, or if
+        the subscription was deleted or migrated.
         """
         make = partial(ManagedLog, self.cluster.store, paths.ack_log(*where, seen.life), AckEntry)
         log = self._acks.get((where, seen.life)) or self._acks.setdefault((where, seen.life), make())
@@ -232,12 +232,14 @@ class InStreamReader:
 
 
 def _stage(record: SubscriptionRecord) -> tuple[object, ...]:
-    """Return the fields of a subscription's record that must not change between the steps."""
+    """Return the fields of a subscription's record that must not change between step 1 and step 3."""
     return record.life, record.deleted_ms, record.moved
 
 
 def logs(kept: Kept) -> Iterator[Prefix]:
-    """Yield the logs that belong to a record of a backup. A restore raises the next number of each log."""
+    """Yield the log of a topic or subscription from the record `kept` of the topic or subscription. Yield nothing for other
+    records. A restore raises the next number of each log.
+    """
     path = kept.key.path
     if path.startswith(paths.TOPICS.first):
         yield paths.log(paths.topic_at(path))
@@ -260,6 +262,6 @@ def in_file(kept: Kept, path: str) -> tuple[Kept, bytes] | None:
 
 
 def is_known(path: str) -> bool:
-    """Return whether backups contain this record of the marker-based model."""
+    """Return whether backups handle records of this path, which belongs to the marker-based model."""
     folder = path.split("/")[2]
     return folder in ("topics", "logs", "subscriptions", "acks", "namespaces")

@@ -37,8 +37,8 @@ AT_ONCE: Final = 256
 
 
 class Kind(NamedTuple):
-    """A kind of records. `path`: the pattern of their paths. `record`: their type. `partition`: the group of the pattern that is
-    the partition key; None for the empty key.
+    """A kind of records. `path`: the pattern of their paths. `record`: their type. `partition`: the group of the pattern whose text
+    is the partition key; None if the partition key is empty.
     """
 
     path: re.Pattern[str]
@@ -92,7 +92,7 @@ def kind_of(path: str) -> tuple[type[JsonRecord], Key] | None:
 
 
 def damaged(view: View) -> Iterator[CorruptRecord | str]:
-    """Yield an error for each unreadable record of a store, and each path that belongs to no kind."""
+    """Yield an error for each unreadable record of a store, and the path of each record that belongs to no kind."""
     known: list[tuple[type[JsonRecord], Key]] = []
     for path in view.keys(paths.EVERYTHING):
         found = kind_of(path)

@@ -1,12 +1,14 @@
 """Restore a backup into an empty store (operations.md, Backup).
 
-New numbers and ids are above all that the lost cluster can have allocated. Log numbers begin in the next era, and transaction ids
-at the next multiple of 10^12. The restored cluster has a new id and takes over the ledger root. From then on the old store cannot
-be opened, and its sweepers delete nothing.
+The lost cluster is the cluster that the backup was made from. The restored cluster must not allocate a number or id again that the
+lost cluster has allocated, also after the backup. So its log numbers begin in the next era (`backup_file.ERA`), and its transaction
+ids at the next multiple of 10^12. The restored cluster has a new id and takes over the ledger root. From then on the store of the
+lost cluster cannot be opened, and its sweepers delete nothing.
 
-The store is claimed first, by the record `/restoring`. The store cannot be used until the cluster's record exists and the claim is
-deleted. If a restore is interrupted at any step, running it again with the same file completes it. The later run takes over the
-claim, and a process of the earlier run fails at its next group of records. A repetition of a completed restore changes nothing.
+The restore first claims the store: it writes the record `/restoring`. Nobody can use the store until the cluster's record exists
+and the claim is deleted. If a restore is interrupted at any step, running it again with the same file completes it. The later run
+takes over the claim, and a process of the earlier run fails at its next group of records. A repetition of a completed restore
+changes nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ GROUP = 100
 @dataclass(frozen=True)
 class Restored:
     """The result of a restore. `number`: the log is restored up to this number. `next_number`: new registrations get numbers from
-    this one on. `again`: this backup had been completely restored into this store before, and the call changed nothing.
+    this one on. `again`: an earlier call had completely restored this backup into this store, and this call changed nothing.
     """
 
     url: str
@@ -79,8 +81,8 @@ def restore(backup: Backup, service_url: str | None, *, ledgers: str | None = No
     try:
         store = open_store(service.text, clock=clock, create=False)
     except ConfigurationError:
-        # No store exists. A refused restore must not create one, so the checks run on an empty store in memory. If the store
-        # exists but cannot be opened, the second open raises that error again.
+        # There is no store, or it cannot be opened. A refused restore must not create a store, so the checks run on an empty store
+        # in memory. If a store exists but cannot be opened, the second `open_store` raises that error again.
         with MemoryStore(clock=clock) as empty:
             rehearsed = Restoration(backup, empty, service.text, storage, clock)
             rehearsed.check()
@@ -154,15 +156,15 @@ class Restoration:
         return [*found, Kept(paths.tc_sequence(), ids.to_bytes())]
 
     def _publish(self) -> None:
-        """Write the files of records that are too large. Their names contain the backup's checksum. A repeated restore writes the
-        files again, because the first write may not be durable.
+        """Write the files with the content that is too large for the records (`_records`). The file names contain the backup's
+        checksum. A repeated restore writes the files again, because the first write may not be durable.
         """
         for path, content in self._files.items():
             self.storage.replace(path, content)
 
     def _logs(self) -> list[Prefix]:
         """Return the logs whose next number the restore raises. The transaction log of the marker-based model is always one of
-        them. The lost cluster may have allocated ids from it after the backup, even if the backup has no such log.
+        them, even if the backup has no such log, because the lost cluster may have allocated ids from it after the backup.
         """
         return [paths.LOG, in_stream.TRANSACTIONS, *(p for kept in self.backup.records for p in in_stream.logs(kept))]
 
@@ -244,8 +246,9 @@ class Restoration:
             )
 
     def _check_files(self, records: Sequence[Kept], *, changed: bool = False) -> None:
-        """Check that every file that the backup names exists. To get the names, restore into a store in memory, and list the files
-        that the cluster in this store names. `changed`: the root already belongs to the restored cluster.
+        """Check that every file that the backup names exists. To get the names, this method writes the records into a store in
+        memory, and lists the files that the records of this store name. `changed`: the root already belongs to the restored
+        cluster.
         """
         with MemoryStore(clock=self.clock) as store:
             for some in in_groups(records, GROUP):
@@ -265,7 +268,7 @@ class Restoration:
             raise self._without(f"{len(missing)} are missing, such as {missing[0]}.", changed)
 
     def _without(self, problem: str, changed: bool) -> RestoreRefused:
-        """Build the error for missing files. It identifies the backup and names the grace period."""
+        """Return the error for missing files. Its message identifies the backup and gives the grace period."""
         heading, days = self.backup.heading, self.backup.heading.settings.grace_period_ms / 86_400_000
         taken = datetime.fromtimestamp(heading.taken_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
         return RestoreRefused(
@@ -283,7 +286,9 @@ class Restoration:
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def _claim(self) -> Record:
-        """Claim the store. Raises RestoreRefused if another process creates a cluster in it."""
+        """Write the claim `/restoring` into the store and return it. Raises RestoreRefused if another process claims the store at
+        the same time, or creates a cluster in it.
+        """
         begun = self._begun()
         now_ms = time_ms(self.store)
         owners = heirs(self.storage)
@@ -317,8 +322,8 @@ class Restoration:
         return self._put(mine, [Kept(paths.FOUNDING, Founding(id=claim.id).to_bytes())])
 
     def _put(self, claim: Record, some: Sequence[Kept]) -> Record:
-        """Write the records that the store lacks, in one group with a check of the claim. Return the new claim record. Raises
-        RestoreRefused.
+        """Write those of the records that the store lacks. The same atomic write also writes the claim again, so it fails if
+        another process has taken over the claim. Return the new claim record. Raises RestoreRefused.
         """
         keys = [kept.key for kept in some]
 
@@ -367,7 +372,7 @@ class Restoration:
         def step() -> bool | None:
             now = look(self.store, paths.RESTORING)
             if now is None:
-                return True  # the claim was deleted by this call, or by a process that took it over
+                return True  # this call has deleted the claim, or a process that took it over has
             if now.value != claim.value:
                 raise _overtaken(self.url)
             try:

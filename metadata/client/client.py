@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Client:
-    """The components of the client. They share one open cluster and one cache of its log."""
+    """The objects through which one process uses a cluster. They share one open cluster and one cache of the cluster's log."""
 
     cluster: Cluster
     buffer: TransactionBuffer
@@ -59,8 +59,9 @@ class Client:
     def sweep(self) -> SweepReport:
         """Sweep the topics of both models once, without the orphan sweep.
 
-        In the report, transactions of persistent:// topics count as timed out if they were aborted at their deadline, and as
-        settled if they were finished. Raises SweepIncomplete if segments or topics could not be swept; all others were swept.
+        In the report, a transaction of persistent:// topics counts as timed out if the sweep aborted it past its deadline, and as
+        settled if the sweep finished it. Raises SweepIncomplete if some segments or topics could not be swept. All others were then
+        swept.
         """
         more = self.instream.sweeper.sweep()
         try:
@@ -91,8 +92,8 @@ def client(cluster: Cluster, background: Callable[[Job], None] | None = None) ->
 
 @dataclass
 class _Place:
-    """The client of one process and service URL. It has its own lock. So a cluster that does not answer blocks only callers with
-    the same URL.
+    """The client of one process and service URL, and a lock for this URL alone. So a cluster that does not answer blocks only
+    callers with the same URL.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)

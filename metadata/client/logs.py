@@ -1,9 +1,8 @@
 """The logs that a selection is read from: the cluster's log, and the log of each persistent topic (docs/in_stream.md, section
 Spark).
 
-The cluster's log is read first, then the topics' logs. A topic that was not migrated when the cluster's log was read may get a
-successor later. All rows of this successor lie above the cut of that read. So the cut of a stream never passes unread rows of a
-successor.
+The cluster's log is read first, then the topics' logs. A persistent topic may be migrated after the cluster's log was read. All
+rows of its successor then lie above the cut of that read. So the cut of a stream never passes unread rows of a successor.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ class Logs:
         return (*shared, *(() if self.own is None else self.own.read(how, *shared)))
 
     def to(self, starts: Mapping[str, int], ends: Mapping[str, int], *, fail: bool) -> tuple[Reading, ...]:
-        """Return readings that reach the given ends. There is one reading of the cluster's log, and one of each other log whose
-        range is not empty. The keys of `starts` and `ends` are names of logs.
+        """Return readings that reach the given ends: one of the cluster's log, and one of each other log whose range from start to
+        end is not empty. The keys of `starts` and `ends` are names of logs.
 
         Raises OffsetOutOfRange. Raises DataLoss for a deleted topic if `fail` (failOnDataLoss) is set.
         """
@@ -69,7 +68,7 @@ class Logs:
         return self._topic_logs().gone(positions, readings, fail=fail) if positions else set()
 
     def topics(self, readings: Sequence[Reading]) -> list[Topic]:
-        """Return the topics of these readings, and the persistent topics of the selection that the readings lack. Raises
+        """Return the topics of these readings, and also those persistent topics of the selection that have no reading. Raises
         TopicNotFound.
         """
         read = [topic for one in readings for topic in one.topics]
@@ -101,8 +100,8 @@ class Logs:
         return tuple(name for name in made if name is not None)
 
     def shared_log(self, successors: Sequence[TopicName]) -> ClusterLog | None:
-        """Return a reader of the cluster's log for the selection and these successors. Return None if none of its topics is in that
-        log.
+        """Return a reader of the cluster's log for the selection and these successors. Return None if no topic of the selection is
+        in that log.
         """
         found = selected(self.selection, successors)
         return None if found is None else ClusterLog(self.client.buffer, found)
@@ -164,8 +163,9 @@ def logs_of_segments(client: Client, names: Sequence[str]) -> list[LogReader]:
 
 
 def where_now(client: Client, topic: Topic, number: int) -> tuple[TopicName, int]:
-    """Return the current name of a topic, and the converted `number`. `number` is a number of the topic's own log. If the topic was
-    migrated, the result is a number of the cluster's log. Otherwise name and number are unchanged.
+    """Return the current name of a topic, and `number` as a number of the log that has the topic's rows now. `topic`: a topic as a
+    reading has it. `number`: a number of the log of that reading. If the topic is a migrated persistent topic, the results are the
+    successor's name and a number of the cluster's log. Otherwise name and number are unchanged.
     """
     to = topic.layout.migrated_to if isinstance(topic.layout, PersistentLayout) else None
     if to is None:

@@ -44,13 +44,13 @@ def sweep_pass(client: Client, *, files: bool) -> tuple[SweepReport, dict[str, E
 
 
 def delete_orphans(cluster: Cluster) -> Orphans:
-    """Delete the files that are not protected by a record, a snapshot or the note of a replaced snapshot."""
+    """Run the orphan sweep over the files of both models (`sweep_orphans`). Return the count and the bytes of the deleted files."""
     return orphans.sweep_orphans(cluster, InStreamModel(cluster))
 
 
 def _delete(cluster: Cluster) -> Orphans:
-    """Run the orphan sweep. The sweep must write to the store before it can delete files. On a full disk these writes use space
-    that is reserved for them.
+    """Run the orphan sweep, also on a full disk. The sweep must write to the store before it can delete files. If the disk is full,
+    the store frees space that is reserved for these writes.
     """
     while True:
         try:

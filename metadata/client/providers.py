@@ -1,9 +1,9 @@
 """Select the transaction model that serves a topic (docs/in_stream.md, Providers). The topic's domain (`topic://` or
 `persistent://`) or its namespace's policy determines the model.
 
-The transactions of `topic://` topics are decided in the metadata store. `persistent://` topics are marker-based: markers in their
-own logs decide. The policy of a namespace may say that each new persistent name becomes a topic:// of the same name. Existing
-persistent topics stay marker-based until they are migrated.
+The transactions of `topic://` topics are decided in the metadata store. `persistent://` topics are marker-based: markers in the
+logs of the topics decide. The policy of a namespace may say that each new persistent name becomes a topic:// of the same name.
+Existing persistent topics stay marker-based until they are migrated.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Selected(JsonRecord):
 
 
 class SubscriptionsProvider(Protocol):
-    """The subscriptions of the topics of one transaction model. `at` and `to` are numbers of the log that orders the topic's rows:
-    rows at or below the number count as acknowledged.
+    """The subscriptions of the topics of one transaction model. `at` and `to` are numbers of the log that orders the topic's rows.
+    Rows at or below such a number count as acknowledged.
     """
 
     def create(self, topic: TopicName, name: str, *, at: int) -> None: ...
@@ -54,7 +54,7 @@ class SubscriptionsProvider(Protocol):
 
 
 class CoordinatorProvider(Protocol):
-    """Commits a write set. Both models implement it."""
+    """Commits a write set. Each model has an implementation."""
 
     def commit(self, work: WriteSet) -> Committed: ...
 
@@ -62,7 +62,7 @@ class CoordinatorProvider(Protocol):
 
 
 class PendingAckProvider(Protocol):
-    """Keeps cursors and pending acks. Both models implement it."""
+    """Keeps cursors and pending acks. Each model has an implementation."""
 
     def acknowledge(self, wanted: Sequence[Ack]) -> None: ...
 
@@ -105,8 +105,7 @@ class Providers:
         """Return the model and the current name of each topic, also of topics that do not exist. A migrated topic has its
         successor's name. The call costs one round trip, and one more for each migrated topic.
 
-        Raises TopicExists if a topic with the successor's name was created independently; TopicNotFound if the successor was
-        deleted.
+        Raises TopicExists if a foreign topic has the successor's name. Raises TopicNotFound if the successor was deleted.
         """
         mine = sorted({name for name in names if isinstance(name, PersistentName)})
         keys = [paths.topic(name) for name in mine] + [namespace_key(name.tenant, name.namespace) for name in mine]
@@ -118,7 +117,7 @@ class Providers:
             if layout is not None and layout.migrated_to is not None:
                 to = self.client.topics.find(topic_name(layout.migrated_to))
                 if to is None or not is_its_own(to.layout, name):
-                    self.client.instream.migrator.finish(name)  # completes an unfinished migration, or raises TopicExists
+                    self.client.instream.migrator.finish(name)  # completes an unfinished migration, or raises an error
                 found[name] = Selected(model=Model.METADATA, name=layout.migrated_to)
             elif _made_as_newer(record, said):
                 found[name] = Selected(model=Model.METADATA, name=str(TopicName(*name)))
@@ -148,8 +147,8 @@ class Providers:
             return self.client.topics.evolve(to, types, key)
 
     def named(self, text: str) -> TopicName:
-        """Return the topic of a name, for operations on the persistent topic itself. Unlike in `resolve`, an existing persistent
-        topic keeps its own name, also if it was migrated. Raises OptionError.
+        """Return the topic that the name `text` means in operations on a persistent topic itself. Unlike `resolve`, this method
+        returns an existing persistent topic under its own name, also if the topic was migrated. Raises OptionError.
         """
         name = any_topic_name(text)
         if not isinstance(name, PersistentName):
@@ -178,7 +177,9 @@ class Providers:
         return {name: found[older[name]].model if name in older else Model.METADATA for name in texts}
 
     def serving(self, name: TopicName) -> Provider:
-        """Return the services of the model that the domain of the topic's name selects. The store is not read (see `named`)."""
+        """Return the services of the model that the domain of the topic's name selects. This method does not read the store, so it
+        does not notice that a persistent topic was migrated.
+        """
         return self.by_model(model_of(name))
 
     def by_model(self, model: Model) -> Provider:
@@ -198,9 +199,10 @@ class Providers:
         """Return the coordinator of a transaction. `staged`: the topics or segments for which rows were staged. `others`: all other
         topics and segments of the transaction.
 
-        If rows were staged for a persistent topic, the result is the marker-based coordinator, and the store is not read. That
-        coordinator redirects the rows if the topic was migrated meanwhile. Without such rows the common model of all names decides.
-        This takes one round trip if one of `others` is persistent. Raises OptionError if the names have different models.
+        If rows were staged for a persistent topic, the result is the marker-based coordinator, and the store is not read. If the
+        topic was migrated meanwhile, that coordinator commits the rows in the successor. Without such rows the common model of all
+        names decides. This takes one round trip if one of `others` is persistent. Raises OptionError if the names have different
+        models.
         """
         written = [str(name) for name in staged]
         marker_based = any(map(is_persistent, written))
@@ -256,8 +258,9 @@ class Providers:
 
 
 def _made_as_newer(record: Record | None, said: Record | None) -> bool:
-    """Return whether a persistent name means the topic:// of the same name. This is so if the persistent topic has no record
-    (`record`), and the policy of its namespace (`said`) creates new topics as topic://.
+    """Return whether a persistent name means the topic:// of the same name. This is so if the persistent topic has no record, and
+    the policy of its namespace creates new topics as topic://. `record`: the topic's record. `said`: the namespace's record with
+    the policy.
     """
     return record is None and said is not None and NamespaceModel.of(said).new_persistent is Model.METADATA
 

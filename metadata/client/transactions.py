@@ -28,8 +28,8 @@ class TransactionDescription:
     clock.
 
     - `state`: COMMITTING and ABORTING mean that a marker-based transaction is decided, but not all of its markers are written.
-    - `app`: None if another program opened the transaction without an application.
-    - `topic`: empty if the application writes several topics.
+    - `app`: the application id; None if the transaction was opened without an application.
+    - `topic`: the topic of the application; empty if the application writes several topics.
     - `deadline_ms`: after this time any process may abort the transaction while it is OPEN.
     - `commit`: the log number of the registration, if the transaction has committed; None for a marker-based transaction.
     - `segments`: the segments that the transaction's op records name; none after settling, which deletes the op records. For a
@@ -50,7 +50,7 @@ class TransactionDescription:
 
     @property
     def has_participants(self) -> bool:
-        """Return whether `segments` has the topics of a marker-based transaction. Otherwise op records named the segments."""
+        """Return whether this is a marker-based transaction, so that `segments` has the topics of its participants."""
         return isinstance(self.state, TxnState)
 
 
@@ -64,7 +64,7 @@ class TransactionsProvider(Protocol):
         """Return one transaction by its id. Raises TransactionNotFound."""
 
     def abort(self, txn_id: str) -> None:
-        """Abort a transaction. Raises TransactionNotFound, TxnConflict if it has committed."""
+        """Abort a transaction. Raises TransactionNotFound. Raises TxnConflict if the transaction has committed."""
 
 
 def of_id(client: Client, txn_id: str) -> TransactionsProvider:
@@ -78,7 +78,7 @@ def of_all(client: Client) -> tuple[TransactionsProvider, ...]:
 
 
 def overdue(cluster: Cluster) -> tuple[int, list[str]]:
-    """Return the number of OPEN transactions, and the ids of those past their deadline plus the allowance."""
+    """Return how many transactions of both models are OPEN, and the ids of those past their deadline plus the allowance."""
     view = cluster.store.view()
     records, now_ms, allowance_ms = _of_state(view, State.OPEN), view.now_ms(), cluster.settings.deadline_allowance_ms
     late = [r.key.partition for r in records if transitions.expired(Header.of(r), now_ms, allowance_ms)]
@@ -89,7 +89,7 @@ def overdue(cluster: Cluster) -> tuple[int, list[str]]:
 
 @dataclass(frozen=True)
 class _Headed:
-    """Transactions over topic:// topics: each has a header."""
+    """The transactions over topic:// topics. Each has a header."""
 
     client: Client
 
@@ -116,7 +116,7 @@ class _Headed:
 
 @dataclass(frozen=True)
 class _Logged:
-    """Transactions over persistent:// topics: they are in the transaction log."""
+    """The transactions over persistent:// topics. The transaction log has them."""
 
     client: Client
 

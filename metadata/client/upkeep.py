@@ -1,5 +1,5 @@
 """Maintenance of files by policy. Topics are trimmed by their retention and compacted by the policy `compactFiles`. Sweepers do
-both. Committers only trim, once a day.
+both. Committers only trim, and only when they also sweep orphans (once a day by default).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Upkeep:
 def upkeep(client: Client) -> Upkeep:
     """Trim every topic by its retention, and compact the topics with the policy `compactFiles`.
 
-    Compaction joins runs of at least `compactFiles` small files. The new file has at least twice the rows of each file that it
-    replaces. Compaction is off by default, because it reads and writes rows, and the replaced files take storage for the grace
-    period.
+    Compaction joins small files if at least `compactFiles` of them follow each other. The new file has at least twice the rows of
+    each file that it replaces. Compaction is off by default, because it reads and writes rows, and the replaced files take storage
+    for the grace period.
     """
     done = Upkeep()
     done.failed |= trim_all(client.cluster, client.buffer, done.trimmed)

@@ -1,4 +1,6 @@
-"""Observe all clocks and record the observation in `/sweep/time`. The rules are in `metadata.rules.elapsed`."""
+"""Observe the store's clock and this machine's clocks, and record the observation in `/sweep/time`. `metadata.rules.elapsed` has
+the rules.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ OFTEN_MS = 60_000
 
 
 def look(store: MetadataStore, clock: Clock) -> SeenTime:
-    """Observe all clocks now and record the observation. Return the new state."""
+    """Observe all clocks now and record the observation. Return the recorded `SeenTime`, which includes the observation."""
 
     def body(view: View) -> SeenTime | None:
         record = view.get(paths.SWEEP_TIME)
@@ -34,8 +36,8 @@ def look(store: MetadataStore, clock: Clock) -> SeenTime:
 
 
 def seen_time(store: MetadataStore, clock: Clock, *, within_ms: int = OFTEN_MS) -> SeenTime:
-    """Return the recorded state if its last observation is less than `within_ms` old by the store's time. Otherwise observe all
-    clocks now and return the new state.
+    """Return the recorded `SeenTime` if its last observation is less than `within_ms` old by the store's time. Otherwise observe
+    all clocks now, and return the new `SeenTime`.
     """
     record = record_at(store, paths.SWEEP_TIME)
     if record is not None:
@@ -46,7 +48,7 @@ def seen_time(store: MetadataStore, clock: Clock, *, within_ms: int = OFTEN_MS) 
 
 
 def seen_for(store: MetadataStore, clock: Clock, keep_ms: int) -> SeenTime:
-    """Return a state that is fresh enough for the age limit `keep_ms`. Its last observation is less than 1/SPACING of the limit
-    old, and less than a minute old.
+    """Return a `SeenTime` that is fresh enough for the age limit `keep_ms`. Its last observation is less than 1/SPACING of the
+    limit old, and less than a minute old.
     """
     return seen_time(store, clock, within_ms=min(OFTEN_MS, keep_ms // SPACING))

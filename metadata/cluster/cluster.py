@@ -38,7 +38,8 @@ class Cluster:
 
     `unique` returns unique names. `owner` names this process in headers, for people. `lock` makes the locks that are held over
     several store calls; the simulator passes its own. `id`: the cluster id that the mark of the ledger root must have; None: no
-    mark is needed (tests). `restored`: ranges of numbers that restores lost. `place`: the store's place when it was opened.
+    mark is needed (tests). `restored`: ranges of log numbers that restores lost. `place`: the place of the store when the cluster
+    was opened.
     """
 
     url: str
@@ -93,7 +94,7 @@ class Cluster:
         )
 
     def before_lost(self, number: int) -> int:
-        """Return a number that was computed from the log, or the last number below the lost range if a restore lost the number."""
+        """Return `number`, or the last number below the lost range if a restore lost `number` of the cluster's log."""
         return before_lost(self.restored, number)
 
 
@@ -211,18 +212,18 @@ def _embedded(service: ServiceUrl) -> str:
 
 
 def _found(store: MetadataStore, service: ServiceUrl, ledgers: str, settings: Settings) -> Record:
-    """Bootstrap a cluster: create its record, or return the record of a concurrent bootstrap. Raises ConfigurationError for a root
-    in use.
+    """Bootstrap a cluster: create its record, or return the record of a concurrent bootstrap. Raises ConfigurationError if the root
+    has files, or the mark of another cluster.
 
-    A bootstrap writes the id into the store, then the mark with the id into the root, then the record into the store. So the next
-    bootstrap completes an interrupted one, and a root is never taken from another cluster. Once the record exists, a root without a
-    mark is refused, because it may be the empty mount point of a missing volume.
+    A bootstrap writes the id into the store, then the mark with the id into the root, then the cluster record into the store. So
+    the next bootstrap completes an interrupted one, and a root is never taken from another cluster. Once the cluster record exists,
+    a root without a mark is refused, because it may be the empty mount point of a missing volume.
     """
     storage = LedgerStorage(ledgers)
     storage.create()
     ledger_root.check_not_nested(storage, service.text)
-    # A concurrent bootstrap writes the record FOUNDING and then its mark. Here the mark is read first. So if it is the mark of
-    # that bootstrap, the record is found, too.
+    # A concurrent bootstrap writes the record FOUNDING and then its mark. Here the mark is read first. So if the mark is that of a
+    # concurrent bootstrap, the record FOUNDING is found, too.
     if (other := marked(storage)) is not None and look(store, paths.FOUNDING) is None:
         raise ConfigurationError(
             f"The ledger root {storage.uri} is not empty, and {service} is a new cluster: the mark in it names the cluster "

@@ -1,9 +1,9 @@
-"""Ownership of a ledger root: the mark `cluster.json` in it (protocol.md section 3, "The ledger root").
+"""Ownership of a ledger root: the mark `cluster.json` in it (protocol.md section 4, "The ledger root").
 
 The mark names the cluster and the store that owns the root. Several stores may have a record of the cluster, for example copies.
 The mark names the owner by a nonce, which is also in the cluster record of that store, and by the place of the store. A copy of a
-store has the same nonce, but another place. Only the owner can be opened, and only the owner deletes: it reads the mark again right
-before each batch of deletes.
+store has the same nonce, but another place. Only the store that owns the root can be opened, and only its processes delete files.
+They read the mark again right before each batch of deletes.
 
 A take-over has three steps: (1) the mark gets a new nonce and the new place, so that the previous owner is refused from then on;
 (2) wait until no sweep is deleting; (3) if the mark is unchanged, write the nonce into the cluster record. Until (3) no store owns
@@ -40,10 +40,11 @@ MARK: Final = "cluster.json"
 UNFINISHED: Final = re.compile(rf"\.{re.escape(MARK)}(\.[^/]+)?\.tmp")
 """Temporary files of a process that crashed while it wrote a mark."""
 DELETING: Final = "sweep/deleting"
-"""Files with this prefix exist while a sweep deletes."""
+"""Path prefix of note files. A sweep keeps such a file in the root while it deletes other files."""
 OWNS: Final = "owns it"
 HANDOVER_SECONDS: Final = 30.0
-"""Time in seconds that a take-over waits for a sweep that deletes files. A sweep that takes longer counts as crashed."""
+"""Time in seconds for which a take-over or restore waits for sweeps that delete files. A sweep that takes longer counts as crashed.
+"""
 
 
 class Mark(JsonRecord):
@@ -78,8 +79,8 @@ def marked(storage: LedgerStorage) -> str | None:
 
 
 def heirs(storage: LedgerStorage) -> list[str]:
-    """Return the ids of the root's owner and of its previous owners (before restores); empty without a mark. Raises
-    ConfigurationError.
+    """Return the id of the cluster that owns the root, then the ids of the clusters from whose backups it was restored. The list is
+    empty if the root has no mark. Raises ConfigurationError if the mark is damaged.
     """
     mark = read_mark(storage)
     return [] if mark is None else [mark.cluster, *(mark.was or ())]
@@ -100,9 +101,9 @@ def recorded(storage: LedgerStorage, service: ServiceUrl) -> str:
 def located(known: ClusterRecord, service: ServiceUrl) -> LedgerStorage:
     """Return the ledger root of a cluster. Raises ConfigurationError.
 
-    Older versions of txnsegment always recorded a URI. If the URI is outside the store's folder, but this folder has ledgers with
-    the cluster's mark, then the folder was copied or moved. In this case the ledgers in the folder are the root. There is one
-    exception: if the mark of the recorded root names this store as the owner, the recorded root is the root.
+    Older versions of txnsegment always recorded a URI. If the URI is outside the store's folder, but the store's folder has ledgers
+    with the cluster's mark, then the folder was copied or moved. In this case the ledgers in the folder are the root. There is one
+    exception: if the mark at the recorded URI names this store as the owner, the recorded URI is the root.
     """
     if "://" not in known.ledgers and not known.ledgers.startswith("/"):
         if service.scheme != "file":
@@ -136,8 +137,9 @@ def own(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, store
 
     The check is needed, because two clusters on one root, or two copies of one cluster, would delete each other's parts. A root
     without a mark may be the empty mount point of a volume: rows written there are hidden once the volume is mounted. If the mark
-    has no place (an older version of txnsegment wrote it), or the place of the store before a move, the current place is written
-    into the mark. Raises ConfigurationError (the root has no mark, or another owner), StorageError (there is no root).
+    has no place (an older version of txnsegment wrote it), or the place at which the store was before it was moved, this function
+    writes the current place into the mark. Raises ConfigurationError (the root has no mark, or another owner), StorageError (there
+    is no root).
     """
     mark, ours = _checked(storage, known, service, store)
     if mark.place is None or (same_place(mark.place, ours) and not mark.place.equals(ours.in_mark())):
@@ -158,7 +160,8 @@ def check(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, sto
     """Check before a batch of deletes that the store still owns the root. `opened`: the place of the store when the cluster was
     opened.
 
-    Raises ConfigurationError if the store does not own the root, or if the store's folder was moved or replaced since.
+    Raises ConfigurationError if the store does not own the root, or if the store's folder was moved or replaced since it was
+    opened.
     """
     mark, ours = _checked(storage, known, service, store)
     if mark.place is None:
@@ -319,8 +322,8 @@ def wait_for_deletes(storage: LedgerStorage, clock: Clock) -> None:
 
 
 def check_not_nested(storage: LedgerStorage, url: str) -> None:
-    """Raise ConfigurationError if a root lies in the root of another cluster, or contains one: a sweep would list the files of
-    both.
+    """Raise ConfigurationError if a root lies in the root of another cluster, or contains one. Otherwise a sweep of the outer root
+    would list, and might delete, the files of the inner root.
     """
     for uri in _above(storage):
         try:

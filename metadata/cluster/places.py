@@ -23,10 +23,10 @@ class Place(JsonRecord):
 
     within              relative path from the ledger root to the store's folder, if the root lies in that folder (`..`). Then
                         the root and the store are copied and moved together
-    path, inode, device SQLite: the real path of the database file, and the file itself
+    path, inode, device SQLite: the real path of the database file, and the two numbers by which the file system identifies it
     hosts, chroot       ZooKeeper: `host:port` of each server, as in the service URL
     url                 any other store: its service URL
-    machine             the machine's id, if it has one: paths and `localhost` differ between machines
+    machine             the machine's id, if it has one, because a path or `localhost` names different things on different machines
     """
 
     within: str | None = None
@@ -64,8 +64,8 @@ class Place(JsonRecord):
 
 
 def place_of(service: ServiceUrl, storage: LedgerStorage) -> Place:
-    """Return the current place of a service URL's store, as seen from this machine. Raises ConfigurationError if its file
-    is gone.
+    """Return the current place of a service URL's store, as seen from this machine. Raises ConfigurationError if the database file
+    cannot be read.
     """
     machine = machine_id()
     if service.scheme == "zk":
@@ -90,10 +90,11 @@ def place_of(service: ServiceUrl, storage: LedgerStorage) -> Place:
 def same_place(marked: Place, ours: Place) -> bool:
     """Return whether the mark names this process's store. `marked`: the place in the mark. `ours`: the place of the store.
 
-    The mark names a SQLite store if the path and the inode of the database file are those of the mark. The device is not compared
-    then, because a device number may change at a reboot. The mark also names the store after a move: the inode and the device are
-    those of the mark, and nothing is at the old path. For a ZooKeeper store the chroot must be that of the mark, and the mark must
-    have at least one of the store's servers, by name or address.
+    If the mark has a relative path (`within`), only this path is compared. Otherwise the mark names a SQLite store if the path and
+    the inode of the database file are those of the mark. The device is not compared then, because a device number may change at a
+    reboot. The mark also names a SQLite store that was moved: the inode and the device are those of the mark, and nothing is at the
+    old path. For a ZooKeeper store the chroot must be that of the mark, and the mark must have at least one of the store's servers,
+    by name or address.
     """
     if marked.within is not None:
         return marked.within == ours.within

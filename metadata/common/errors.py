@@ -123,11 +123,15 @@ class OptionError(ConfigurationError):
 
 
 class TxnConflict(TxnSegmentError):
-    """The transaction is no longer OPEN, or it ended with the other outcome. The operation was refused and has no effect."""
+    """The transaction or the write cannot go on: the transaction is no longer OPEN or has ended with the other outcome, its parts
+    are out of date, or other processes won every race. The operation was refused and has no effect.
+    """
 
 
 class Fenced(TxnConflict):
-    """A newer attempt of the same application took over. This attempt was aborted and can never commit."""
+    """This attempt can never commit. Another attempt of the same application has fenced it or writes a later version, or an
+    operator or the timeout has aborted its transaction.
+    """
 
 
 class PartsGone(TxnConflict):
@@ -145,7 +149,9 @@ class VersionConflict(TxnSegmentError):
 
 
 class RestoredBehind(VersionConflict):
-    """The cluster was restored from a backup older than this query's checkpoint. The versions in between are lost."""
+    """The cluster was restored from a backup that is older than this query's checkpoint. Versions that the query committed after
+    the backup was made may be lost.
+    """
 
 
 class OutcomeUnknown(TxnSegmentError):
@@ -157,7 +163,9 @@ class AckConflict(TxnSegmentError):
 
 
 class NotDelivered(TxnSegmentError):
-    """A cumulative acknowledgement names a row that this consumer has not delivered. Nothing was acknowledged."""
+    """A cumulative acknowledgement names a row that this consumer has not delivered. Also raised after the commit of a transaction
+    was skipped, until the rows of this transaction are delivered again. Nothing was acknowledged.
+    """
 
 
 class ProducerFull(TxnSegmentError):
@@ -179,8 +187,8 @@ class SubscriptionExists(TxnSegmentError):
 
 
 class TransactionUnfinished(TxnSegmentError):
-    """The transaction's outcome is final, but its markers are not written to every topic yet. Topics without the marker do not show
-    its rows.
+    """The outcome of a marker-based transaction is final, but some topic was sealed and takes no marker. The transaction's rows in
+    that topic are not visible.
     """
 
 
@@ -196,7 +204,9 @@ class TopicExists(TxnSegmentError):
 
 
 class SegmentSealed(TxnSegmentError):
-    """A segment of the staged rows is sealed and takes no new ledger. Nothing was committed; run the write again."""
+    """A segment is sealed: it takes no new ledger, and it cannot be split or merged again. Also raised if the topic was deleted.
+    The operation was refused and has no effect.
+    """
 
 
 class TopicSealed(SegmentSealed):
@@ -204,11 +214,15 @@ class TopicSealed(SegmentSealed):
 
 
 class NotAllowed(TxnSegmentError):
-    """An operation that users may not do: set or remove a system property, or back up data that a backup cannot hold."""
+    """An operation that is not allowed: to set or remove a system property, to delete a persistent topic that was migrated, or to
+    make a call that does not exist for a Pulsar cluster.
+    """
 
 
 class SchemaChanged(SchemaError):
-    """A running stream found a new or wider column. No row was lost; restart the query to read the new schema."""
+    """A stream cannot go on, because the columns or the schema version of its topics have changed. No row was lost. The advice says
+    how to restart the query.
+    """
 
 
 class OffsetOutOfRange(TxnSegmentError):
@@ -219,7 +233,7 @@ class OffsetOutOfRange(TxnSegmentError):
 
 class DataLoss(TxnSegmentError):
     """Rows that the read needs are gone: retention trimmed them, or their topic was deleted. The error names the topic or the
-    segment. See `failOnDataLoss`.
+    segment. The option `failOnDataLoss=false` makes Spark's reads leave such rows out.
     """
 
 

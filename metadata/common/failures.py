@@ -1,8 +1,8 @@
 """Isolation of failures: one step of a sweep, one topic or one background job may fail while the remaining ones run.
 
-No failure is swallowed. Each failure is logged (with its traceback unless it is a TxnSegmentError), counted, and given to the
-caller, who reports it after the remaining work. KeyboardInterrupt, SystemExit and other errors that are no Exception are raised to
-the caller at once.
+No failure is swallowed. Each failure is logged (with its traceback unless it is a TxnSegmentError) and counted. A caller that
+passes the dictionary `failed` also gets each failure in it, and reports them after the remaining work. KeyboardInterrupt,
+SystemExit and other errors that are no Exception are raised to the caller at once.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def contained(
     races: tuple[type[Exception], ...] = (),
     level: int = logging.ERROR,
 ) -> Iterator[None]:
-    """Contain an error of the block. The error is logged, counted, and stored in `failed` under `what`.
+    """Run the block. If the block raises an error, log and count it, store it in `failed` under `what`, and do not raise it.
 
-    `passing`: errors that are raised to the caller. `races`: errors of a lost race. They do not count as failures, because another
-    process did the work. `level`: log level of a TxnSegmentError.
+    `passing`: errors that are raised to the caller nevertheless. `races`: errors of a lost race. They are only logged and do not
+    count as failures, because another process did the work. `level`: log level of a TxnSegmentError.
     """
     try:
         yield

@@ -1,7 +1,8 @@
 """Prometheus metrics: those that PIP-473 defines, under the same names, and some that only txnsegment has. If the environment
-variable PROMETHEUS_MULTIPROC_DIR names a folder, the metrics of all processes of a machine are added up.
+variable PROMETHEUS_MULTIPROC_DIR names a folder, the processes of a machine share the metrics. Counters and histograms are added
+up. A gauge has the value that a running process has set last.
 
-The metrics are declared on first use, because their declaration creates files in this folder. Executor tasks import this module
+The metrics are declared on first use, because their declaration creates files in that folder. Executor tasks import this module
 without using a metric, and must not leave files in the folder.
 """
 

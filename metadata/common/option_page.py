@@ -10,7 +10,7 @@ from metadata.common.options import Option
 
 
 def option_table(options: Sequence[Option[Any]]) -> str:
-    """Return the options as a Markdown table: option, values, default, batch or stream, meaning. Refused ones are left out."""
+    """Return the options as a Markdown table: option, values, default, batch or stream, meaning. Refused options are left out."""
     rows = [("option", "values", "default", "for", "meaning"), ("---",) * 5]
     for o in (one for one in options if not one.refused):
         default = o.default_note or (f"`{o.default}`" if o.default is not None else "none")

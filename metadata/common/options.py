@@ -111,11 +111,11 @@ class Option(Generic[T]):
     """One option.
 
     name          as documented; looked up without regard to case
-    values        the possible values, for the table (Markdown)
-    meaning       description for the table
+    values        the possible values, for the table of the documentation (Markdown)
+    meaning       description for that table
     parse         text -> value
     default       text that `parse` reads if the option is not given; None: no default
-    default_note  shown in the table in place of `default` if the default depends on something else
+    default_note  text that the table shows in place of `default`, if the default depends on something else
     only          the one mode in which the option can be used; `why` is the reason that an error gives
     refused       the reason why the option cannot be used at all with this kind of cluster (`without`); empty: it can be used
     """
@@ -190,8 +190,8 @@ class OptionTable:
         self._by_key = self._own | {o.name.lower(): o for o in spark_own}
 
     def read(self, options: Mapping[str, object], *, streaming: bool | None) -> Given:
-        """Parse the user's options. Names are matched without regard to case. None counts as not given. Spark's own options are
-        ignored.
+        """Parse the user's options. Names are matched without regard to case. An option with the value None counts as not given.
+        Options that Spark itself adds (`SPARK_OWN`) are ignored, except those that this side reads.
 
         `streaming`: None while the mode is unknown, because Spark asks a source for its schema before it sets the mode. Raises
         OptionError.

@@ -26,7 +26,7 @@ class ServiceUrl:
     """A service URL in normal form, so that equal clusters have equal URLs. It holds no credentials.
 
     text    the URL; `str()` returns it
-    scheme  `file`, `zk`, `memory`, or a third party's, in lower case
+    scheme  `file`, `zk`, `memory`, or the scheme of a store from a third party, in lower case
     path    file: the absolute folder, decoded, without a trailing `/`. zk: the chroot (`/a/b`, or empty). memory: the name. Others:
             the text after `scheme://`
     hosts   zk: `host:port` of each server, in the given order; others: empty
@@ -76,8 +76,8 @@ def parse_service_url(name: str, text: str) -> ServiceUrl:
 
 
 def service_url(given: ServiceUrl | None, environment: Mapping[str, str] = os.environ) -> ServiceUrl:
-    """Return the option's value. If it is not given, return the value of the environment variable TXNSEGMENT_SERVICE_URL. Raises
-    OptionError if both are missing.
+    """Return `given`, the value of the option `serviceUrl`. If the option is not given, return the URL in the environment variable
+    TXNSEGMENT_SERVICE_URL. Raises OptionError if both are missing.
     """
     if given is not None:
         return given

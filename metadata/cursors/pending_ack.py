@@ -27,7 +27,7 @@ ATTEMPTS = 100
 
 
 class _LookAgain(Exception):
-    """A transaction was ended, or its header expired, between two reads."""
+    """This process has just aborted an expired transaction, or a cursor has changed between two reads. The caller reads again."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class PendingAcks:
         except AckConflict as error:
             try:
                 self.settle(txn_id, by_cursor, committed=False)
-            # the caller aborts the transaction next, so its claim is void, and the next writer drops the claim
+            # If the release fails, the claim does no harm: the caller aborts the transaction next, and the next writer of the
+            # cursor drops the claims of aborted transactions.
             except TxnSegmentError as second:
                 error.add_note(f"The claims of transaction {txn_id} could not be released: {second}")
             raise
@@ -121,11 +122,12 @@ class PendingAcks:
         absent: bool = False,
         done_already: Callable[[Where, Cursor], bool] | None = None,
     ) -> None:
-        """Change cursors by CAS, in groups. Cursors that lost a race are read and changed again, one by one.
+        """Change cursors by CAS, in groups. If a write loses a race or its reply, its cursors are read and changed again, one by
+        one.
 
         The claims of decided transactions are settled before `change` is called, except those of the transaction `mine`, which
-        `change` handles itself. `absent`: missing cursors are skipped. `done_already`: returns, after a lost reply, whether a
-        cursor shows the effect of a change that is not idempotent.
+        `change` handles itself. `absent`: missing cursors are skipped. `done_already`: a function for a change that is not
+        idempotent. After a lost reply it returns whether the cursor shows the effect of the change.
         """
         left = list(dict.fromkeys(where))
         sent: dict[Where, bytes] = {}  # values whose write got no reply, so the write may have been done
@@ -204,7 +206,8 @@ class PendingAcks:
 
     def _check_children(self, view: View, missing: Sequence[Where], cursors: Mapping[Where, Cursor]) -> None:
         """Raise SubscriptionNotFound for a missing cursor, unless it belongs to a child of a split or merge and a parent has a
-        cursor of the subscription. Such a cursor counts as created at the child's first row, even if a crash prevented that.
+        cursor of the subscription. Such a cursor counts as created at the child's first row, even if a crash prevented its
+        creation.
         """
         for where in missing:
             segment, subscription = where

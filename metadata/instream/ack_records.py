@@ -37,7 +37,9 @@ class AckEntry(Identified):
 
 
 class AckSnapshot(JsonRecord):
-    """The state of a pending-ack log up to the entry `at`, stored by its compaction."""
+    """The state of a pending-ack log up to the entry `at`, as a compaction stores it. `metadata.instream.ack_rules.AckState`
+    explains the fields.
+    """
 
     at: Whole = 0
     cursor: Cursor = Cursor()
@@ -49,10 +51,11 @@ class AckSnapshot(JsonRecord):
 class SubscriptionRecord(JsonRecord):
     """A subscription of a persistent topic. `snapshot`: the state of its log at the last compaction or at its creation.
 
-    `life`: counts the creations of the subscription. It is 1 at first, and rises when the subscription is created again after a
-    deletion. Each life has its own log. `deleted_ms`: the time of a deletion. The record then stays as a tombstone, because without
-    it `life` would start at 1 again. `cleared`: the logs up to this life are empty. `moved`: the topic was migrated. If the
-    subscription existed, it was migrated, too. The subscription can then no longer be created or deleted.
+    `life`: how many times the subscription was created. It is 1 at first, and rises by 1 when the subscription is created again
+    after a deletion. Each life has its own log. `deleted_ms`: the time of a deletion. The record then stays as a tombstone, because
+    without it `life` would start at 1 again. `cleared`: the logs of the lives up to this one are empty. `moved`: the topic was
+    migrated, and the subscription with it, unless it was deleted before. The subscription can then no longer be created or deleted
+    here.
     """
 
     created_ms: Whole

@@ -31,8 +31,8 @@ class AckState:
 
 
 def fold(state: AckState, number: int, entry: AckEntry, *, topic: str, subscription: str) -> AckConflict | None:
-    """Apply the next entry of the log to the state. Return the conflict that makes the entry void; None if the entry counts or
-    changes nothing.
+    """Apply the next entry of the log to the state. Return the conflict that makes an acknowledgement void, or that makes any entry
+    above the SEAL void. Return None in all other cases, also for a void marker or SEAL.
     """
     assert number > state.at, f"entry {number} comes after {state.at}"
     state.at = number

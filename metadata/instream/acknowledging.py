@@ -1,5 +1,5 @@
-"""Acknowledgements on persistent topics. The acknowledgements on a migrated topic are redirected to its successor, in which the
-rows have the same positions.
+"""Acknowledgements on persistent topics. After a migration the acknowledgements on the topic are redirected to its successor, in
+which the rows have the same positions.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from metadata.rules.acks import Ack, merged
 
 @dataclass(frozen=True)
 class RedirectedAcks:
-    """Acknowledges rows of persistent topics without a transaction. The calls are those of `InStreamAcks`; after a migration they
-    go to the successor. `InStreamCoordinator.commit` redirects acknowledgements within a transaction.
+    """Acknowledges rows of persistent topics without a transaction. It has the same methods as `InStreamAcks`. After a migration
+    they act on the successor. `InStreamCoordinator.commit` redirects acknowledgements within a transaction.
     """
 
     acks: InStreamAcks
@@ -57,7 +57,7 @@ class RedirectedAcks:
         return self.acks.read(where)
 
     def _each(self, call: Callable[[Sequence[Ack]], None], wanted: Iterable[Ack]) -> list[Ack]:
-        """Make the call for each ack alone. Return the acks of migrated subscriptions, for which the call did nothing."""
+        """Call `call` for each ack separately. Return the acks of migrated subscriptions, for which `call` did nothing."""
         left = []
         for ack in wanted:
             try:

@@ -1,8 +1,8 @@
 """Selection of the marker-based model's records for a backup (docs/in_stream.md, Backups). PURE: no I/O, no clock, no threads.
 
 The transaction log is read first, up to some entry. The other logs are read afterwards. So the other logs have all data and
-acknowledgements of every transaction that had committed by that entry. Any other transaction is left out of the backup, even if one
-of its markers is found.
+acknowledgements of every transaction that had committed by that entry. The backup leaves out all other transactions, even if it
+finds a marker of one of them.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Decided:
     state: TxnLogState
 
     def ended(self, txn: str) -> Fate:
-        """Return the status of a transaction with a COMMIT marker. The transaction log has a COMMITTING entry of this transaction.
-        The status is LOST if that entry lies above `state.at`, because the backup has read the transaction log only up to
-        `state.at`.
+        """Return the status of a transaction with a COMMIT marker. It committed by its COMMITTING entry in the transaction log. The
+        backup has read the transaction log only up to `state.at`. If the COMMITTING entry lies above `state.at`, the status is
+        LOST.
         """
         ident, found = txn_id(txn), self._txn(txn)
         if ident.most == COORDINATOR and (ident.least > self.state.at or (found is not None and found.state not in COMMITS)):
@@ -54,7 +54,7 @@ class Decided:
         return Fate.COUNTS  # a transaction that the log no longer has was final before it expired
 
     def ongoing(self, txn: str, participant: str | tuple[str, str]) -> Fate:
-        """Return the status of a transaction that has no marker in the log of `participant`, which is a topic or a subscription. A
+        """Return the status, in the log of `participant` (a topic or a subscription), of a transaction that has no marker there. A
         committed transaction counts there if it had registered the participant.
         """
         ident, found = txn_id(txn), self._txn(txn)
@@ -81,8 +81,8 @@ class Decided:
 class KeptLog:
     """The part of a topic's log in a backup.
 
-    `entries`: the entries that count. `whole`: the number up to which `entries` has everything that a reader may have seen. `end`:
-    the end of the kept log. `sealed_at`: the number of the SEAL that counts.
+    `entries`: the entries that the backup keeps. `whole`: the number up to which `entries` has everything that a reader may have
+    seen. `end`: the number at which the kept log ends. `sealed_at`: the number of the SEAL, if it counts and is kept.
     """
 
     entries: Mapping[int, LogEntry]
@@ -91,8 +91,8 @@ class KeptLog:
     sealed_at: int | None
 
     def rest(self, following: int) -> SnapshotRest:
-        """Return the additional state for a snapshot at the end of the kept log. By its low-water mark all transactions with a
-        number below `following` have ended, so their late entries do not count.
+        """Return the additional state (`SnapshotRest`) for a snapshot at the end of the kept log. Its low-water mark says that all
+        transactions with a sequence number below `following` have ended, so their late entries do not count.
         """
         return SnapshotRest(low_water=all_ended(following), sealed_at=self.sealed_at)
 
@@ -133,9 +133,9 @@ def kept_log(
 
 
 def kept_layout(layout: PersistentLayout, found: KeptLog | None, following: int) -> PersistentLayout:
-    """Return the topic's record for the backup, without its snapshot. `found`: the kept log; None for a deleted topic. `following`:
-    the first number of every restored log. The numbers above `found.whole` (for a deleted topic: above the trimmed entries) and
-    below `following` are recorded as lost.
+    """Return the topic's record for the backup, without a snapshot. `found`: the kept log; None for a deleted topic. `following`:
+    the first number of every restored log. In the record, the numbers above `found.whole` (for a deleted topic: above the trimmed
+    entries) and below `following` are marked as lost.
     """
     whole = layout.trimmed_log if found is None else found.whole
     lost = (*(layout.lost or ()), LostNumbers(after=whole, before=following))
@@ -143,8 +143,8 @@ def kept_layout(layout: PersistentLayout, found: KeptLog | None, following: int)
 
 
 def all_ended(following: int) -> dict[str, int]:
-    """Return the low-water mark of a restored log. `following`: the first number of every restored log. All transactions with a
-    lower number count as ended, so every transaction that the lost cluster may have begun counts as ended.
+    """Return the low-water mark of a restored log. `following`: the first number of every restored log. By this mark all
+    transactions with a lower sequence number have ended. These are all transactions that began before the restore.
     """
     return {str(COORDINATOR): following - 1}
 
@@ -163,8 +163,8 @@ def kept_cursor(
     """Return the state of a pending-ack log after all its entries, and the cursor for the backup, without pending acks.
 
     `before`: the state before the transaction log was read. `entries`: the entries after `before`. Plain acknowledgements and seeks
-    count only in `before`, because later ones may result from rows that the backup lacks. A pending ack counts if its transaction
-    counts. Raises Moving if the subscription was migrated meanwhile.
+    count only if `before` has them, because the later ones may result from rows that the backup lacks. A pending ack counts if its
+    transaction counts. Raises Moving if the subscription was migrated meanwhile.
     """
     state = replace(before, ended=dict(before.ended), low_water=dict(before.low_water))
     acked: list[Rows] = [acks.done(before.cursor)]

@@ -1,10 +1,10 @@
 """Reads of persistent topics. A replay of the topic's log gives maxReadPosition and the aborted transactions (docs/in_stream.md,
 Reading).
 
-A read first lists the numbers of the log's entries. Then it reads the topic's record (system property, snapshot, trimmed numbers),
-and last the entries. The system property tells whether the log has transactional entries. It is set before the first such entry is
-appended. So a reader that has listed such an entry finds the property set. The record's trimmed number covers every entry that left
-the log before the log was listed.
+A read first lists the numbers of the log's entries. Then it reads the topic's record (system property, snapshot, `trimmed_log`),
+and last the entries. The system property tells whether the log has transactional entries. A writer sets it before it appends the
+first such entry. So a reader that has listed such an entry finds the property set. `trimmed_log` is the number up to which entries
+are trimmed. It covers every entry that left the log before the log was listed.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ class _Moved(Exception):
 
 
 class Opened(NamedTuple):
-    """The state of a topic as `InStreamBuffer.open` has read it. `replayed`: the number of entries that this call replayed (0 for a
-    topic without transactions).
+    """The state of a topic as `InStreamBuffer.open` has read it. `end`: the number of the last entry of the log. `cut`: the number
+    of maxReadPosition. `state`: the state at the end of the log. `numbers`: the numbers of the entries that are not trimmed.
+    `replayed`: how many entries this call of `open` has replayed (0 for a topic without transactions).
     """
 
     topic: PersistentTopic
@@ -54,11 +55,12 @@ class Opened(NamedTuple):
 
 @dataclass
 class _Known:
-    """The cached replay of a topic. `tip`: the state at the end of the log. `base`: the state at maxReadPosition, which snapshots
-    store.
+    """The cached replay of a topic's log. `tip`: the state at the end of the log. `base`: the state at maxReadPosition. Snapshots
+    store this state.
 
-    `between`: the entries that are in `tip` but not in `base`. `numbers`: the numbers of all entries that are not trimmed, as last
-    listed.
+    `between`: the entries that are applied to `tip` but not yet to `base`. `numbers`: the numbers of all entries that were not
+    trimmed when the log was last listed. `listed`: the highest number that was listed. `trimmed_to`: the number up to which trimmed
+    entries were dropped from `tip` and `base`.
     """
 
     log: ManagedLog[LogEntry]
@@ -129,8 +131,8 @@ class InStreamBuffer:
 
     def read_to(self, name: PersistentName, end: int, *, attempts: int = 5) -> TopicReading:
         """Read a topic at least up to `end`, which a replayed micro-batch or an option names. Raises OffsetOutOfRange if the cut
-        stays below `end`, because rows would be missing. The cause is an entry up to `end` that is undecided (A31), was lost by a
-        restore, or does not exist yet.
+        stays below `end`, because rows would be missing. This happens if an entry up to `end` is undecided (A31), or does not exist
+        yet. Raises OffsetOutOfRange also if a restore lost the number `end`.
         """
         for _ in range(attempts):
             reading = self.read(name)
@@ -219,16 +221,16 @@ class InStreamBuffer:
     def _kept(
         self, known: _Known, topic: PersistentTopic, found: SnapshotPointer, end: int
     ) -> tuple[TopicState, TopicState] | None:
-        """Load a snapshot. Return None if it cannot be used. The whole log is then replayed, and the next snapshot replaces this
-        one. If the log was trimmed or restored, it lacks entries, so an unusable snapshot raises CorruptSnapshot. Raises
-        StorageError.
+        """Load a snapshot. Return None if it cannot be used. The caller then replays the whole log, and the next snapshot replaces
+        this one. But a log that was trimmed or restored lacks entries and cannot be replayed as a whole. Then a snapshot that
+        cannot be used raises CorruptSnapshot. Raises StorageError.
         """
         try:
             if found.at <= end:
                 kept = snapshots.load(self.cluster.storage, topic.name, found)
                 known.unusable = None
                 return kept
-            if known.unusable != found:  # the snapshot may be newer than the list: read again
+            if known.unusable != found:  # the snapshot may be newer than the list of the log: list the log again
                 known.unusable = found
                 raise _Moved
             raise snapshots.corrupt(topic.name, found, f"it is newer than the log, which ends at {end}")
@@ -246,7 +248,9 @@ class InStreamBuffer:
             fold(known.base, *known.between.popleft())
 
     def entries(self, name: PersistentName, numbers: Sequence[int]) -> list[tuple[int, LogEntry]]:
-        """Return entries that were listed before. Raises DataLoss if one has left the log since."""
+        """Return the entries of these numbers, which the caller has listed before. Raises DataLoss if one of them has left the log
+        since.
+        """
         found, _ = decide(self.cluster.store, lambda view: self._of(name).log.entries(view, numbers))
         if len(found) < len(numbers):
             gone = next(n for n in numbers if n not in found)
@@ -260,8 +264,8 @@ class InStreamBuffer:
 
     def snapshot(self, name: PersistentName, *, entries: int = 1, after_ms: int = 0) -> bool:
         """Take a snapshot of the topic's transaction buffer if maxReadPosition has advanced by at least `entries` entries since the
-        last snapshot. If the last snapshot is at least `after_ms` old, one entry is enough. Return whether a snapshot was taken.
-        The result is also False after a lost race or a lost reply.
+        last snapshot. One entry is enough if the last snapshot is at least `after_ms` old. Return whether a snapshot was taken.
+        After a lost race or a lost reply the result is False.
 
         Raises TopicNotFound, StorageError.
         """
@@ -299,18 +303,18 @@ class InStreamBuffer:
 
     @staticmethod
     def _decided(known: _Known) -> tuple[TopicState, dict[str, int]]:
-        """Return copies of the parts of a snapshot: the state at maxReadPosition, and the aborted transactions with their marker's
-        number.
+        """Return copies of the state that a snapshot stores: the state at maxReadPosition, and all aborted transactions, each with
+        the number of the marker that aborted it.
         """
         with known.lock:
             return known.base.copy(), dict(known.tip.aborted)
 
     def confirm(self, name: PersistentName) -> None:
-        """Set the system property of a topic if its record lacks the property, because an older version of txnsegment wrote the
-        record. The log shows whether the topic has transactional messages.
+        """Set the system property of a topic if the topic's record lacks it. Records that an older version of txnsegment wrote lack
+        it. The value depends on whether the log has transactional messages.
 
-        An existing value stays, also one that a user has set. A value that is not a boolean counts as true, so such a topic is
-        always replayed.
+        An existing value stays, also one that a user has set. A value that is not a boolean counts as true, so readers always
+        replay the log of such a topic.
         """
 
         def body(view: View) -> None:
@@ -331,9 +335,9 @@ class InStreamBuffer:
         decide(self.cluster.store, body)
 
     def named_files(self, view: View) -> Iterator[str]:
-        """Yield the paths that persistent topics name in their snapshots and in all entries of their logs, visible or not. The
-        caller has listed the files before this call. An entry that leaves the log during the call was trimmed longer ago than the
-        grace period, so its files may be deleted.
+        """Yield the paths of the files that persistent topics name in their snapshots, and in all entries of their logs, visible or
+        not. The caller has listed the files before this call. An entry that leaves the log during the call was trimmed longer ago
+        than the grace period, so its files may be deleted.
         """
         for topic in every(view):
             if topic.layout.snapshot is not None:
@@ -352,5 +356,5 @@ class InStreamBuffer:
                     yield from (part.path for part in self.ledger(topic.name, number, entry).parts)
 
     def ledger(self, name: PersistentName, number: int, entry: LogEntry) -> Ledger:
-        """Return the ledger of a DATA entry. Raises CorruptRecord, StorageError."""
+        """Return the ledger of a DATA entry, with the parts from the entry or its manifest. Raises CorruptRecord, StorageError."""
         return manifests.ledger(self.cluster.storage, number, entry.registration(str(name)), str(name))

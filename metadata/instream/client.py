@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class InStream:
-    """The client of a cluster's persistent topics (`metadata.client.client.Client.instream`). All components share a log cache."""
+    """The client of a cluster's persistent topics (`metadata.client.client.Client.instream`). Its parts share one cache of the
+    logs.
+    """
 
     cluster: Cluster
     buffer: InStreamBuffer

@@ -1,6 +1,7 @@
-"""Commits of write sets over persistent topics, exactly once for each application version (docs/in_stream.md, What counts).
+"""Commits of write sets over persistent topics: each version of an application commits at most once (docs/in_stream.md, What
+counts).
 
-`TransactionSteps` has the single steps.
+`TransactionSteps` has the single steps of a transaction.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ COMPACT_ENTRIES = 1_000
 
 @dataclass(frozen=True)
 class InStreamCommitted(Committed):
-    """The result of a commit. `positions`: the ledger ids that were written to each topic, ascending, by the topic's full name."""
+    """The result of a commit. `positions`: the ids of the ledgers that the commit wrote to each topic, ascending, by the topic's
+    full name.
+    """
 
     positions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -72,8 +75,10 @@ class InStreamCoordinator(TransactionSteps):
         `Coordinator.commit` for topic://. `work.parts` and `work.acks` name persistent topics in place of segments.
 
         Raises Fenced or TxnConflict (another attempt or the timeout ended the transaction), TopicSealed, TopicNotFound,
-        VersionConflict, AckConflict (nothing was committed), OutcomeUnknown (run the same version again), TransactionUnfinished
-        (committed, but a topic took no marker), OptionError for a topic that is not persistent://, StoreError and StorageError.
+        VersionConflict or AckConflict. After each of these errors nothing was committed. Raises OutcomeUnknown, after which the
+        caller must run the same version again. Raises TransactionUnfinished if this transaction, or an earlier one of the
+        application, has committed, but a topic took no marker. Raises OptionError for a topic that is not persistent://. Raises
+        StoreError, StorageError.
         """
         try:
             return self._commit(work)
@@ -107,7 +112,7 @@ class InStreamCoordinator(TransactionSteps):
             self._refuse_migrated(work)
             raise
         if opening is Opening.SKIP and not work.random:
-            self._refuse_migrated(work)  # the application may have committed later versions in the successor topic
+            self._refuse_migrated(work)  # only the successor topic shows whether the application has committed later versions
         if opening is Opening.SKIP:
             log.info("skip app=%s version=%s: committed already", work.app, work.claim.version)
             return InStreamCommitted(None, None, 0, 0, skipped=True)
@@ -128,8 +133,9 @@ class InStreamCoordinator(TransactionSteps):
             self.acks.claim(txn, acks)
             self._check_seals(least, list(parts))
             if not parts:
-                # A transaction without data appends nothing to a topic's log, so `_check_seals` finds nothing. So check again, now
-                # that the transaction has begun. A migration that this check does not see finds the transaction and ends it.
+                # A transaction without data appends nothing to a topic's log, so `_check_seals` has no topic to check. So check
+                # again whether a topic was migrated, now that the transaction has begun. A migration that starts after this check
+                # finds the transaction and ends it.
                 self._refuse_migrated(work)
         except BaseException as error:
             self._abort_after(error, least)
@@ -149,9 +155,9 @@ class InStreamCoordinator(TransactionSteps):
         return InStreamCommitted(txn, None, rows, size, positions={name: (number,) for name, number in numbers.items()})
 
     def _forgotten(self, work: WriteSet, app: str, least: int, error: TransactionNotFound) -> None:
-        """Find the outcome of a transaction that was decided and has expired since, so that the transaction log no longer has it.
-        The last committed version of its application shows the outcome. If the transaction has committed, the method returns.
-        Raises TxnConflict if it was aborted, OutcomeUnknown if the log no longer shows the outcome.
+        """Find out how a decided transaction ended that the transaction log no longer has. The last committed version of its
+        application shows the outcome. Return if the transaction has committed. Raises TxnConflict if it was aborted. Raises
+        OutcomeUnknown if the log no longer shows the outcome.
         """
         written = self.log.written(app)
         if written is not None and written.txn == least:
@@ -181,8 +187,8 @@ class InStreamCoordinator(TransactionSteps):
                     log.info("abort app=%s version=%s: %s", app, claim.version, error)
 
     def share(self, names: Sequence[PersistentName]) -> None:
-        """Do a committer's bounded share of the sweep: snapshots of the topics it has written to, by count and by time, and a
-        compaction of a long transaction log.
+        """Do a committer's bounded share of the sweep: take snapshots of the topics `names`, to which it has written
+        (SNAPSHOT_ENTRIES, SNAPSHOT_MS), and compact a long transaction log (COMPACT_ENTRIES).
         """
         for name in names:
             self.buffer.snapshot(name, entries=SNAPSHOT_ENTRIES, after_ms=SNAPSHOT_MS)
@@ -200,9 +206,10 @@ class InStreamCoordinator(TransactionSteps):
             for txn in mine:
                 if txn.state is TxnState.COMMITTING:
                     self.ending.finish(txn.least)
-            # An aborted transaction that stalls delays no writer: its rows stay invisible wherever the marker is missing.
+            # An ABORTING transaction that stalls must not delay a writer, so no error is raised for it. Its rows stay invisible in
+            # topics that lack its marker.
             self.ending.resolve(f"{self.log.most}_{txn.least}" for txn in mine if txn.state is TxnState.ABORTING)
-            written = self.log.written(app)  # read after these transactions were finished, so it includes their commits
+            written = self.log.written(app)  # read after these transactions were finished, so it has their versions
             if written is None and work.random and work.retried and not self.log.knows(app):
                 raise OutcomeUnknown(
                     f"An earlier commit of {work.app} was left without an answer, and what became of it is forgotten by now.",

@@ -1,8 +1,8 @@
 """The two-phase end of a transaction. First the entry COMMITTING or ABORTING is logged, which decides the transaction. Then every
 participant gets its marker. At the end the final state is logged.
 
-Any number of processes may append markers and the final state at once, because a second marker is void, and so is a second final
-state.
+Any number of processes may append markers and the final state at once, because a second marker or a second final state has no
+effect.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Ending:
     def finish(self, least: int, seen: Txn | None = None, *, again: bool = False) -> None:
         """Append the marker of a COMMITTING or ABORTING transaction to every participant, and log the final state. Idempotent.
 
-        `seen`: the transaction, if the caller has read it since its decision. `again`: another call may have appended markers
-        before. Then only participants that lack the marker and accept one get a marker, because otherwise each retry of a stalled
+        `seen`: the transaction, if the caller has read it since its decision. `again`: an earlier call may have appended markers.
+        Then a marker is appended only for participants that lack it and accept markers. Without this rule each retry of a stalled
         transaction would add markers (8.14).
 
         Raises StoreError. Raises TransactionUnfinished, which names the topics without a marker, if a SEAL stalls the transaction.
@@ -63,8 +63,8 @@ class Ending:
         self.log.replay.log.append_again(entry)
 
     def _mark_topics(self, txn: Txn, *, again: bool) -> None:
-        """Append one marker to each topic, many in one round trip (Pulsar's END_TXN_ON_PARTITION). Then check whether a SEAL made a
-        marker void.
+        """Append one marker to each topic's log, many in one round trip (Pulsar's END_TXN_ON_PARTITION). Then check whether a SEAL
+        made a marker void.
         """
         names = [persistent_name(t) for t in txn.topics]
         kind = EntryKind.COMMIT if txn.state is TxnState.COMMITTING else EntryKind.ABORT
@@ -128,8 +128,9 @@ class Ending:
     # --- transactions of other processes ----------------------------------------------------------------------------
 
     def resolve(self, txns: Iterable[str]) -> bool:
-        """End transactions among `txns`: abort those past their deadline, and finish the decided ones. Return whether any
-        transaction was ended. A stalled transaction is skipped: only its owner and a sweep report it.
+        """Abort those of the transactions `txns` that are past their deadline, and finish those that are decided. Return whether
+        any transaction was ended. A transaction that stalls is logged and left: only its owner and a sweep raise or report the
+        error.
         """
         return sum(self._resolve(least) for least in self._mine(txns)) > 0
 
@@ -150,19 +151,19 @@ class Ending:
     def resolve_topic(self, name: PersistentName) -> bool:
         """Resolve the transactions that are open in a topic. Return whether its maxReadPosition may have advanced.
 
-        A transaction may be open in the topic although its state is final, or although the transaction has expired. Either the
-        transaction had not registered the topic, or it wrote to the topic after its markers. Such a transaction gets an abort
-        marker.
+        A transaction may be open in the topic although its state is final, or although the transaction log no longer has it. Such a
+        transaction is a stray: it got no marker in the topic, because it had not registered the topic. This method appends an abort
+        marker for it.
         """
         ongoing = self.buffer.state(name).ongoing
         done = self.resolve(ongoing)
         mine = {least: self.log.txn(least) for least in self._mine(ongoing)}
-        given = self.log.replay.at  # ids above this number are not allocated yet, and get no abort marker
+        given = self.log.replay.at  # higher numbers are not allocated yet, so such ids get no abort marker
         strays = [least for least, txn in mine.items() if least <= given and (txn is None or txn.state in FINAL)]
         if not strays:
             return done
         # Read the topic again. A stray may have ended properly since the first read: its marker was appended to the topic before
-        # its final state was appended to the coordinator's log. Then the stray is not ongoing any more.
+        # its final state was appended to the coordinator's log. Then the topic's state no longer has the stray in `ongoing`.
         still = self.buffer.state(name).ongoing
         for least in strays:
             txn_id = f"{self.log.most}_{least}"
@@ -175,7 +176,9 @@ class Ending:
         return done
 
     def timeouts(self) -> int:
-        """Abort transactions that are OPEN past their deadline plus the allowance, by the store's clock. Return their number."""
+        """Abort the transactions that are OPEN past their deadline plus the allowance, by the store's clock. Return how many were
+        found.
+        """
         now_ms, allowance = time_ms(self.cluster.store), self.cluster.settings.deadline_allowance_ms
         late = [txn.least for txn in self.log.live() if expired(txn, now_ms, allowance)]
         for least in late:
@@ -194,7 +197,7 @@ class Ending:
         return OpenTransactions(now_ms, tuple(opened), self.cluster.settings.deadline_allowance_ms)
 
     def finish_all(self) -> tuple[int, list[TransactionUnfinished]]:
-        """Finish all COMMITTING and ABORTING transactions. Return their number, and the errors of stalled ones."""
+        """Finish all COMMITTING and ABORTING transactions. Return how many were finished, and the errors of those that stall."""
         finished, stalled = 0, []
         for txn in self.log.live():
             if txn.state in (TxnState.COMMITTING, TxnState.ABORTING):
@@ -208,7 +211,7 @@ class Ending:
     def _time_out(self, txn: Txn) -> None:
         now_ms = time_ms(self.cluster.store)
         entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=txn.least, state=TxnState.ABORTING, at_ms=now_ms)
-        self.log.append(entry)  # this entry is void if the owner has decided before
+        self.log.append(entry)  # this entry is void if the owner has committed the transaction before
         log.warning("timed out txn=%s_%s app=%s version=%s", self.log.most, txn.least, txn.app, txn.version)
         self.finish(txn.least)
 
@@ -216,8 +219,9 @@ class Ending:
         return [ident.least for ident in map(txn_id, txns) if ident.most == self.log.most]
 
     def sealing(self, names: Sequence[PersistentName]) -> dict[PersistentName, bool]:
-        """Return the topics among `names` whose log may have a SEAL, and whether each is deleted. The record is flagged before a
-        SEAL is appended. So if a record read after an append lacks the flag, no SEAL lies below that append.
+        """Return the topics among `names` whose log may have a SEAL, and for each topic whether it is deleted. The flag `sealing`
+        in the topic's record is set before a SEAL is appended. So if the record is read after an append and lacks the flag, no SEAL
+        lies below that append.
         """
         if not names:
             return {}

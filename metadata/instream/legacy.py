@@ -1,9 +1,9 @@
 """A migrated persistent topic as a segment of its successor topic (docs/in_stream.md, Migration).
 
 The ledgers of the segment keep their ids, which are numbers of the persistent topic's own log. In the cluster's log (for the cut,
-stream offsets, limits and times) the ledger `n` has the number `n + shift`. That number lies below the seal that ends the segment.
-The number also lies above every entry that the cluster's log had before the layout named the segment. So no reader has read beyond
-the number.
+stream offsets, limits and times) the ledger `n` has the number `n + shift`. This number lies below the seal that ends the segment.
+It lies above every entry that the cluster's log had before the successor's layout named the segment. So no reader that did not know
+the segment has read beyond this number.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from metadata.rules.transitions import Weight
 
 @dataclass(frozen=True, kw_only=True)
 class LegacySegment(MigratedSegment):
-    """A migrated topic as a segment. `reading`: a reading of the persistent topic, in which everything is decided. `seal`: the
-    number of its SEAL. `shift`: the offset added to a ledger id (`metadata.rules.migrated.shift`).
+    """A migrated topic as a segment. The parameters `after`, `start`, `through` and `cut` are numbers of the cluster's log.
+    `reading`: a reading of the persistent topic's own log, in which everything is decided. `seal`: the number of its SEAL. `shift`:
+    the offset added to a ledger id (`metadata.rules.migrated.shift`).
     """
 
     buffer: InStreamBuffer
@@ -49,7 +50,7 @@ class LegacySegment(MigratedSegment):
             yield Weight(self.number(one[-1].id), sum(found.rows for found in one), sum(found.bytes for found in one))
 
     def kept(self, cut: int) -> Iterator[Kept]:
-        """Yield one `Kept` for each group of whole transactions, so that retention does not split a transaction."""
+        """Yield one `Kept` for each group of whole transactions (see `weights`), so that retention splits no transaction."""
         for one in whole_transactions(self.ledgers(0, cut)):
             yield Kept(self.number(one[-1].id), max(found.publish_ms for found in one), sum(found.bytes for found in one))
 

@@ -1,6 +1,7 @@
 """A log of the marker-based model: entries in the order of their appends (docs/in_stream.md, Records).
 
-Entries never change, so a process reads each entry once. The oldest entries leave the log first.
+Entries never change, so a process need not read an entry twice. The oldest entries leave the log first. Only void entries above a
+SEAL leave it out of order (`metadata.instream.remains`).
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class ManagedLog(Generic[E]):
         return [sequence_number(path) for path in view.keys(self.prefix.range(after + 1))]
 
     def entries(self, view: View, numbers: Sequence[int], then: Sequence[Key] = ()) -> tuple[dict[int, E], list[Record | None]]:
-        """Return the entries of these numbers, without those that have left the log since it was listed. Return also the records of
-        `then`, which the same request to the store reads after the entries.
+        """Return the entries of these numbers, by number. Entries that have left the log since it was listed are missing. Return
+        also the records with the keys `then`, which the same request to the store reads after the entries.
         """
         with self._lock:
             known = {n: self._known[n] for n in numbers if n in self._known}
@@ -59,13 +60,14 @@ class ManagedLog(Generic[E]):
 
     @property
     def top(self) -> int:
-        """The highest number that this process has seen. Its next append gets a higher number."""
+        """The highest number of this log that this process has seen. Its next append to this log gets a higher number."""
         return self._top
 
     def append(self, entry: E) -> int:
-        """Append the entry and return its number. If the reply is lost, the entry is looked up by its id.
+        """Append the entry and return its number. After a lost reply this method looks for the entry by its id.
 
-        Raises UnknownOutcome if the entry is not found (it may still appear), ValueTooLarge and Unavailable (nothing was appended).
+        Raises UnknownOutcome if the entry is not found; it may still appear. Raises ValueTooLarge or Unavailable if nothing was
+        appended.
         """
         after = self.top
         try:
@@ -79,8 +81,8 @@ class ManagedLog(Generic[E]):
         return record.number
 
     def append_again(self, entry: E, *, attempts: int = 10) -> int:
-        """Append an entry of which a second copy does not count, and return its number. The append is repeated until a reply
-        arrives, so the log may have several copies. Raises Unavailable after `attempts` appends without a reply.
+        """Append an entry of which a second copy does not count, and return its number. If the reply is lost and the entry is not
+        found, append it again. So the log may have several copies. Raises Unavailable after `attempts` appends without a reply.
         """
         for _ in range(attempts):
             try:
@@ -93,13 +95,13 @@ class ManagedLog(Generic[E]):
         )
 
     def find(self, view: View, entry_id: str, after: int = 0) -> int | None:
-        """Return the number of the first entry above the number `after` that has this id; None without one."""
+        """Return the number of the first entry above `after` that has this id; None if there is no such entry."""
         entries, _ = self.entries(view, self.numbers(view, after))
         return next((n for n, entry in entries.items() if entry.id == entry_id), None)
 
     def delete(self, numbers: Sequence[int]) -> None:
-        """Delete the oldest entries of the log, and drop all entries up to the last of `numbers` from the cache. Raises StoreError.
-        After an error some entries may be deleted, and the call may be repeated.
+        """Delete the entries `numbers` from the log, and drop all entries up to the highest of `numbers` from the cache. Raises
+        StoreError. After an error some entries may be deleted, and the call may be repeated.
         """
         for some in in_groups(numbers):
             self._store.write(*(Delete(self.prefix.key(n), durable=False) for n in some))
@@ -113,7 +115,8 @@ class ManagedLog(Generic[E]):
 
 
 def append_to_all(store: MetadataStore, appends: Iterable[tuple[ManagedLog[E], E]]) -> list[int]:
-    """Append an entry to each log, many in one round trip, and return their numbers. Each entry must count at most once.
+    """Append an entry to each log, many in one round trip, and return the numbers of the entries. A second copy of an entry must
+    not count, because an append may be repeated.
 
     Raises Unavailable. After this error some entries may be appended, and the whole call may be repeated.
     """
@@ -138,7 +141,7 @@ def _append_missing(store: MetadataStore, log: ManagedLog[E], entry: E, after: i
 
 
 def _groups(appends: Iterable[tuple[ManagedLog[E], E, bytes]]) -> Iterator[list[tuple[ManagedLog[E], E, bytes]]]:
-    """Split the appends into groups that every backend takes (one ZooKeeper multi holds 1 MB)."""
+    """Split the appends into groups that are small enough for every backend (one ZooKeeper multi holds 1 MB)."""
     group: list[tuple[ManagedLog[E], E, bytes]] = []
     size = 0
     for one in appends:

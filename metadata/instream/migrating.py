@@ -7,8 +7,8 @@
     create     create the layout record of the successor topic: this CAS decides
     complete   append the seal to the cluster's log and add the child segments, as for any split
 
-Every process that finds the SEAL does the later steps. Several processes may do these steps at once, because each step is an append
-that counts once, a CAS, or the creation of a record that must be absent.
+Any process that finds the SEAL may do the steps after it. Several processes may do these steps at once, because each step is an
+append that counts once, a CAS, or the creation of a record that must be absent.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ class Migrator:
     def migrate(self, name: PersistentName, to: TopicName, *, segments: int = 1, wait_ms: int = 0, force: bool = False) -> Topic:
         """Migrate a persistent topic to `to` with `segments` active segments. Return the new topic. Idempotent.
 
-        `wait_ms`: how long to wait for open transactions of the topic. `force`: abort them at once. Raises TxnConflict if open or
-        stalled transactions of the topic remain after `wait_ms`. The error names them, and the topic is not migrated. Raises
-        TopicExists (`to` is or was another topic), TopicSealed (the topic was terminated, or migrated to another name),
-        TopicNotFound, OptionError.
+        `wait_ms`: how long to wait for open transactions of the topic. `force`: abort open transactions at once. Raises TxnConflict
+        if open or stalled transactions of the topic remain after `wait_ms`. The error names these transactions, and the topic is
+        not migrated. Raises TopicExists (`to` is or was another topic), TopicSealed (the topic was terminated, or migrated to
+        another name), TopicNotFound, OptionError.
         """
         even_ranges(segments)
         until_s = self.cluster.clock.monotonic() + wait_ms / 1000
@@ -107,8 +107,8 @@ class Migrator:
         return None if self.successor(name) is None else self._finish(name, None)
 
     def cursor_successor(self, where: Where) -> Topic:
-        """Return the successor topic of a migrated subscription. The cursor and the topic are created first if they are missing.
-        Raises as `finish` does.
+        """Return the successor topic of a migrated subscription. If the subscription's cursor in the successor, or the successor
+        itself, is missing, create it first. Raises the errors of `finish`.
         """
         self.carry(where)
         to = self.finish(persistent_name(where[0]))
@@ -132,7 +132,9 @@ class Migrator:
         self.made(name)
 
     def named(self, name: PersistentName) -> TopicName | None:
-        """Return the name of the successor as `made` does, even if the successor was deleted. Raises TopicNotFound, TopicExists."""
+        """Return the name of the successor as `made` does, but also if the successor was deleted. Raises TopicNotFound,
+        TopicExists.
+        """
         return self._further(name)[0]
 
     def _further(self, name: PersistentName) -> tuple[TopicName | None, Topic | None]:
@@ -152,11 +154,13 @@ class Migrator:
         return made.name, made
 
     def matching(self, pattern: re.Pattern[str]) -> tuple[TopicName, ...]:
-        """Return the successors of migrated topics with matching names. Deleted successors are included. Raises TopicExists."""
+        """Return the successors of the migrated topics whose names match the pattern. Deleted successors are included. Raises
+        TopicExists.
+        """
 
         def body(view: View) -> list[tuple[PersistentName, TopicName | None]]:
-            """Return each sealed topic with its successor. The successor is None unless the topic's record names it, and its own
-            layout record confirms it.
+            """Return each sealed topic with the name of its successor. The name is None unless the topic's record has it, and the
+            layout record under this name belongs to the successor.
             """
             found = [t for t in every(view, pattern) if t.layout.sealing and not t.layout.deleted]
             said = {t.name: topic_name(t.layout.migrated_to) for t in found if t.layout.migrated_to is not None}
@@ -189,7 +193,7 @@ class Migrator:
         ending = self.coordinator.ending
         while True:
             before = self._in_the_way(name)
-            ending.resolve(self._ids(before))  # ends the expired and the decided transactions, except those that stall
+            ending.resolve(self._ids(before))  # aborts expired transactions and finishes decided ones, except those that stall
             found = self._in_the_way(name)
             open_now = [txn for txn in found if txn.state is TxnState.OPEN]
             if open_now and force:
@@ -230,7 +234,7 @@ class Migrator:
 
     def _abort(self, found: Iterable[Txn]) -> None:
         for ident in self._ids(found):
-            # TransactionUnfinished: the abort is decided but stalls. The others: the transaction has ended meanwhile.
+            # TransactionUnfinished: the abort is decided but stalls. The other two errors: the transaction has ended meanwhile.
             with suppress(TxnConflict, TransactionNotFound, TransactionUnfinished):
                 self.coordinator.end(ident, commit=False)
 
@@ -253,8 +257,9 @@ class Migrator:
         return found
 
     def _said(self, name: PersistentName, seal: LogEntry, wanted: TopicName | None) -> TopicName:
-        """Store the successor's name in the topic's record, whose content is final afterwards. Return the stored name. The SEAL
-        gives the name. `wanted` replaces that name only if another topic has taken it.
+        """Store the successor's name in the topic's record. Afterwards the topic's schema and subscriptions cannot change. Return
+        the stored name. It is the name that the record already has, or else the name in the SEAL. If another topic has taken this
+        name, `wanted` replaces it.
         """
         before = self.coordinator.topics.get(name).layout
         first = rules.successor(before, seal)
@@ -286,7 +291,7 @@ class Migrator:
 
     def _carry_over(self, name: PersistentName, to: TopicName) -> None:
         """Copy cursors, committed versions and schemas to the successor. The copies must exist before the successor's layout record
-        is created, because they count from that moment.
+        is created, because from then on programs use the copies.
         """
         for where, _ in decide(self.cluster.store, partial(pending_ack.every, topic=str(name))):
             self.carry(where)
@@ -297,9 +302,9 @@ class Migrator:
     def carry(self, where: Where) -> None:
         """Migrate a subscription of a topic whose record names its successor. Idempotent; any process may do it.
 
-        First the SEAL is appended to the subscription's log, once no transaction holds a pending ack. Then a CAS marks the record
-        as moved. A concurrent deletion or creation is either earlier than this CAS or refused. A deleted subscription is marked,
-        too. Last the cursor is created if it is missing.
+        First this method appends the SEAL to the subscription's log, once no transaction holds a pending ack. Then a CAS marks the
+        subscription's record as moved. A concurrent deletion or creation of the subscription is either earlier than this CAS or
+        refused. The record of a deleted subscription is marked, too. Last the cursor in the successor is created if it is missing.
         """
 
         def step() -> bool | None:
@@ -318,8 +323,9 @@ class Migrator:
         until(step)
 
     def _sealed_cursor(self, where: Where) -> Cursor | None:
-        """Return the sealed cursor. Return None if the subscription was deleted, or if pending acks block the SEAL. In the second
-        case this method ends the transactions of the pending acks. These transactions began after `_clear_the_way`.
+        """Seal the subscription's log and return the final cursor. Return None if the subscription was deleted, or if pending acks
+        block the SEAL. If pending acks block it, this method ends their transactions, which began after `_clear_the_way`, and the
+        caller tries again.
         """
         acks = self.coordinator.acks
         try:
@@ -345,7 +351,7 @@ class Migrator:
             try:
                 self.cluster.store.write(*puts)
             except (BadVersion, UnknownOutcome):
-                return None  # another process copies them, too
+                return None  # another process has written one of the records, or the reply is lost: compute them again
         return True
 
     def _copy_schemas(self, name: PersistentName, to: TopicName) -> None:
@@ -364,7 +370,7 @@ class Migrator:
         until(lambda: decide(self.cluster.store, body))
 
     def _make(self, name: PersistentName, to: TopicName, number: int, seal: LogEntry) -> None:
-        """Create the successor's layout record. This CAS decides the migration."""
+        """Create the successor's layout record. This is the CAS that decides the migration."""
 
         def step() -> bool | None:
             old = self.coordinator.topics.get(name).layout

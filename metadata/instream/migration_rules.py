@@ -1,7 +1,7 @@
 """The rules of migrations of persistent topics (docs/in_stream.md, Migration). PURE: no I/O, no clock, no threads.
 
-The SEAL names the successor topic://. No entry after the SEAL counts. The creation of the successor's layout record is the deciding
-CAS.
+The SEAL names the successor topic://. No entry after the SEAL counts. The CAS that creates the successor's layout record decides
+the migration.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from metadata.records.records import Application, Layout, Migration, Range, Segm
 
 
 def successor(layout: PersistentLayout, seal: LogEntry | None) -> str | None:
-    """Return the successor topic:// of a persistent topic; None if it was not migrated. The name in the topic's record takes
-    precedence over the name in the SEAL. The names differ if the name in the SEAL belonged to another topic already.
+    """Return the successor topic:// of a persistent topic; None if it was not migrated. If the topic's record has a successor's
+    name, this name counts, and not the name in the SEAL. The two names differ if another topic had taken the name in the SEAL.
     """
     if layout.migrated_to is not None:
         return layout.migrated_to
@@ -48,9 +48,9 @@ def first_layout(name: PersistentName, old: PersistentLayout, seal: int, segment
 
 
 def in_the_way(txns: Iterable[Txn], ongoing: Iterable[int], name: PersistentName) -> list[Txn]:
-    """Return the transactions that a migration must not split. They have not ended at every participant. Each of them has written
-    to this topic, or has registered the topic or one of its subscriptions. `ongoing`: the sequence numbers of transactions that are
-    open in the topic's log.
+    """Return those of the transactions `txns` that a migration of the topic must not split. They are not final, and each of them
+    has written to the topic, or has registered the topic or one of its subscriptions. `ongoing`: the sequence numbers of the
+    transactions that are open in the topic's log.
     """
     wrote = set(ongoing)
     return [t for t in txns if t.state not in FINAL and (t.least in wrote or touches(t, name))]
@@ -69,17 +69,18 @@ def touches(txn: Txn, name: PersistentName) -> bool:
 
 
 def of_its_applications(txns: Iterable[Txn], name: PersistentName) -> list[Txn]:
-    """Return the transactions that commit a version of an application of this topic, whether they write to the topic or not. None
-    of them may commit after the SEAL, because the successor gets only the versions committed by then. A transaction that begins
-    after this list was read finds the SEAL, and does not commit.
+    """Return those of the transactions `txns` that would commit a version of an application of this topic, whether they write to
+    the topic or not. None of them may commit after the committed versions were copied to the successor, so the caller aborts them
+    first. A transaction that begins later finds the SEAL, and does not commit.
     """
     return [t for t in txns if t.app is not None and paths.decode(t.app.partition(":")[2]) == str(name)]
 
 
 def application_of(app: str, name: PersistentName, to: TopicName) -> str | None:
-    """Return the name of the successor's application record for an application of the transaction log; None if the application
-    belongs to another topic. An application's name is (`appId`, topic), and the successor takes the place of the topic. A name
-    without a topic, as explicit transactions over several topics have, stays the same.
+    """Return the name of the application record that the successor uses for the application `app` of the transaction log. Return
+    None if the application belongs to another topic. The name of an application has two parts, `appId` and topic, and the successor
+    takes the place of the topic. Applications of explicit transactions over several topics have no topic in their name. Their name
+    stays the same.
     """
     app_id, _, topic = app.partition(":")
     if not topic:
@@ -88,9 +89,11 @@ def application_of(app: str, name: PersistentName, to: TopicName) -> str | None:
 
 
 def carried(there: Application | None, written: Written) -> Application | None:
-    """Return the successor's application record with the versions committed before the migration (8.8); None if it is up to date.
+    """Return the successor's application record with the last version that was committed before the migration (8.8). Return None if
+    the existing record `there` needs no change.
 
-    Applications with a random id are not copied. A random id serves one write only, and a retry of this write reads the old log.
+    Return None also for an application with a random id. Such an id serves one write only, and a retry of this write reads the
+    transaction log.
     """
     if written.random:
         return None
@@ -104,7 +107,9 @@ def carried(there: Application | None, written: Written) -> Application | None:
 def carry(
     apps: Mapping[str, Written], there: Mapping[str, Application | None], name: PersistentName, to: TopicName
 ) -> dict[str, Application]:
-    """Return the application records to write, by name. `there`: the existing records, by their names (`application_of`)."""
+    """Return the application records to write for the successor, by name. `apps`: the applications of the transaction log. `there`:
+    the application records that the successor uses already, by name (`application_of`).
+    """
     found = {}
     for app, written in sorted(apps.items()):
         key = application_of(app, name, to)

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class InStreamModel:
-    """Implements `MarkerModel`. The modules are imported on first use, because reads of other topics do not need them."""
+    """Implements `MarkerModel`. The other modules of this package are imported on first use, because reads of topics that were
+    never persistent do not need them.
+    """
 
     cluster: Cluster
 
@@ -40,8 +42,8 @@ class InStreamModel:
         return instream(self.cluster).sweeper
 
     def segment(self, topic: Topic, info: SegmentInfo, name: str, sealed_at: int | None) -> MigratedSegment:
-        """Return the segment of the successor `topic` that has the rows of the persistent topic. All of its rows are decided,
-        because the SEAL counts only if no transaction is open. Only retention may still remove rows.
+        """Return the segment of the successor `topic` that has the rows of the persistent topic. All of these rows are decided,
+        because the SEAL counts only if no transaction is open in the topic. Only retention may remove some of them later.
         """
         from metadata.instream.legacy import LegacySegment
 

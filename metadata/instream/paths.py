@@ -22,7 +22,7 @@ def topic_at(path: str) -> PersistentName:
 
 @lru_cache(maxsize=4096)
 def log(name: PersistentName) -> Prefix:
-    """Return the prefix of the topic's own log: data, markers and its SEAL, in one order."""
+    """Return the prefix of the topic's own log. Data, markers and the SEAL are entries of this one log."""
     partition = encode(str(name))
     return Prefix(f"/persistent/logs/{partition}/log", partition)
 
@@ -35,8 +35,8 @@ def subscription(topic: str, name: str) -> Key:
 
 
 def subscriptions(topic: str) -> KeyRange:
-    """Return the range of one topic's subscription records. The `:` ends the topic's name, so topics with a longer name are
-    excluded.
+    """Return the range of one topic's subscription records. In a key `:` follows the topic's name, so the range excludes topics
+    whose longer names begin with this name.
     """
     return KeyRange(f"/persistent/subscriptions/{encode(topic)}:", f"/persistent/subscriptions/{encode(topic)}:~", "")
 

@@ -1,7 +1,8 @@
-"""Acknowledgements on persistent topics. Each (topic, subscription) has its own pending-ack log. The order of the log determines
-the acknowledgements that count.
+"""Acknowledgements on persistent topics. Each (topic, subscription) has its own pending-ack log. The order of this log determines
+which acknowledgements count.
 
-The calls are those of `metadata.cursors.pending_ack` for segments, so callers need not distinguish the two kinds of topics.
+The methods are those of `metadata.cursors.pending_ack`, which acknowledges rows of segments. So callers need not distinguish the
+two kinds of topics.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ class _LifeOver(Exception):
 class InStreamAcks:
     """The pending-ack logs of a cluster's persistent topics. Safe for several threads and any number of processes.
 
-    `blocked` gets the transactions whose pending acks block an acknowledgement. It returns whether it has ended one of these
-    transactions. If it has, the acknowledgement is tried again. `carry` migrates a subscription of a migrated topic, even if the
-    migration missed it.
+    After a conflict `blocked` gets all other transactions with pending acks of the subscription. It returns whether it has ended
+    one of them. If it has, the acknowledgement is tried again. `carry` migrates a subscription of a migrated topic that the
+    migration itself may have missed.
     """
 
     cluster: Cluster
@@ -133,8 +134,8 @@ class InStreamAcks:
     # --- acknowledging ----------------------------------------------------------------------------------------------
 
     def claim(self, txn_id: str, wanted: Sequence[Ack]) -> None:
-        """Acknowledge within a transaction that has registered these subscriptions. Raises AckConflict and SubscriptionNotFound.
-        The transaction must abort then, which drops the pending acks made before the error.
+        """Acknowledge within a transaction that has registered these subscriptions. Raises AckConflict, SubscriptionNotFound. After
+        an error the transaction must abort, which drops the pending acks that it already has.
         """
         self._append(wanted, txn_id)
 
@@ -155,7 +156,7 @@ class InStreamAcks:
                 self._append([ack], None)
             except AckConflict:
                 if self._left(ack):
-                    raise  # a real conflict: some rows are still unacknowledged, so no concurrent `advance` is the cause
+                    raise  # some rows are still unacknowledged, so this conflict does not come from a concurrent `advance`
 
     def _left(self, ack: Ack) -> Rows:
         where = ack.segment, ack.subscription
@@ -173,8 +174,8 @@ class InStreamAcks:
                 raise conflict
 
     def _check_open(self, where: Iterable[Where]) -> None:
-        """Check that all subscriptions exist and accept entries, before the first append. Raises SubscriptionNotFound,
-        SubscriptionMigrated.
+        """Check that all these subscriptions exist and accept entries. Callers do this before their first append. Raises
+        SubscriptionNotFound, SubscriptionMigrated.
         """
         for place in dict.fromkeys(where):
             if self._in_life(place, lambda log: log.now().sealed_at) is not None:
@@ -197,7 +198,9 @@ class InStreamAcks:
         return self._in_life(where, last, seals=True)
 
     def claims(self, where: Where) -> Sequence[str]:
-        """Return the transactions that hold a pending ack of the subscription, for a migration. Raises SubscriptionNotFound."""
+        """Return, for a migration, the ids of the transactions that hold pending acks of the subscription. Raises
+        SubscriptionNotFound.
+        """
         return list(self._in_life(where, lambda log: log.now().cursor.claims, seals=True))
 
     def read(self, where: Iterable[Where]) -> dict[Where, Cursor]:
@@ -256,8 +259,8 @@ class InStreamAcks:
                 self._clean_behind(where, life)
 
     def _clean_behind(self, where: Where, life: int) -> None:
-        """Delete all entries of the log of a past life, if no later sweep will delete them. This process may have appended to that
-        log. No sweep deletes the entries if that life is already recorded as cleared, or if the subscription's record is gone.
+        """Delete all entries of the log of a past life if no later sweep will delete them. (This process may have appended to that
+        log.) A sweep skips the log if the subscription's record says that this life is cleared, or if that record is gone.
         """
         record = look(self.cluster.store, paths.subscription(*where))
         if record is None or life <= SubscriptionRecord.of(record).cleared:
@@ -279,12 +282,16 @@ class InStreamAcks:
         return ManagedLog(self.cluster.store, paths.ack_log(*where, life), AckEntry)
 
     def close(self, record: Record) -> bool:
-        """Mark a subscription's record as moved: it cannot change any more. Return False after a lost race."""
+        """Mark a subscription's record as moved. Afterwards the subscription can be neither deleted nor created again. Return False
+        after a lost race.
+        """
         moved = SubscriptionRecord.of(record).model_copy(update={"moved": True})
         return written(self.cluster.store, Put(record.key, moved.to_bytes(), expect=record))
 
     def compact(self, where: Where) -> int:
-        """Store the state of a subscription in its record and delete the covered log entries. Return their number."""
+        """Store the state of a subscription in its record, and delete the log entries that the state covers. Return how many were
+        deleted.
+        """
 
         def write(record: Record | None, state: AckState, _: View) -> bytes | None:
             if record is None:
@@ -294,7 +301,7 @@ class InStreamAcks:
         return self._in_life(where, lambda log: log.compact(lambda record: SubscriptionRecord.of(record).snapshot.at, write))
 
     def clear(self, where: Where, found: SubscriptionRecord, record: Record) -> int:
-        """Empty the logs of past lives. Return the number of deleted entries. Idempotent."""
+        """Delete all entries in the logs of the subscription's past lives. Return how many were deleted. Idempotent."""
         over = found.life - 1 if found.deleted_ms is None else found.life
         gone = self.empty(where, range(found.cleared + 1, over + 1))
         if over > found.cleared and not gone:  # a log that had entries may get more, so the next sweep checks it again
@@ -302,7 +309,7 @@ class InStreamAcks:
         return gone
 
     def empty(self, where: Where, lives: Iterable[int]) -> int:
-        """Delete all entries of the logs of these lives. Return their number. Idempotent."""
+        """Delete all entries of the logs of these lives. Return how many were deleted. Idempotent."""
         gone = 0
         for life in lives:
             log = self.log(where, life)
@@ -316,12 +323,12 @@ class InStreamAcks:
 
 
 def every(view: View, topic: str | None = None) -> list[tuple[Where, SubscriptionRecord]]:
-    """Return the subscriptions of a topic, or of all persistent topics, tombstones included."""
+    """Return the subscriptions of a topic, or of all persistent topics if `topic` is None, with tombstones."""
     return [(where, SubscriptionRecord.of(record)) for where, record in records(view, topic)]
 
 
 def records(view: View, topic: str | None = None) -> list[tuple[Where, Record]]:
-    """Return the records of the subscriptions of a topic, or of all persistent topics, tombstones included."""
+    """Return the records of the subscriptions of a topic, or of all persistent topics if `topic` is None, with tombstones."""
     where = [paths.subscription_of(p) for p in view.keys(paths.SUBSCRIPTIONS if topic is None else paths.subscriptions(topic))]
     found = view.get_many([paths.subscription(*w) for w in where]) if where else []
     return [(w, r) for w, r in zip(where, found, strict=True) if r is not None]

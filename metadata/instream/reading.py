@@ -21,7 +21,7 @@ GROUP = 1_000
 
 
 class Entries(Protocol):
-    """The part of the buffer (`metadata.instream.buffer`) that a reading uses: entries of logs, which never change."""
+    """The methods of the buffer (`metadata.instream.buffer`) that a reading uses. Log entries, which they return, never change."""
 
     @property
     def cluster(self) -> Cluster: ...
@@ -35,8 +35,9 @@ class Entries(Protocol):
 class TopicReading:
     """One consistent read of a persistent topic. It never changes, except that rows may be trimmed.
 
-    `cut`: rows above this number are not returned. Everything at or below it is decided, unless the reading is `uncommitted`.
-    `end`: the number of the last entry of the log. Both numbers are ledger ids, because each log entry is a ledger of the topic.
+    `cut`: the reading has no rows above this number. Everything at or below it is decided, unless the reading is `uncommitted`.
+    `end`: the number of the last entry of the log. Both numbers can be compared with ledger ids, because the ledger of a log entry
+    has the entry's number as its id.
     """
 
     topic: PersistentTopic
@@ -69,21 +70,21 @@ class TopicReading:
 
     @property
     def lost_to(self) -> int:
-        """The number of the last trimmed row (0: none). A reader that has read up to this number has lost no row, even if markers
-        above the number are trimmed, too.
+        """The number of the last trimmed entry that had visible rows (0: none). A reader that has read up to this number has lost
+        no row, even if markers above the number are trimmed, too.
         """
         last = self.topic.layout.trimmed_to
         return 0 if last is None else last.ledger_id
 
     @property
     def ongoing(self) -> dict[str, int]:
-        """The undecided transactions, with the number of their first entry."""
+        """The transactions that are open in the topic, each with the number of its first entry."""
         return {txn: first for txn, (first, _) in self._state.ongoing.items()}
 
     def ledgers(self, after: int = 0, through: int | None = None) -> Iterator[Ledger]:
         """Yield the visible ledgers with after < id <= through (and <= cut), ascending and lazily.
 
-        Raises DataLoss if a needed entry was trimmed and has left the log since, CorruptRecord, StorageError.
+        Raises CorruptRecord, StorageError. Raises DataLoss if a needed entry was trimmed and has left the log since this reading.
         """
         for number, entry in self._entries(after, through):
             yield self._buffer.ledger(self.topic.name, number, entry)
@@ -95,8 +96,8 @@ class TopicReading:
             yield Weight(number, entry.write.rows, entry.write.bytes)
 
     def published(self, after: int = 0, through: int | None = None) -> Iterator[tuple[int, int]]:
-        """Yield (number, publish time in ms) of each visible ledger, ascending. All trimmed rows count as one ledger, at the number
-        of the last trimmed row.
+        """Yield (number, publish time in ms) of each visible ledger, ascending. All trimmed rows together count as one ledger with
+        the number `lost_to`.
         """
         if after < self.lost_to <= (self.cut if through is None else through):
             yield self.lost_to, self.topic.layout.trimmed_ms or 0
@@ -112,20 +113,20 @@ class TopicReading:
                     yield Above(number, entry.publish_ms, entry.txn not in self._state.ongoing)
 
     def last_change(self, start: int) -> int:
-        """Return the highest number with start < number <= cut of a visible row, of the SEAL or of the last trimmed entry. If there
-        is none, return `start`.
+        """Return the highest number with start < number <= cut that is the number of a visible ledger, of the SEAL, or of the last
+        trimmed entry. Return `start` if there is none.
         """
         found = [start, self.trimmed_to, *(n for n in (self.sealed_at,) if n is not None)]
         last = self.newest(start)
         return max(n for n in (*found, start if last is None else last[0]) if n <= max(start, self.cut))
 
     def max_read_position(self) -> tuple[int, int] | None:
-        """Return the position of the last visible entry with rows; None without one."""
+        """Return the position of the last visible entry with rows up to the cut; None if there is no such entry."""
         return self.newest(0)
 
     def newest(self, after: int, through: int | None = None) -> tuple[int, int] | None:
-        """Return the position of the last visible entry with rows in a range; None without one. Searches from the end of
-        the range.
+        """Return the position of the last visible entry with rows, with after < number <= through (and <= cut). Return None if
+        there is no such entry. The search begins at the end of the range.
         """
         for number, entry in self._entries(after, through, newest=True):
             assert entry.write is not None
@@ -133,7 +134,9 @@ class TopicReading:
         return None
 
     def last_entry(self, number: int) -> int:
-        """Return the last entry id of a log entry's rows; 0 for markers, seals, and numbers that are not in the log."""
+        """Return the last entry id of the ledger `number`. Return 0 for markers and seals, and for numbers that are not in the log
+        or are trimmed.
+        """
         at = bisect_right(self._numbers, number)
         if number <= self.trimmed_to or not at or self._numbers[at - 1] != number:
             return 0
@@ -141,7 +144,9 @@ class TopicReading:
         return 0 if entry.write is None else entry.write.entries - 1
 
     def _entries(self, after: int, through: int | None, *, newest: bool = False) -> Iterator[tuple[int, LogEntry]]:
-        """Yield the visible DATA entries of a range, ascending or newest first."""
+        """Yield the visible DATA entries with after < number <= through (and <= cut), ascending, or newest first if `newest` is
+        set.
+        """
         top = self.cut if through is None else min(through, self.cut)
         low = max(after, self.trimmed_to)
         numbers = list(self._numbers[bisect_right(self._numbers, low) : bisect_right(self._numbers, top)])

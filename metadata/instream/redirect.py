@@ -1,8 +1,8 @@
-"""Redirect of write sets on migrated persistent topics to the successor topic:// that the SEAL names.
+"""Redirect of write sets on migrated persistent topics to their successors (topic://).
 
 A write set on a migrated topic commits nothing in the marker-based model: if its transaction has begun, the transaction is aborted.
-The write set is then committed in the successor topic under the same application and version. The application's record was copied
-before the successor was created, so no version commits twice (8.8).
+The write set is then committed in the successor topic under the same application and version. The application's committed versions
+were copied before the successor was created, so no version commits twice (8.8).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Redirect:
         return Coordinator(self.cluster, self._background)
 
     def redirected(self, work: WriteSet) -> WriteSet | None:
-        """Return the write set for the successor topics; None if none of its topics was migrated. Unfinished migrations are
-        completed first.
+        """Return the write set `work` with successors in place of the persistent topics; None if none of the topics was migrated.
+        Unfinished migrations are completed first.
 
         Raises OptionError if only some of the topics were migrated, because one transaction never spans both models.
         """
@@ -76,7 +76,7 @@ class Redirect:
         return self.coordinator.commit(work)
 
     def abort_attempt(self, app: str, app_topic: str, claim: transitions.Claim) -> None:
-        """Abort an attempt that may have been redirected, on behalf of Spark."""
+        """Abort, on behalf of Spark, an attempt that may have been redirected to the successor."""
         topic = self._topic(app_topic) if is_persistent(app_topic) else None
         self.coordinator.abort_attempt(app, app_topic if topic is None else str(topic.name), claim)
 
@@ -90,8 +90,9 @@ class Redirect:
 
 
 def routed(parts: Sequence[Part], name: str, to: Sequence[Target], key: str | None, rewrite: Written) -> dict[str, list[Part]]:
-    """Return the parts of a persistent topic by active segment of its successor. Without a key the segments get the parts in turn.
-    With a key each row goes to the segment of its key. A freshly migrated topic has no key.
+    """Return the parts of a persistent topic by active segment of its successor (`to`). Without a key column the segments get the
+    parts in turn, unchanged. With one, `rewrite` writes the rows of each part again, each into the segment of its key. A freshly
+    migrated topic has no key column.
     """
     found: dict[str, list[Part]] = {}
     if key is None or len(to) == 1:

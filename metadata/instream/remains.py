@@ -1,10 +1,10 @@
-"""Deletion of the remaining records of a persistent topic whose rows are gone for good (protocol.md section 8.14). So the number of
-records is bounded by the existing topics and does not grow with history.
+"""Deletion of the remaining records of a persistent topic whose rows are gone for good (protocol.md section 8.14). Of such a topic
+only one record stays, or two after a migration. So the store does not fill with the records of former topics.
 
-There are two cases: a deleted topic after the grace period, and a migrated topic whose rows are gone from its successor. Either the
-retention of the successor has trimmed all of these rows, or the successor was deleted. No other persistent topic gets the name, so
-no record can be needed again. The topic's own record stays. For a deleted topic it is the tombstone. For a migrated topic it names
-the successor, and the SEAL stays, too.
+There are two cases: a deleted topic after the grace period, and a migrated topic whose rows are gone from its successor. In the
+second case, either the retention of the successor has trimmed all of these rows, or the successor was deleted. No other persistent
+topic gets the name, so no record can be needed again. The topic's own record stays. For a deleted topic this record is the
+tombstone. For a migrated topic it names the successor, and the SEAL stays, too.
 
 A topic with no other records is marked `bare`. A sweep checks only a few bare topics, so its work does not grow with the number of
 former names. The check is needed because a process that was suspended before the SEAL was appended may still append to the log.
@@ -35,7 +35,7 @@ from metadata.rules import migrated
 from metadata.store.contract import Delete, View, decide, in_groups, look, time_ms, written
 
 LOOKED_AT = 8
-"""Number of bare topics that one sweep checks."""
+"""How many bare topics one sweep checks at most."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Remains:
 
     def due(self, topics: Sequence[PersistentTopic]) -> list[PersistentTopic]:
         """Return the topics that a sweep must check: all topics that are not marked `bare`, and up to `LOOKED_AT` topics that are.
-        These follow each other from a random start, because no sweep knows where the previous sweep stopped. So each bare topic
-        is checked now and then.
+        The bare topics are taken in order from a random one, because no sweep knows where the previous sweep stopped. So each bare
+        topic is checked now and then.
         """
         bare = [topic for topic in topics if topic.layout.bare]
         first = zlib.crc32(self.cluster.unique().encode()) % len(bare) if bare else 0
@@ -78,7 +78,9 @@ class Remains:
             self.topics.change(name, lambda layout: layout.model_copy(update={"bare": bare}), deleted=True)
 
     def collect(self, topic: PersistentTopic) -> bool:
-        """Delete the records of this topic that are no longer needed. Return whether the sweep has no other work on the topic."""
+        """Delete the records of the topic that are no longer needed, if its rows are gone for good. Return True if the topic was
+        deleted or its successor has let it go, because the sweep then has no other work on the topic.
+        """
         if topic.layout.deleted:
             over_ms = (topic.layout.deleted_ms or 0) + self.cluster.settings.grace_period_ms
             if over_ms < time_ms(self.cluster.store):
@@ -106,8 +108,8 @@ class Remains:
         return migrated.let_go(topic.name, None if record is None else Layout.of(record))
 
     def _empty(self, name: PersistentName, seal: int) -> None:
-        """Delete the entries above the SEAL that are older than the grace period. A process that had not seen the SEAL appended
-        them, and they count for no reader.
+        """Delete the entries above the SEAL that are older than the grace period. They were appended by processes that had not seen
+        the SEAL, and count for no reader.
         """
         log = self.buffer.log(name)
         numbers = decide(self.cluster.store, partial(log.numbers, after=seal))
@@ -117,12 +119,14 @@ class Remains:
         log.delete(old)
 
     def _forget(self, name: PersistentName) -> None:
-        """Delete the topic's subscriptions with their logs, and its schemas. A log is deleted before the record that names it."""
+        """Delete the topic's subscriptions with their logs, and its schemas. The entries of a log are deleted before the record of
+        its subscription, which gives the number of its lives.
+        """
         store = self.cluster.store
         for where, record in decide(store, lambda view: pending_ack.records(view, str(name))):
             found = SubscriptionRecord.of(record)
             self.acks.empty(where, range(found.cleared + 1, found.life + 1))
-            # this delete fails if a compaction has just written the record: then the next sweep deletes the record
+            # if a compaction has just written the record, this delete fails, and the next sweep deletes the record
             written(store, Delete(record.key, expect=record))
         schemas = decide(store, lambda view: view.keys(shared.schemas(str(name))))
         for some in in_groups([Key(path, path.split("/")[2]) for path in schemas]):

@@ -1,7 +1,8 @@
 """The replay of a log from its last compaction, for the transaction log and the pending-ack logs.
 
-A read first lists the log's entries, then reads the record, and last the entries. A compaction writes the record before it deletes
-entries. So the record covers every entry that left the log before the log was listed.
+A compaction stores the state in a record (the topic record of the transaction log, or the record of the subscription), and then
+deletes the entries that the state covers. A read first lists the log, then reads the entries, and last this record. So the record
+covers every entry that had left the log before its read.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ O = TypeVar("O")  # noqa: E741
 
 
 class Done(NamedTuple, Generic[O]):
-    """An appended entry and its effect. The effect is None if a compaction had covered the entry before it was read."""
+    """The number of an appended entry, and its effect (`outcome`). The effect is None if a compaction had covered the entry before
+    this process read it.
+    """
 
     number: int
     outcome: O | None
@@ -43,7 +46,7 @@ class Replay(Generic[E, S, O]):
     """One log and its state, cached in this process. Safe for several threads.
 
     fold      applies the next entry to the state and returns its effect
-    restored  returns the state in a record, or None
+    restored  returns the state that the record holds; None if the cached state stays
     """
 
     def __init__(
@@ -62,10 +65,10 @@ class Replay(Generic[E, S, O]):
         # its effect.
         self._awaited: dict[str, Done[O] | None] = {}
         self.lock = cluster.lock()
-        """Callers hold this lock while they use the state in more than one step, because every read changes the state."""
+        """A caller that uses the state in more than one step holds this lock, because every read changes the state."""
 
     def read(self, view: View) -> S:
-        """Return the state after everything appended before the view."""
+        """Return the state after all entries that were appended before `view` was opened."""
         while True:
             try:
                 return self._read(view)
@@ -101,8 +104,8 @@ class Replay(Generic[E, S, O]):
             return self.state
 
     def append(self, entry: E) -> Done[O]:
-        """Append an entry, read the log up to it, and return its effect. If the reply is lost, the entry is looked up by its id. If
-        it is not found, it is appended again, and only the first append counts.
+        """Append an entry, read the log up to it, and return its number and effect. After a lost reply this method looks for the
+        entry by its id. If it finds none, it appends the entry again. Of several copies in the log only the first counts.
 
         Raises StoreError. The entry may be in the log then, or appear later.
         """
@@ -118,11 +121,11 @@ class Replay(Generic[E, S, O]):
                 del self._awaited[entry.id]
 
     def compact(self, kept_at: Callable[[Record], int], write: Callable[[Record | None, S, View], bytes | None]) -> int:
-        """Store the state in the record, then delete the entries that the record covers. Return their number.
+        """Store the state in the record, then delete the entries that the record covers. Return how many were deleted.
 
-        `kept_at` returns the last entry that a record covers. `write` returns the new bytes of the record, from the old record and
-        the state, or None if no record is to be written. After a lost CAS or reply nothing is deleted, and the next compaction
-        deletes the entries.
+        `kept_at` returns the number of the last entry that a record covers. `write` gets the old record, the state and the view. It
+        returns the bytes of the new record, or None if no record is to be written. After a lost CAS or reply nothing is deleted;
+        the next compaction deletes the entries.
         """
 
         def body(view: View) -> int:

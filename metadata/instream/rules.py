@@ -46,10 +46,11 @@ class Counts(Enum):
 @dataclass
 class TopicState:
     """The state of a topic after the entries up to the number `at`. `ongoing` and `aborted` are the two indexes of Pulsar's
-    transaction buffer. The other fields tell which entries are void.
+    transaction buffer. The other fields tell which entries are void. Later entries of a transaction are void if the transaction is
+    in `ended`, or lies at or below the low-water mark. An arrow leads from the key of a dict to the value.
 
         ongoing    open transaction with entries in this log -> the number of its first entry, and the ids of all its entries
-        aborted    transaction whose data is filtered -> the number of the marker that aborted it; its later data is void
+        aborted    transaction whose data is filtered -> the number of the marker that aborted the transaction here
         ended      transaction above the low-water mark that a marker in this log has ended -> the number of this marker
         low_water  coordinator -> its low-water mark: its transactions up to this sequence number have ended in all logs
         void       numbers of DATA entries that never count, even if their transaction has committed or expired
@@ -90,8 +91,9 @@ def fold(state: TopicState, number: int, entry: LogEntry) -> Counts:
             if not counts:
                 state.void.add(number)
         case EntryKind.SEAL:
-            # A migration must not split a transaction, so its SEAL is void while a transaction is open, and the migration tries
-            # again. Other seals always count, and a transaction that is then open can never end in this topic.
+            # A migration must not split a transaction. So the SEAL of a migration is void while a transaction is open, and the
+            # migration appends another SEAL later. Other seals always count. A transaction that is open at such a seal can never
+            # end in this topic.
             counts = entry.why != "migrate" or not state.ongoing
             if counts:
                 state.sealed_at = number
@@ -161,7 +163,7 @@ def _below(txn: str, coordinator: int, least: int) -> bool:
 
 
 def first_ongoing(state: TopicState) -> int | None:
-    """Return the number of the first undecided entry; None if all are decided."""
+    """Return the number of the first entry of a transaction that is open in this topic; None if no transaction is open."""
     return min((first for first, _ in state.ongoing.values()), default=None)
 
 
@@ -174,13 +176,13 @@ def max_read(state: TopicState, end: int) -> int:
 
 
 def visible(state: TopicState, number: int, txn: str | None) -> bool:
-    """Return whether a committed read returns the rows of a DATA entry at or below maxReadPosition."""
+    """Return whether a reader of committed rows gets the rows of a DATA entry at or below maxReadPosition."""
     return number not in state.void and (txn is None or txn not in state.aborted)
 
 
 def trimmed(state: TopicState, to: int) -> None:
-    """Drop the state that concerns only entries up to `to`, which are trimmed. An aborted transaction with a marker above `to`
-    stays, because its data may lie above `to`, too.
+    """Drop from the state what concerns only the trimmed entries, which are those up to `to`. An aborted transaction with a marker
+    above `to` stays, because some of its data may lie above `to`, too.
     """
     for txn in [t for t, number in state.aborted.items() if number <= to]:
         del state.aborted[txn]
@@ -188,7 +190,7 @@ def trimmed(state: TopicState, to: int) -> None:
 
 
 def low_water(live: Iterable[int], last: int) -> int:
-    """Return the low-water mark of a coordinator, the number below its first transaction that is not final. If all are final,
-    it is `last`, the last allocated number.
+    """Return the low-water mark of a coordinator: the number before the first of its transactions that are not final (`live`). If
+    all transactions are final, the low-water mark is `last`, the last allocated number.
     """
     return min(live, default=last + 1) - 1

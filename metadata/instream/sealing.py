@@ -1,5 +1,5 @@
-"""Sealing of persistent topics (docs/in_stream.md, Seals). The topic's record is flagged before a SEAL is appended. Other writers
-read the record after their own appends, and the flag tells them to look for a SEAL.
+"""Sealing of persistent topics (docs/in_stream.md, Seals). Before a SEAL is appended, the flag `sealing` is set in the topic's
+record. Every other writer reads the record after its own append. If the flag is set, the writer looks for a SEAL in the log.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ class Sealing:
     topics: PersistentTopics
 
     def seal(self, name: PersistentName, why: str, *, to: str | None = None, segments: int | None = None) -> int | None:
-        """Append the topic's SEAL, and return the number of the SEAL that counts. Everything above it is void. Return None if a
-        `migrate` SEAL did not count because transactions were open. The caller must end these transactions, or wait, and try again.
+        """Append a SEAL to the topic's log, unless the log has one that counts. Return the number of the SEAL that counts; every
+        entry above it is void. Return None if the appended SEAL does not count, because it is a `migrate` SEAL and transactions
+        were open. The caller must then end these transactions or wait for them, and call again.
 
         `why`: `migrate`, `terminate` or `delete`. `terminate` and `delete` do not wait for transactions. A transaction that is open
-        in the topic stalls: it can never end here, and its rows are never visible. `to`, `segments`: the successor topic:// of a
-        migration, and its number of segments. Raises TopicNotFound, OptionError.
+        in the topic then stalls: it can never end in this topic, and its rows in this topic are never visible. `to`, `segments`:
+        the successor topic:// of a migration, and its number of segments. Raises TopicNotFound, OptionError.
         """
         if why not in WHY:
             raise OptionError(f"{why!r} is not a reason to seal a topic.", advice=f"Use one of {', '.join(WHY)}.")
@@ -46,12 +47,12 @@ class Sealing:
         return None if found is None else found[0]
 
     def sealed(self, name: PersistentName) -> tuple[int, LogEntry] | None:
-        """Return the SEAL that counts, with its number; None without one. Raises TopicNotFound."""
+        """Return the number and the entry of the SEAL that counts; None if no SEAL counts. Raises TopicNotFound."""
         sealed_at = self.buffer.state(name).sealed_at
         return None if sealed_at is None else self.buffer.entries(name, [sealed_at])[0]
 
     def terminate(self, name: PersistentName) -> int:
-        """Refuse further writes to a topic. Return the number of its SEAL. Idempotent. Raises TopicNotFound."""
+        """Seal a topic, so that it takes no further entries. Return the number of its SEAL. Idempotent. Raises TopicNotFound."""
         number = self.seal(name, "terminate")
         assert number is not None
         return number

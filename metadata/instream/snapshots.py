@@ -2,8 +2,8 @@
 
 A snapshot is taken at maxReadPosition. Everything at or below maxReadPosition is decided, so a reader finds the open transactions
 by replaying the entries above it. A transaction may have entries at or below maxReadPosition and its marker above maxReadPosition.
-The field `ongoing` of the additional state has these transactions. The list of aborted transactions covers the log up to its end,
-because a marker above maxReadPosition may decide rows below it.
+The field `ongoing` of the additional state (`SnapshotRest`) has such transactions. The list of aborted transactions covers the log
+up to its end, because a marker above maxReadPosition may decide rows below it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from metadata.records.names import PersistentName
 from metadata.records.persistent_records import SnapshotPointer, SnapshotRest, Started
 
 INLINE_BYTES = 32 * 1024
-"""The Avro record and the additional state are each stored in a file if they are larger than this (bytes)."""
+"""If the Avro record, or the additional state, has more bytes than this, it is stored in a file of its own."""
 
 SCHEMA = {
     "type": "record",
@@ -83,8 +83,8 @@ def encode(name: PersistentName, max_read: tuple[int, int], aborted: dict[str, i
 
 
 def decode(data: bytes) -> tuple[str, tuple[int, int], dict[str, int]]:
-    """Decode a snapshot into the topic, maxReadPosition, and the aborted transactions with their marker's number. Raises
-    ValueError.
+    """Decode the Avro record of a snapshot. Return the topic, maxReadPosition, and the aborted transactions, each with the number
+    of the marker that aborted it. Raises ValueError.
     """
     try:
         found: Any = fastavro.schemaless_reader(io.BytesIO(data), _parsed(), None)
@@ -105,9 +105,9 @@ def pointer(
     now_ms: int,
     unique: str,
 ) -> SnapshotPointer:
-    """Make a snapshot of the state at maxReadPosition (`base`). `aborted`: the transactions aborted up to the end of the log.
-    `last_entry`: the last entry id of the ledger at maxReadPosition. Large content is published as a file first. Raises
-    StorageError.
+    """Make a snapshot of the state at maxReadPosition (`base`). `aborted`: the transactions that markers up to the end of the log
+    have aborted. `last_entry`: the last entry id of the ledger at maxReadPosition. Large content is published as files before this
+    function returns. Raises StorageError.
     """
     rest = SnapshotRest(
         ongoing={txn: Started(first=first, ids=tuple(sorted(ids))) for txn, (first, ids) in base.ongoing.items()},

@@ -1,8 +1,8 @@
 """The steps of a transaction of the marker-based model, for its owner: begin, register, append, acknowledge, end
 (docs/in_stream.md, The transaction log).
 
-The transaction log has each change of a transaction's state, and the first allowed change takes effect. The entry COMMITTING is the
-only commit point. `end` then appends the markers and COMMITTED.
+Each change of a transaction's state is an entry of the transaction log, and the first allowed change takes effect. The entry
+COMMITTING is the only commit point. After this entry `end` appends the markers and the entry COMMITTED.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class TransactionSteps:
     def register(self, txn: str, topics: Sequence[PersistentName] = (), subscriptions: Sequence[tuple[str, str]] = ()) -> None:
         """Register topics and (topic, subscription) pairs as participants, before any write or acknowledgement there. Idempotent.
 
-        Raises TxnConflict if the transaction is not OPEN, TransactionNotFound.
+        Raises TransactionNotFound. Raises TxnConflict if the transaction is not OPEN.
         """
         entry = TxnEntry(
             kind=TxnEntryKind.ADD,
@@ -117,12 +117,12 @@ class TransactionSteps:
             raise self._refused(txn, done.txn, "take more participants")
 
     def append(self, txn: str | None, parts: Mapping[PersistentName, Sequence[Part]]) -> dict[str, int]:
-        """Append one entry of data to each topic. Return the number of each entry.
+        """Append one entry of data to each topic. Return the number of each entry, by the topic's full name.
 
-        `txn`: a transaction that has registered the topics; None: plain entries. A plain entry is visible at once, whatever becomes
-        of the entries in other topics. Raises TopicNotFound, TopicSealed. After such an error no entry of a transaction was
-        appended, but plain entries may be visible in other topics. Raises OutcomeUnknown for a plain append whose reply was lost
-        and whose entry is not found. The entry may still appear.
+        `txn`: a transaction that has registered the topics. None: the entries are plain messages. A plain entry is visible at once,
+        even if the append to another topic fails. Raises TopicNotFound, TopicSealed. After such an error this call has appended no
+        entry of a transaction, but its plain entries may be visible in other topics. Raises OutcomeUnknown for a plain append whose
+        reply was lost and whose entry is not found. The entry may still appear.
         """
         if txn is not None:
             self._check_given(txn)
@@ -130,8 +130,8 @@ class TransactionSteps:
         for topic in topics:
             if topic.layout.sealing:
                 self._refuse_sealed(topic.name)
-        # The publish time must not be earlier than the begin of the transaction. A read of the rows up to some publish time relies
-        # on this: it waits only for OPEN transactions that began up to that time (protocol.md section 6).
+        # The publish time must not be earlier than the time at which the transaction began. A read of the rows up to a publish time
+        # relies on this, because it waits only for OPEN transactions that began up to that time (protocol.md section 6).
         now = max(self._now(), 0 if txn is None else self.log.began_ms(self._least(txn)))
         entries = {name: self._data(name, txn, found, now) for name, found in parts.items()}
         if txn is not None:
@@ -141,7 +141,8 @@ class TransactionSteps:
 
     def _check_given(self, txn: str) -> None:
         """Raise TransactionNotFound for an id that was not allocated yet. Without this check the entries of the caller would belong
-        to the transaction that gets the id later. The log is read only if this process has not read it up to this id.
+        to the transaction that gets the id later. This method reads the transaction log only if this process has not yet read it up
+        to this id.
         """
         least = self._least(txn)
         if least > self.log.replay.at:
@@ -151,14 +152,14 @@ class TransactionSteps:
 
     def acknowledge(self, txn: str, wanted: Sequence[Ack]) -> None:
         """Acknowledge within a transaction that has registered the subscriptions. Raises AckConflict, SubscriptionNotFound. After
-        such an error the transaction must abort.
+        one of these errors the transaction must abort.
         """
         self._check_given(txn)
         self.acks.claim(txn, merged(wanted))
 
     def _append_plain(self, name: PersistentName, entry: LogEntry) -> int:
-        # A plain append has no transaction for which readers could wait. So reads by publish time assume that the entry is in the
-        # log soon after its publish time (protocol.md section 6).
+        # A plain append has no transaction for which readers could wait. Reads by publish time assume that the entry is in the log
+        # soon after its publish time (protocol.md section 6). So the publish time is taken right before the append.
         entry = entry.model_copy(update={"publish_ms": self._now()})
         try:
             number = self.buffer.log(name).append(entry)
@@ -198,9 +199,10 @@ class TransactionSteps:
         """End a transaction: log COMMITTING or ABORTING, append a marker for every participant, and log the final state. A repeated
         call with the same decision completes an interrupted call.
 
-        Raises TxnConflict if the transaction ended with the other outcome, Fenced if another transaction has committed its
-        application's version, TopicSealed if a SEAL lies below its data (the transaction is then aborted), TransactionNotFound,
-        TransactionUnfinished, OutcomeUnknown.
+        Raises TransactionNotFound, TransactionUnfinished, OutcomeUnknown. Raises TxnConflict if the transaction has ended with the
+        other outcome. Raises Fenced if another transaction has committed the same version of the application, or a higher one.
+        Raises TopicSealed if a topic was deleted, or if a SEAL lies below data of the transaction. After Fenced and TopicSealed the
+        transaction is aborted.
         """
         least = self._least(txn)
         if commit:
@@ -210,8 +212,8 @@ class TransactionSteps:
         self.ending.finish(least, self._decide(least, TxnState.COMMITTING if commit else TxnState.ABORTING))
 
     def _check_seals(self, least: int, names: Sequence[PersistentName]) -> None:
-        """Check for SEALs before a transaction commits. If a SEAL lies below its data, abort the transaction and raise TopicSealed.
-        A commit would lose these rows silently (8.12).
+        """Check the topics `names` for SEALs before a transaction commits. If a topic was deleted, or has a SEAL below data of the
+        transaction, abort the transaction and raise TopicSealed. A commit would lose these rows silently (8.12).
         """
         for name, deleted in self.ending.sealing(names).items():
             if deleted:
@@ -227,7 +229,7 @@ class TransactionSteps:
                     f"The topic {name} was sealed at {sealed_at} while transaction {self.log.most}_{least} wrote to it.",
                     advice="Nothing was committed; the transaction is aborted. Write to the successor topic.",
                 )
-            self._abort_after(refused, least)  # if the abort stalls in another topic, `refused` is raised all the same
+            self._abort_after(refused, least)  # `refused` is raised even if the abort stalls in another topic
             raise refused
 
     def _wrote_above(self, name: PersistentName, seal: int, txn: str) -> bool:
@@ -263,7 +265,9 @@ class TransactionSteps:
         raise self._refused(f"{self.log.most}_{least}", done.txn, f"become {state}")
 
     def _abort_quietly(self, least: int) -> None:
-        """Abort a transaction, unless it has ended meanwhile with either outcome. The caller reads the outcome from the log."""
+        """Abort a transaction, unless it has already ended. Do not raise an error if it has: the caller reads the outcome from the
+        log.
+        """
         entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=least, state=TxnState.ABORTING, at_ms=self._now())
         done = self.log.append(entry)
         if done.effect is not Effect.VOID:

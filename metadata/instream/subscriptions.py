@@ -1,5 +1,5 @@
-"""Subscriptions of persistent topics. The calls are those of `metadata.topics.subscriptions`, but `at` and `to` are numbers of the
-topic's own log. Each subscription has one cursor, in its pending-ack log.
+"""Subscriptions of persistent topics. The methods are those of `metadata.topics.subscriptions`, but `at` and `to` are numbers of
+the topic's own log. Each subscription has one cursor, which its pending-ack log determines.
 """
 
 from __future__ import annotations

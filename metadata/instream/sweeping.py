@@ -1,7 +1,8 @@
 """The sweep of the marker-based model. It aborts expired transactions, finishes decided transactions, takes snapshots, compacts and
 trims (docs/in_stream.md, Sweeping).
 
-Any number of processes may sweep at once. If an appended entry is void, or a CAS fails, another process has done the step.
+Any number of processes may sweep at once. If an entry that a sweep appends is void, or if a CAS of the sweep fails, another process
+has done the same step.
 """
 
 from __future__ import annotations
@@ -36,8 +37,11 @@ log = logging.getLogger("txnsegment.instream")
 
 @dataclass
 class InStreamReport:
-    """The result of one sweep. `stalled`: the errors of decided transactions that cannot be finished. `failed`: the errors of
-    topics that could not be swept.
+    """The result of one sweep. `timed_out`, `finished`: how many transactions it aborted past their deadline, and how many decided
+    ones it finished. `snapshots`, `trimmed`: of how many topics it took a snapshot, and how many it trimmed. `compacted`: how many
+    entries it deleted from the transaction log and the pending-ack logs. `left`: how many entries it deleted from the logs of
+    topics. `stalled`: the errors of decided transactions that cannot be finished. `failed`: the errors of topics and steps that
+    could not be swept.
     """
 
     timed_out: int = 0
@@ -50,8 +54,8 @@ class InStreamReport:
     failed: dict[str, Exception] = field(default_factory=dict)
 
     def complain(self, beside: SweepIncomplete | None = None) -> None:
-        """Raise SweepIncomplete if a topic could not be swept. `beside`: the error of the sweep of `topic://` topics, whose message
-        is included. For stalled transactions no error is raised, because no action can finish them. Each sweep logs them.
+        """Raise SweepIncomplete if a topic could not be swept. `beside`: the error from the sweep of `topic://` topics; its message
+        is added to the advice. Stalled transactions raise no error, because no action can finish them. Each sweep logs them.
         """
         if self.failed:
             name, error = next(iter(self.failed.items()))
@@ -85,8 +89,8 @@ class InStreamSweeper:
         return self.coordinator.acks
 
     def sweep(self) -> InStreamReport:
-        """Run all steps once. A damaged topic does not stop the sweep of other topics, and its error is in the report. Raises
-        StoreError.
+        """Run all steps once. If a topic is damaged, the report has its error. The other topics are still swept. Raises StoreError,
+        in which case the remaining steps do not run.
         """
         report = InStreamReport()
         ending = self.coordinator.ending
@@ -105,12 +109,12 @@ class InStreamSweeper:
         return report
 
     def timeouts(self) -> int:
-        """Abort transactions that are OPEN past their deadline. Return their number."""
+        """Abort the transactions that are OPEN past their deadline. Return how many were found."""
         return self.coordinator.ending.timeouts()
 
     def named_files(self, view: View) -> Iterator[str]:
-        """Yield the paths that the marker-based model names, for the orphan sweep. The caller has listed the files before this
-        call.
+        """Yield, for the orphan sweep, the paths of the files that records of the marker-based model name. The caller has listed
+        the files before this call.
         """
         path = self.coordinator.log.kept_in(view)
         if path is not None:

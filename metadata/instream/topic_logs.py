@@ -56,8 +56,8 @@ class TopicLog(LogReader):
         return self.instream.coordinator.ending.open_transactions()
 
     def is_newest(self, view: View, reading: Reading) -> bool:
-        """Return whether neither rows nor markers were appended since the reading. Nothing is appended to a sealed log. So for a
-        sealed topic the method checks whether the topic's record has changed.
+        """Return whether the reading has all rows and markers of the log. Nothing that counts is appended to a sealed log. So for a
+        sealed topic the method checks whether the topic's record has changed. For a migrated topic the result is True.
         """
         (topic,), (segment,) = reading.topics, reading.segments
         if segment.sealed_at is None:
@@ -131,8 +131,8 @@ class TopicLogs:
 
     def to(self, starts: Mapping[str, int], ends: Mapping[str, int], *, fail: bool) -> tuple[Reading, ...]:
         """Return readings of those logs whose given end lies after their start. A repeated call for a range returns the same rows.
-        Raises OffsetOutOfRange if some of these rows cannot be read. A deleted topic raises DataLoss if `fail` (failOnDataLoss) is
-        set, and is left out otherwise.
+        Raises OffsetOutOfRange if some of these rows cannot be read. For a deleted topic raise DataLoss if `fail` (failOnDataLoss)
+        is set, and leave out the topic otherwise.
         """
         found = []
         for name, end in ends.items():
@@ -159,11 +159,11 @@ class TopicLogs:
         return found
 
     def _holding(self, found: Sequence[Reading], beside: Sequence[Topic]) -> tuple[Reading, ...]:
-        """Return the readings of topics that still have rows. A migrated topic has no rows if its successor was deleted (and
-        perhaps created again), or if retention has trimmed all of these rows in the successor.
+        """Return those of the readings whose topics still have rows. A migrated topic has no rows if its successor was deleted (and
+        perhaps created again), or if retention in the successor has trimmed all rows of the migrated topic.
 
-        `beside`: topics whose layouts the same read already has. They are not read again, so that one read does not see two layouts
-        of a successor. The layouts of all other successors are read in one round trip.
+        `beside`: topics that the same read has already read. Their layouts are not read again, so that one read does not see two
+        layouts of a successor. The layouts of all other successors are read in one round trip.
         """
         to = {one.log: topic_name(one.successor) for one in found if one.successor is not None}
         if not to:
@@ -179,14 +179,16 @@ class TopicLogs:
     # --- following --------------------------------------------------------------------------------------------------
 
     def is_newest(self, view: View, readings: Sequence[Reading]) -> bool:
-        """Return whether nothing was appended to any of the logs, and no topic was created that the pattern matches."""
+        """Return whether each reading is the newest (`TopicLog.is_newest`), and no topic was created that the pattern matches. Each
+        new topic is reported by one call only.
+        """
         if not all(self.log(one.log).is_newest(view, one) for one in readings):
             return False
         if not isinstance(self.selection, Pattern):
             return True
         there = {name for name in map(paths.topic_at, view.keys(paths.TOPICS)) if self.selection.matches(name)}
         new = there - self._met
-        self._met.update(new)  # the caller reads these topics next
+        self._met.update(new)  # the caller reads the new topics next
         return not new
 
     def watched(self, readings: Sequence[Reading]) -> Mapping[str, Prefix]:
@@ -194,6 +196,8 @@ class TopicLogs:
 
 
 def _left_out(beside: Reading) -> list[PersistentName]:
-    """Return the migrated topics whose segments this reading left out. Their rows are read from the topics' own logs."""
+    """Return the migrated topics whose segments the reading `beside` left out, because their rows are read from the topics' own
+    logs.
+    """
     infos = [info for topic in beside.topics for info in topic.layout.kept() if beside.selection.leaves_out(info)]
     return [persistent_name(info.legacy_topic_name) for info in infos if info.legacy_topic_name is not None]

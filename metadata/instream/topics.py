@@ -39,12 +39,14 @@ class PersistentTopic:
         check_not_lost(self.layout.lost or (), number, str(self.name))
 
     def before_lost(self, number: int) -> int:
-        """Apply `Cluster.before_lost` to a number of the topic's log."""
+        """Return `number`, a number of the topic's log. If a restore lost this number, return the last number below the lost range
+        instead.
+        """
         return before_lost(self.layout.lost or (), number)
 
 
 def of_record(name: PersistentName, record: Record | None) -> PersistentTopic | None:
-    """Return the topic of a record; None without a record or for a tombstone."""
+    """Return the topic of a record. Return None if there is no record, or if the record is a tombstone."""
     if record is None:
         return None
     layout = PersistentLayout.of(record)
@@ -87,8 +89,8 @@ class PersistentTopics:
         return decide(self._cluster.store, body)
 
     def create(self, name: PersistentName, *, schema: StructType | None = None) -> PersistentTopic:
-        """Create a topic. Its system property says that the topic has no transactional messages. Raises TopicExists, OptionError
-        for a name that a new topic cannot have.
+        """Create a topic. Its system property says that the topic has no transactional messages. Raises TopicExists. Raises
+        OptionError for a name that a new topic cannot have.
         """
         check_new(name)
         if schema is not None:
@@ -121,8 +123,9 @@ class PersistentTopics:
         return decide(self._cluster.store, body)
 
     def _skip_lost(self, name: PersistentName) -> tuple[LostNumbers, ...] | None:
-        """On a restored cluster, start the log of a new topic above all numbers that the restore may have lost, and return these
-        numbers. The lost cluster may have had a topic of this name, created after the backup, and readers may have read its rows.
+        """On a restored cluster, start the log of a new topic above all numbers that the restore may have lost, and return the
+        range of these numbers. The cluster that was lost may have had a topic of this name, created after the backup. Readers may
+        have read the rows of that topic.
         """
         if not self._cluster.restored:
             return None
@@ -131,8 +134,8 @@ class PersistentTopics:
         return (LostNumbers(after=0, before=following),)
 
     def ensure(self, name: PersistentName, *, schema: StructType | None = None, create: bool = True) -> PersistentTopic:
-        """Return the topic. If it does not exist, create it if `create` is set. Idempotent. Raises TopicNotFound, TopicExists (the
-        topic was deleted).
+        """Return the topic. If it does not exist, create it. Idempotent. Raises TopicNotFound if the topic does not exist and
+        `create` is not set. Raises TopicExists if the topic was deleted.
         """
         topic = self.find(name)
         if topic is not None:
@@ -154,12 +157,12 @@ class PersistentTopics:
         return dict(self.get(name).layout.properties)
 
     def set_property(self, name: PersistentName, key: str, value: str) -> None:
-        """Set a property. Raises NotAllowed for the system property, TopicNotFound."""
+        """Set a property. Raises TopicNotFound. Raises NotAllowed for the system property."""
         _refuse_system(key)
         self.change(name, lambda layout: layout.model_copy(update={"properties": {**layout.properties, key: value}}))
 
     def remove_property(self, name: PersistentName, key: str) -> None:
-        """Remove a property. Raises NotAllowed for the system property, TopicNotFound."""
+        """Remove a property. Raises TopicNotFound. Raises NotAllowed for the system property."""
         _refuse_system(key)
         self.change(
             name,
@@ -167,8 +170,8 @@ class PersistentTopics:
         )
 
     def expect_transactions(self, names: Iterable[PersistentName]) -> Sequence[PersistentTopic]:
-        """Set the system property of each topic, BEFORE its first transactional message is appended. A reader lists the log before
-        it reads the property, so it never takes such a message for a plain one.
+        """Set the system property of each topic. Callers do this BEFORE they append a transactional message. A reader lists the log
+        before it reads the property, so it never takes such a message for a plain one.
 
         Return the topics with the property set. The call takes one round trip if all properties were set before. Raises
         TopicNotFound.
@@ -196,8 +199,8 @@ class PersistentTopics:
     def change(
         self, name: PersistentName, how: Callable[[PersistentLayout], PersistentLayout], *, deleted: bool = False
     ) -> PersistentTopic:
-        """Replace the layout by the result of `how`. After a lost CAS or reply, `how` is called again with the newer layout.
-        `deleted`: change a tombstone, too.
+        """Replace the topic's layout by the result of `how`, and return the topic. After a lost CAS or reply this method calls
+        `how` again with the newer layout. `deleted`: also change the layout of a tombstone.
 
         Raises TopicNotFound.
         """

@@ -1,4 +1,4 @@
-"""The transaction log of a cluster. A replay gives its state, and the effect of each appended entry."""
+"""The transaction log of a cluster. A process replays the log to learn its state, and the effect of each entry that it appends."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ TRANSACTION_LOG = PersistentName(*SYSTEM, "__transaction_log_0")
 """The name of the transaction log, which is a persistent topic. Pulsar's first transaction log has the same name."""
 
 INLINE_BYTES = 256 * 1024
-"""The state of a compaction larger than this (bytes) is stored in a file."""
+"""If the state that a compaction keeps has more bytes than this, it is stored in a file."""
 
 
 class Appended(NamedTuple):
-    """An appended entry, with its number and its effect. `txn`: the transaction right after the entry; None if the log does not
-    have it.
+    """The number and the effect of an appended entry. `txn`: the entry's transaction, in the state right after the entry; None if
+    the log does not have the transaction.
     """
 
     number: int
@@ -36,9 +36,9 @@ class Appended(NamedTuple):
 
 @dataclass
 class TransactionLog:
-    """The log of a cluster's coordinator, cached in this process. Safe for several threads.
+    """The transaction log of a cluster, with this process's cache. Safe for several threads.
 
-    `most`: the high part of its transaction ids.
+    `most`: the high part of the ids of its transactions.
     """
 
     most: ClassVar[int] = COORDINATOR
@@ -54,7 +54,7 @@ class TransactionLog:
 
     @property
     def gathered(self) -> int:
-        """The approximate number of entries since the last compaction, as far as this process has read the log."""
+        """How many entries the log has since the last compaction, approximately, as far as this process has read the log."""
         return self.replay.at - self._kept
 
     def txns(self) -> list[Txn]:
@@ -98,15 +98,18 @@ class TransactionLog:
             return any(txn.app == app for txn in self.replay.state.txns.values())
 
     def low_water(self) -> int:
-        """Return the low-water mark (`TxnLogState.low_water`) as of the last read of the log. It stays valid when the log grows."""
+        """Return the low-water mark (`TxnLogState.low_water`) as of the last read of the log. Its transactions stay final when the
+        log grows.
+        """
         with self.replay.lock:
             return self.replay.state.low_water
 
     def append(self, entry: TxnEntry) -> Appended:
-        """Append an entry, read the log up to it, and return its effect.
+        """Append an entry, read the log up to it, and return the entry's number and effect, and its transaction.
 
-        If the reply of an append is lost, the entry may be appended twice. A second NEW begins a second transaction. No caller
-        learns its id, and its timeout ends it. Raises StoreError; the entry may nevertheless be in the log, or appear there later.
+        If the reply of an append is lost, the entry may be appended twice. A second NEW entry begins a second transaction. No
+        caller learns the id of this transaction, and it ends by its timeout. Raises StoreError; the entry may nevertheless be in
+        the log, or appear there later.
         """
         number, outcome = self.replay.append(entry)
         if outcome is not None:
@@ -118,7 +121,7 @@ class TransactionLog:
 
     def compact(self) -> int:
         """Drop transactions that became final longer ago than the retention, and delete the log entries that the stored state
-        covers. Return the number of deleted entries.
+        covers. Return how many entries were deleted.
         """
 
         def write(record: Record | None, state: TxnLogState, view: View) -> bytes:

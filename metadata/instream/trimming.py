@@ -1,5 +1,5 @@
-"""Trimming of persistent topics by retention. A trim first names the trimmed entries in the topic's record. After the grace period
-the entries are deleted from the log.
+"""Trimming of persistent topics by retention. A trim writes into the topic's record up to which number entries are trimmed. After
+the grace period a sweep deletes these entries from the log.
 
 Entries above the newest snapshot are not trimmed, because readers replay them. Rows that a subscription still needs are not trimmed
 unless the policy says so.
@@ -30,7 +30,7 @@ log = logging.getLogger("txnsegment.instream")
 
 
 class TrimmedTo(NamedTuple):
-    """The result of a trim. `to`: the number up to which rows are trimmed now. `rows`, `bytes`: the rows that this trim removed,
+    """The result of a trim. `to`: the number up to which entries are trimmed now. `rows`, `bytes`: how many rows this trim removed,
     and their bytes as written.
     """
 
@@ -52,7 +52,7 @@ class InStreamTrimmer:
         """Trim a topic by its policies, or by the policies of its namespace. Raises TopicNotFound."""
         reading = self.buffer.read(name)
         if reading.topic.layout.sealing and reading.topic.layout.migrated_to is not None:
-            return TrimmedTo(reading.trimmed_to)  # the rows belong to the successor topic, whose retention and cursors apply
+            return TrimmedTo(reading.trimmed_to)  # the rows belong to the successor topic, so its retention and its cursors apply
         policies = self._policies(reading.topic)
         if policies.retention_ms is None and policies.retention_bytes is None:
             return TrimmedTo(reading.trimmed_to)
@@ -66,7 +66,7 @@ class InStreamTrimmer:
         return trim_log(self.buffer, self.topics, reading, to)
 
     def trim_to(self, reading: TopicReading, to: int) -> int:
-        """Trim a topic by `trim_log`. Return the number up to which rows are trimmed."""
+        """Trim a topic up to the number `to` (see `trim_log`). Return the number up to which entries are trimmed now."""
         return trim_log(self.buffer, self.topics, reading, to).to
 
     def _policies(self, topic: PersistentTopic) -> Policies:
@@ -74,8 +74,8 @@ class InStreamTrimmer:
         return retention.effective(topic.layout.policies, None if record is None else Policies.of(record))
 
     def _needed(self, reading: TopicReading, through: int) -> int:
-        """Return the last number, at most `through`, below the first ledger that a subscription still needs. Rows with a pending
-        ack count as needed.
+        """Return the id of the last ledger, at most `through`, before the first ledger that a subscription still needs (0: none).
+        Rows with a pending ack count as needed.
         """
         cursors = self.acks.read((reading.name, subscription) for subscription in self.acks.list(reading.name))
         first = min((acks.first_unacknowledged_row(cursor) for cursor in cursors.values()), default=None)
@@ -87,8 +87,8 @@ class InStreamTrimmer:
         return done
 
     def leave(self, name: PersistentName) -> int:
-        """Delete the log entries that were trimmed, or deleted with their topic, longer ago than the grace period. Return their
-        number.
+        """Delete the topic's log entries that were trimmed longer ago than the grace period. If the topic itself was deleted longer
+        ago than that, delete all of its log entries. Return how many were deleted.
         """
         record = look(self.cluster.store, paths.topic(name))
         if record is None:
@@ -103,7 +103,7 @@ class InStreamTrimmer:
         entries.delete(going)
         if everything and layout.snapshot is not None:  # the tombstone names no file any more
             self.topics.change(name, lambda now: now.model_copy(update={"snapshot": None, "leaving": ()}), deleted=True)
-        elif over:  # last, because after a failed delete the record must still name the entries for the next sweep
+        elif over:  # last, because after a failed delete the next sweep must still find the entries in `leaving`
             self.topics.change(
                 name,
                 lambda now: now.model_copy(update={"leaving": tuple(one for one in now.leaving if one.to > to)}),
@@ -117,8 +117,9 @@ class InStreamTrimmer:
 
 
 def trim_log(buffer: InStreamBuffer, topics: PersistentTopics, reading: TopicReading, to: int) -> TrimmedTo:
-    """Trim everything up to the number `to` that is decided and covered by a snapshot. The SEAL stays, because a topic without it
-    would accept writes again.
+    """Trim the log up to the number `to`, as far as everything is decided. If the topic has transactions, a snapshot must cover
+    what is trimmed; one is taken if necessary, and without it nothing is trimmed. The SEAL stays, because a topic without it would
+    accept writes again.
     """
     to = min(to, reading.cut)
     if reading.sealed_at is not None:
@@ -133,9 +134,10 @@ def trim_log(buffer: InStreamBuffer, topics: PersistentTopics, reading: TopicRea
     def trimmed(layout: PersistentLayout) -> PersistentLayout:
         nonlocal ours
         if layout.trimmed_log >= to or not _replayable(layout, to):
-            ours = ours if gone in layout.leaving else TrimmedTo(0)  # after a lost reply the record may already have this trim
+            # If the reply to an earlier CAS of this trim was lost, the record may already have the trim.
+            ours = ours if gone in layout.leaving else TrimmedTo(0)
             return layout
-        # entries trimmed by other processes since the reading do not count
+        # the count leaves out entries that other processes have trimmed since the reading
         ours = going if layout.trimmed_log <= reading.trimmed_to else _of(reading, layout.trimmed_log, to)[1]
         update = {
             "trimmed_log": to,
@@ -154,7 +156,9 @@ def trim_log(buffer: InStreamBuffer, topics: PersistentTopics, reading: TopicRea
 
 
 def _of(reading: TopicReading, after: int, to: int) -> tuple[Position | None, TrimmedTo]:
-    """Return the last visible position with after < number <= to, and the number and bytes of all visible rows in this range."""
+    """Return the position of the last visible entry with after < number <= to. Return also how many visible rows these entries
+    have, and their bytes.
+    """
     last, rows, size = None, 0, 0
     for found in reading.ledgers(after, to):
         last, rows, size = Position(ledger_id=found.id, entry_id=found.last_entry), rows + found.rows, size + found.bytes
@@ -162,5 +166,5 @@ def _of(reading: TopicReading, after: int, to: int) -> tuple[Position | None, Tr
 
 
 def _replayable(layout: PersistentLayout, to: int) -> bool:
-    """Return whether the entries above `to` can be replayed without those below."""
+    """Return whether readers can replay the entries above `to` without those up to `to`."""
     return layout.contains_txn is False or (layout.snapshot is not None and layout.snapshot.at >= to)

@@ -32,8 +32,8 @@ class TxnEntry(Identified):
     NEW begins a transaction. Its sequence number is the number of this entry. The entry has `created_ms` (store's time),
     `timeout_ms`, and the writer: `owner`, `app`, `version`, `by`, `attempt`, `random`, as in the header and application records of
     topic://. NEW and ADD register the participants `topics` and `subscriptions`; each subscription is a pair [topic, subscription].
-    STATUS changes the state of a transaction to `state`, at the time `at_ms` by the store's clock. `txn`: the sequence number of
-    the transaction of ADD or STATUS.
+    STATUS changes the state of a transaction to `state`, at the time `at_ms` by the store's clock. ADD and STATUS have `txn`, the
+    sequence number of their transaction.
     """
 
     kind: TxnEntryKind
@@ -101,9 +101,9 @@ class TxnLogSnapshot(JsonRecord):
 
 
 class TxnLogRecord(PersistentLayout):
-    """The topic record of a transaction log. `txn_log`: the state of its last compaction. If the state is too large for a record,
-    the file `txn_log_path` has it, and `txn_log` has only the number `at`. `txn_log_crc`: the CRC-32 of that file; None in records
-    of older versions of txnsegment.
+    """The topic record of a transaction log. `txn_log`: the state of its last compaction. If this state is too large for a record,
+    it is in the file `txn_log_path`, and `txn_log` has only the number `at`. `txn_log_crc`: the CRC-32 of that file; None in
+    records of older versions of txnsegment.
     """
 
     txn_log: TxnLogSnapshot | None = None

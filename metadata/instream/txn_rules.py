@@ -44,14 +44,15 @@ class Effect(Enum):
 
     DONE = auto()
     SAME = auto()
-    """The entry has no effect, because the transaction was in this state before."""
+    """The entry has no effect, because the transaction already had this state, or already had these participants."""
     VOID = auto()
 
 
 @dataclass
 class TxnLogState:
-    """The state of a transaction log after the entries up to `at`. Final transactions stay in `txns` until a compaction drops them.
-    `live`: the sequence numbers of the transactions that are not final.
+    """The state of a transaction log after the entries up to `at`. `txns`: the transactions by sequence number. Final transactions
+    stay there until a compaction drops them. `apps`: the last committed version of each application. `live`: the sequence numbers
+    of the transactions that are not final.
     """
 
     at: int = 0
@@ -99,7 +100,9 @@ def _new(number: int, entry: TxnEntry) -> Txn:
 
 
 def _add(state: TxnLogState, entry: TxnEntry) -> Effect:
-    """Register participants. This is allowed only while the transaction is OPEN, because later participants would get no marker."""
+    """Register participants. This is allowed only while the transaction is OPEN, because a participant that is registered later
+    might get no marker.
+    """
     txn = state.txns.get(entry.txn or 0)
     if txn is None or txn.state is not TxnState.OPEN:
         return Effect.VOID
@@ -142,8 +145,8 @@ def overtaken(state: TxnLogState, txn: Txn) -> bool:
 
 
 def expired(txn: Txn, now_ms: int, allowance_ms: int) -> bool:
-    """Return whether any process may abort this transaction. This is so if the transaction is OPEN, and its deadline and the
-    allowance have passed by the store's clock.
+    """Return whether any process may abort this transaction. It may if the transaction is OPEN, and its deadline plus the allowance
+    has passed by the store's clock.
     """
     return txn.state is TxnState.OPEN and now_ms > txn.deadline_ms + allowance_ms
 
@@ -165,8 +168,8 @@ def restored(snapshot: TxnLogSnapshot) -> TxnLogState:
 
 
 def forget(state: TxnLogState, snapshot: TxnLogSnapshot) -> None:
-    """Drop from a cached state the transactions and applications that a compaction has dropped, so that memory does not grow with
-    history (A13). The state may be newer than the compaction.
+    """Drop from the cached `state` the transactions and applications that the compaction with the result `snapshot` has dropped, so
+    that memory does not grow with history (A13). The state may have later entries than the snapshot.
     """
     kept = {t.least for t in snapshot.txns}
     for least in [n for n in state.txns if n <= snapshot.at and n not in kept and n not in state.live]:

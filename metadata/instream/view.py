@@ -1,5 +1,5 @@
-"""Adapters that show a persistent topic as a `Reading` with one segment. The topic's own log takes the place of the cluster's log.
-So code for readings and segments works for both models.
+"""Adapters that make a `Reading` with one segment from a read of a persistent topic. The topic's own log takes the place of the
+cluster's log. So code for readings and segments works for both models.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from metadata.topics.topic import Topic
 
 @dataclass(frozen=True, kw_only=True)
 class PersistentSegment(SegmentView):
-    """A persistent topic as a segment. `reading`: the topic's own reading. `after`, `through`, `cut`: ledger ids of its log."""
+    """A persistent topic as a segment. `reading`: the reading of the topic's log. The parameters `after`, `start`, `through` and
+    `cut` of the methods are ledger ids of this log.
+    """
 
     reading: TopicReading
 
@@ -44,7 +46,7 @@ class PersistentSegment(SegmentView):
 
     @property
     def last_trimmed(self) -> Position | None:
-        return self.reading.topic.layout.trimmed_to  # the last trimmed rows; `trimmed_log` may be a marker after them
+        return self.reading.topic.layout.trimmed_to  # `trimmed_log` may be the number of a marker after the last trimmed rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +74,8 @@ class PersistentReading(Reading):
         self.found.topic.check_not_lost(number)
 
     def given(self, offset: AtLog) -> int:
-        """Return the ledger of an offset's position. The position must be the last entry of an append, or `0:0`. Raises
-        OffsetOutOfRange.
+        """Return the ledger of the position that an offset has for this log. The position must be the last entry of an append, or
+        `0:0`. Raises OffsetOutOfRange.
         """
         place = offset.at(self.log)
         self.check_reached(place.ledger)
@@ -105,7 +107,8 @@ def as_reading(found: TopicReading) -> PersistentReading:
     """Return the reading of a persistent topic as a `Reading`. It has one segment over the whole ring, with the topic's name. Its
     undecided transactions are those that are open in the topic.
 
-    The selection is empty. A selection guards against segments that leave the layout, and the only segment cannot leave.
+    Its selection is empty. A `Reading` needs a selection only for the guards of segments that have left the layout, and this
+    segment cannot leave.
     """
     topic = Topic(found.topic.name, found.topic.layout, found.topic.record)
     sealed = found.sealed_at

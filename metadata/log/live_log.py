@@ -23,7 +23,7 @@ from metadata.store.contract import Record, View
 
 
 class Entry:
-    """One record of the log as last read. The body is decoded on first use, because checks for seals need few of the bodies."""
+    """One record of the log as last read. The body is decoded on first use, because a search for seals decodes only few bodies."""
 
     def __init__(self, number: int, record: Record, registration: Registration | None = None) -> None:
         self.number, self.record = number, record
@@ -45,7 +45,7 @@ def unsettled(entry: Entry) -> bool:
 
 
 class LiveLog:
-    """The cached registrations of a cluster that are not folded yet, by number. Safe for several threads."""
+    """A cache of the entries of a cluster's live log, by number. Safe for several threads."""
 
     def __init__(self) -> None:
         self._entries: dict[int, Entry] = {}
@@ -54,8 +54,8 @@ class LiveLog:
     def list(self, view: View, *, again: Callable[[Entry], bool] | None = None, then: Sequence[Key] = ()) -> Listing:
         """List the log in ascending order. Only the bodies that are not cached are read.
 
-        `again` selects cached entries whose body is read again, such as unsettled ones. `then`: other records. The request for the
-        bodies reads these records, too, after the bodies. So a listing takes two round trips in all.
+        `again` selects cached entries whose body is read again, such as unsettled ones. `then`: the keys of other records, which
+        are read after the bodies in the same request. So a listing takes two round trips in all.
 
         If an entry is folded after its key was listed, its body is gone. Such an entry is left out. The caller reads the snapshots
         later and finds the entry there. A listing is made from a copy of the cache, so listings of other threads do not change it.
@@ -88,7 +88,7 @@ class LiveLog:
             self._entries[entry.number] = entry
 
     def __len__(self) -> int:
-        """Return the number of entries at the last listing of this process."""
+        """Return how many entries are cached: those of the last listing of this process, and those added since (`update`)."""
         return len(self._entries)
 
     def update(self, entry: Entry) -> None:
@@ -111,8 +111,8 @@ class Listing(NamedTuple):
 
 
 def in_manifest(storage: LedgerStorage, registration: Registration, path: str) -> Registration:
-    """Publish a write set that is too large for its record as a manifest file. Return the registration with its totals and the
-    file's name.
+    """Publish the parts of a registration that is too large for its record as a manifest file. Return the registration with the
+    totals of each segment, and with the path, length and CRC-32 of the file in place of the parts.
     """
     whole = {name: write.model_dump(by_alias=True, mode="json") for name, write in registration.segments.items()}
     data = json.dumps(whole).encode()

@@ -86,8 +86,8 @@ class Compactor:
                 told(done)
 
     def _name(self, segment: str, moved: Moved, began_ms: int) -> bool:
-        """CAS the watermark to a snapshot that lists the moved parts. Return False if other processes have moved or trimmed all of
-        these parts meanwhile.
+        """CAS the watermark record, so that it names a snapshot with the parts at their new places. Return False if other processes
+        have moved or trimmed all of these parts meanwhile.
         """
 
         def change(head: SnapshotHead) -> str | None:
@@ -136,7 +136,8 @@ def change_snapshot(
             now = look(cluster.store, paths.watermark(segment))
             if now is not None and Watermark.of(now).snapshot == path:
                 return True
-            # The next attempt resolves a lost reply: if the CAS took effect, there is nothing to change.
+            # The CAS may have taken effect, and another process may have replaced the snapshot since. Then the next attempt finds
+            # nothing to change.
     raise TxnConflict(
         f"The snapshot of {segment} was replaced by other processes in each of {ATTEMPTS} attempts to change it.",
         advice="Try again when fewer sweepers run; nothing was lost.",

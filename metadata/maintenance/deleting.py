@@ -28,7 +28,9 @@ class Deleter:
         self._until = 0.0
 
     def delete(self, path: str) -> None:
-        """Delete a file. Raises ConfigurationError (another cluster owns the root now; nothing more was deleted), StorageError."""
+        """Delete a file. Raises StorageError. Raises ConfigurationError if this cluster's store does not own the root any more.
+        Then the file is not deleted.
+        """
         if self._cluster.id is not None and (self._left == 0 or self._cluster.clock.monotonic() >= self._until):
             self._check()
         self._left -= 1

@@ -16,7 +16,9 @@ log = logging.getLogger("txnsegment.sweeper")
 
 
 def end_expired(cluster: Cluster) -> int:
-    """Abort transactions that are OPEN past their deadline plus the allowance, by the store's clock. Return their number."""
+    """Abort transactions that are OPEN past their deadline plus the allowance, by the store's clock. Return how many transactions
+    this call has aborted.
+    """
     allowance = cluster.settings.deadline_allowance_ms
     aborted = 0
 
@@ -31,7 +33,7 @@ def end_expired(cluster: Cluster) -> int:
             if not transitions.expired(header, view.now_ms(), allowance):
                 continue
             if ending.end(cluster.store, record, State.ABORTED, now_ms=view.now_ms()) is None:
-                done = False  # another process ended the transaction, or the request was lost and it may still be OPEN
+                done = False  # another process ended the transaction, or the reply was lost and the transaction may be OPEN
                 continue
             aborted += 1
             log.warning("timed out txn=%s app=%s version=%s", record.key.partition, header.app, header.version)

@@ -83,7 +83,7 @@ class Folding:
     def _fold_segment(
         self, view: View, segment: str, mark: Record | None, listing: Listing, sealed: int | None, done: Folded
     ) -> int:
-        """Fold one segment. Return the number of its watermark as known to this sweep."""
+        """Fold one segment. Return the log number of the segment's watermark, as far as this sweep knows it."""
         before = None if mark is None else Watermark.of(mark)
         at = 0 if before is None else before.ledger_id
         plan = transitions.fold(segment, at, [(e.number, e.registration) for e in listing.entries], sealed)
@@ -109,7 +109,7 @@ class Folding:
         return plan.through
 
     def _clean_behind(self, view: View, segment: str, through: int) -> None:
-        """Delete the records of aborted transactions at or below the watermark."""
+        """Delete the segment's records of aborted transactions up to the number `through`, its watermark."""
         with metrics.INDEX_QUERY_SECONDS.time():
             passed = view.scan_index(
                 paths.TXN_ABORTED_BY_POSITION,
@@ -121,8 +121,8 @@ class Folding:
 
     def _forget_events(self, view: View, segment: str) -> bool:
         """Delete a segment's events. Return False after a lost race. Events only wake readers, and the snapshot shows what the
-        events announced. The caller deletes the events before it moves the watermark. In the other order a crash in between could
-        leave events for ever, because an idle segment is not folded again.
+        events announced. The caller deletes the events before it moves the watermark. If it did so afterwards, a crash in between
+        could leave events for ever, because an idle segment is not folded again.
         """
         events = paths.segment_events(segment)
         keys = [Key(path, events.partition) for path in view.keys(events.range())]
@@ -147,8 +147,8 @@ class Folding:
                 done.dropped += sum(written(self.cluster.store, Delete(e.record.key, expect=e.record)) for e in some)
 
     def collect_aborted(self) -> None:
-        """Delete records of aborted transactions that a slow sweeper wrote after other sweepers had settled, folded and cleaned up
-        the transaction.
+        """Delete records of aborted transactions that no fold deletes. A slow sweeper may write such a record after other sweepers
+        have settled the transaction, folded its segment, and deleted the segment's records of aborted transactions.
         """
 
         def body(view: View) -> None:

@@ -17,8 +17,8 @@ from metadata.store.contract import ABSENT, View, decide
 
 @dataclass
 class Leadership:
-    """A process that may become the leader. `number`: the leader record, one for each kind of work. A leader leads until its
-    session ends or it resigns. Then the next process that calls `leads` becomes the leader.
+    """A process that may become the leader. `number`: the last part of the key of the leader record. Each kind of work has its own
+    leader record. A leader leads until its session ends or it resigns. Then the next process that calls `leads` becomes the leader.
     """
 
     cluster: Cluster

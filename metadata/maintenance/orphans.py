@@ -2,10 +2,11 @@
 A transaction that has ended deletes its staging files without waiting for the sweep (`sweep_staging`).
 
 The sweep lists the files first. Then it reads everything that protects a file: staging manifests, the live log, registration
-manifests, snapshot chains with the parts they list, and the notes of replaced snapshots. An unprotected part is deleted once it is
-older than the orphan age, by its modification time and the store's clock. A reader may have planned from a superseded index
-snapshot file, or from the manifest of a registration that left the log. So these files are deleted only after they have been seen
-unprotected for the grace period. The ledger root is checked again before each batch of deletes.
+manifests, snapshot chains with the parts that they list, and notes that name replaced snapshots (`metadata.maintenance.retired`).
+An unprotected part is deleted once it is older than the orphan age, by its modification time and the time that sweeps have seen
+pass (`metadata.rules.elapsed`). A reader may have planned from a superseded index snapshot file, or from the manifest of a
+registration that left the log. So these files are deleted only after they have been seen unprotected for the grace period. The
+ledger root is checked again before each batch of deletes.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ from metadata.write.staging_manifests import StagingArea
 log = logging.getLogger("txnsegment.orphans")
 
 SEEN = "sweep/unprotected"
-"""Files with this prefix record when each unprotected snapshot file or manifest was first seen (ms). If such a file is lost,
-deletions are only delayed.
+"""Files with this prefix record when each snapshot file or manifest was first seen unprotected (ms since 1970). If such a file is
+lost, deletions are only delayed.
 """
 
 MANIFESTS = "manifests/"
@@ -89,7 +90,7 @@ def sweep_orphans(cluster: Cluster, markers: MarkerModel) -> Orphans:
     protected = set(staging_manifests.protected(storage, now_ms, settings.orphan_age_ms, over, files))
     protected |= decide(cluster.store, lambda view: set(named_files(cluster, markers, view)))
     gone: list[str] = []
-    # Notes are read after the watermarks, because a note is published before its watermark changes.
+    # The notes of replaced snapshots are read after the watermarks, because a note is published before the watermark changes.
     protected.update(spared(cluster, protected, files.values(), now_ms, gone))
     late = {
         path.rpartition("/")[0]

@@ -1,7 +1,8 @@
 """Deletion of records of deleted topics after the grace period (protocol.md section 8.14).
 
-The segments of a deleted topic leave the layout after the grace period (`Topics.forget_deleted`). From then on no reader can have
-planned from them, and their remaining records are deleted: watermarks, cursors, and the schemas of earlier topics of the same name.
+The segments of a deleted topic leave the layout after the grace period (`Topics.forget_deleted`). From then on no running read was
+planned from these segments, and the remaining records of the topic are deleted: watermarks, cursors, and the schemas of earlier
+topics of the same name.
 """
 
 from __future__ import annotations

@@ -34,11 +34,12 @@ def retire(cluster: Cluster, head: str) -> None:
 
 
 def spared(cluster: Cluster, protected: Collection[str], files: Collection[FileEntry], now_ms: int, gone: list[str]) -> list[str]:
-    """Return those of all `files` that the notes protect. `protected`: the files that are protected already, including the snapshot
-    files that the watermarks name. The caller must read the watermarks before this call, because a note is published before its
-    watermark changes. Notes that protect nothing are appended to `gone`.
+    """Return the paths of the files that the notes protect. `protected`: the paths that are protected already, including the
+    snapshot files that the watermarks name. The caller must read the watermarks before this call, because a note is published
+    before its watermark changes. Notes that protect nothing are appended to `gone`.
 
-    A damaged note protects all parts. It is appended to `gone` when it is older than the grace period.
+    A damaged note protects all parts among `files`, the files of the ledger root. When the note is older than the grace period, it
+    protects nothing and is appended to `gone`.
     """
     storage = cluster.storage
     found: list[str] = []

@@ -83,11 +83,11 @@ class Sweeper:
         return report
 
     def _steps(self, report: SweepReport, failed: dict[str, Exception]) -> dict[str, Exception]:
-        """Run the steps that every sweep has. Return the segments that could not be folded. The steps are independent: after a
-        failed step the remaining steps run.
+        """Run the steps that both a whole sweep and a committer's share have. Return the segments that could not be folded, each
+        with its error. The steps are independent: after a failed step the remaining steps run.
         """
-        # Done in a committer's share, too: it records the time by all clocks, with the newest log number. A row with a higher
-        # number was written after that. So the row counts as new, even if a slow clock gave it an old publish time.
+        # This step records the time by all clocks, and the newest log number. A row with a higher number was written later. So the
+        # row counts as new, even if a slow clock gave it an old publish time.
         self._step("look at the clocks", self._look, failed)
         report.timed_out = self._step("time out", self.timeouts, failed) or 0
         report.seals_finished = self._step("finish seals", Topics(self.cluster, self.buffer.log).finish_seals, failed) or 0
@@ -98,7 +98,7 @@ class Sweeper:
 
     def _step(self, what: str, action: Callable[[], T], failed: dict[str, Exception]) -> T | None:
         """Run a step and return its result. If the step fails, record its error in `failed` and return None. Errors of the whole
-        store end the sweep.
+        store (`STORE`) are raised, and end the sweep.
         """
         with contained("sweep", what, failed, passing=STORE):
             return action()
@@ -142,8 +142,8 @@ class Sweeper:
         turn that is not given back expires.
 
         Two steps are not done in every turn: the expiry of headers, and the orphan sweep. They are recorded as done when the turn
-        is taken. So a step in which the process crashes is not repeated in the next turn. The first orphan sweep of a cluster waits
-        until there can be orphans.
+        is taken. So a step in which the process crashes is not repeated in the next turn. The first orphan sweep of a cluster is
+        due `orphan_sweep_ms` after the first turn, because a new cluster has no orphans.
         """
 
         def body(view: View) -> Record | None:
@@ -178,13 +178,17 @@ class Sweeper:
     # --- timeouts -------------------------------------------------------------------------------------------------
 
     def timeouts(self) -> int:
-        """Abort transactions that are OPEN past their deadline plus the allowance, by the store's clock. Return their number."""
+        """Abort transactions that are OPEN past their deadline plus the allowance, by the store's clock. Return how many
+        transactions this call has aborted.
+        """
         return end_expired(self.cluster)
 
     # --- settle ---------------------------------------------------------------------------------------------------
 
     def settle(self, report: SweepReport) -> int:
-        """Settle the registrations of all decided transactions, then delete their op records. Return the length of the live log."""
+        """Settle the registrations of all decided transactions, then delete the op records of these transactions. Return how many
+        entries the live log has.
+        """
 
         def body(view: View) -> int:
             listing = self.buffer.log.list(view, again=unsettled)
@@ -248,8 +252,8 @@ class Sweeper:
             written(self.cluster.store, *(Delete(record.key) for record in some))
 
     def collect_ops(self) -> int:
-        """Delete op records that a fenced process wrote after its transaction was settled or its header expired. Return the number
-        of op records that remain.
+        """Delete op records that a fenced process wrote after its transaction was settled or its header expired. Return how many op
+        records remain, because their transaction is OPEN or not settled. Also delete all events of subscriptions.
         """
 
         def body(view: View) -> int:
@@ -281,7 +285,7 @@ class Sweeper:
     # --- fold -----------------------------------------------------------------------------------------------------
 
     def fold(self, report: SweepReport) -> dict[str, Exception]:
-        """Fold all segments (`metadata.maintenance.folding`). Return those that could not be folded, with the error."""
+        """Fold all segments (`metadata.maintenance.folding`). Return the segments that could not be folded, each with its error."""
         done = Folding(self.cluster, self.buffer).fold()
         report.folded += done.folded
         report.dropped += done.dropped
@@ -290,7 +294,9 @@ class Sweeper:
     # --- expire headers -------------------------------------------------------------------------------------------
 
     def forget(self, report: SweepReport, *, limit: int) -> None:
-        """Delete headers that are older than the retention, if their registrations are settled and their op records are deleted."""
+        """Delete headers that are older than the header retention, if their registrations are settled and their op records are
+        deleted. `limit`: the maximum number of COMMITTED headers, and of ABORTED headers, that one call considers.
+        """
 
         def body(view: View) -> None:
             top = paths.pad20(max(0, view.now_ms() - self.cluster.settings.header_retention_ms))
@@ -314,9 +320,9 @@ class Sweeper:
         decide(self.cluster.store, body)
 
     def _release_application(self, view: View, txn: str, header: Header) -> bool:
-        """Prepare the deletion of a header whose transaction is `current` in its application's record. If the transaction has
-        committed, increase `last_committed` of the record to its version. The record of an application with a random id is deleted
-        instead. Return False after a lost race: the header then stays.
+        """Prepare the deletion of a header whose transaction is `current` in the application record. If the transaction has
+        committed, raise `last_committed` in this record to the version of the transaction. If the application id is random, delete
+        the record instead. Return False after a lost race: the header then stays.
         """
         if header.app is None:
             return True

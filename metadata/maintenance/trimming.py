@@ -59,8 +59,8 @@ class Trimmer:
         return retention.effective(layout.policies, None if record is None else Policies.of(record))
 
     def trim(self, name: TopicName, done: Trimmed | None = None) -> Trimmed:
-        """Trim one topic by its policies, then remove drained segments from its layout. Return the result, added to `done`. Raises
-        TopicNotFound, CorruptSnapshot, StorageError, TxnConflict.
+        """Trim one topic by its policies, then remove drained segments from its layout. Add the result to `done`, and return
+        `done`. Raises TopicNotFound, CorruptSnapshot, StorageError, TxnConflict.
         """
         done = Trimmed() if done is None else done
         reading = self.buffer.read(LogSelection((str(name),)))
@@ -200,7 +200,7 @@ class Trimmer:
 
 
 def _folded_in_all(segments: Iterable[SegmentView], through: int) -> int:
-    """Return the highest number, at most `through`, that is folded in every segment, so that a trim never splits a transaction."""
+    """Return the highest number, at most `through`, up to which every segment is folded. So no trim splits a transaction."""
     return min([through, *(segment.live[0][0] - 1 for segment in segments if segment.live)])
 
 
@@ -215,7 +215,7 @@ def trim_all(cluster: Cluster, buffer: TransactionBuffer, done: Trimmed) -> dict
 
 
 def _kept(reading: Reading) -> Iterator[Kept]:
-    """Yield the visible registrations of the reading's segments, ascending and lazily."""
+    """Yield each visible registration of the reading once, with its bytes in all segments, ascending and lazily."""
 
     pending: Kept | None = None
     for one in heapq.merge(*(segment.kept(reading.cut) for segment in reading.segments)):

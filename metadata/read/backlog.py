@@ -28,8 +28,8 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Unacknowledged rows of one entry: those with `first` <= row < `stop`. `of`: the number of rows of the entry. `part`: the
-    index of the entry's part in the ledger. `entry`: the index of the entry in the part.
+    """Unacknowledged rows of one entry: those whose index in the entry is at least `first` and less than `stop`. `of`: how many
+    rows the entry has. `part`: the index of the entry's part in the ledger. `entry`: the index of the entry in the part.
     """
 
     part: int
@@ -45,7 +45,10 @@ def all_rows(ledger: Ledger) -> Rows:
 
 
 def acknowledged_through(done: Rows) -> int:
-    """Return the highest id up to which every ledger is wholly acknowledged (0: none)."""
+    """Return a ledger id up to which every ledger is wholly acknowledged (0: none). `done`: the acknowledged rows. These do not
+    tell how many entries a ledger has. So a ledger does not count if the first range of `done` ends after one of its entries, even
+    after the last one.
+    """
     return max(0, done[0][1].ledger_id - 1) if done and done[0][0] == FIRST else 0
 
 
@@ -66,8 +69,8 @@ Pending = Iterator[tuple[Ledger, list[Left] | None]]
 
 
 def pending(segment: SegmentView, done: Rows, after: int, through: int) -> Pending:
-    """Yield each ledger of a segment with after < number <= through that has unacknowledged rows, together with these rows (None:
-    the whole ledger).
+    """Yield each ledger of a segment that has unacknowledged rows and a number with after < number <= through. Each ledger comes
+    with its unacknowledged rows. None in place of these rows means that no row of the ledger is acknowledged.
     """
     for ledger in segment.ledgers(max(after, segment.number(acknowledged_through(done))), through):
         whole = all_rows(ledger)
@@ -78,7 +81,9 @@ def pending(segment: SegmentView, done: Rows, after: int, through: int) -> Pendi
 
 
 def first_pending(reading: Reading, done: Mapping[str, Rows], through: int) -> int:
-    """Return the number before the first ledger with unacknowledged rows in any segment, or `through` if there is none."""
+    """Return the number before the first ledger with unacknowledged rows in any segment. Return `through` if no ledger up to
+    `through` has unacknowledged rows. `done`: the acknowledged rows by segment.
+    """
     found = [through]
     for segment in reading.segments:
         first = next(pending(segment, done.get(segment.name, NONE), 0, through), None)
@@ -88,7 +93,9 @@ def first_pending(reading: Reading, done: Mapping[str, Rows], through: int) -> i
 
 
 def lag(reading: Reading, segment: SegmentView, done: Rows, through: int) -> Lag:
-    """Return the lag in one segment. Only the part of the index snapshot above the cursor is read."""
+    """Return the lag in one segment. `done`: the acknowledged rows. The call reads only the part of the index snapshot above the
+    mark-delete position.
+    """
     count = size = 0
     since: int | None = None
     for ledger, left in pending(segment, done, 0, through):
@@ -115,8 +122,9 @@ def measure(topic: str, subscription: str, found: Lag) -> None:
 def taken(segment: str, subscription: str, done: Rows, ledgers: list[Ledger]) -> Ack | None:
     """Return an ack of all rows of `ledgers` that are not in `done`. Return None if there are no such rows.
 
-    `ledgers`: the visible ledgers from the cursor on, ascending and without a gap. The ack also covers the positions between them,
-    where no row is visible. So the acknowledged rows of the cursor form one range.
+    `ledgers`: the visible ledgers from the cursor on, ascending, none left out. The ack also covers all positions before and
+    between these ledgers, where no other row is visible. So after this ack all rows up to the end of the last ledger form one
+    acknowledged range.
     """
     if not ledgers:
         return None

@@ -40,14 +40,14 @@ class LogReader(ABC):
 
     @abstractmethod
     def to(self, end: int) -> Reading:
-        """Return a reading whose cut is at or above a GIVEN end, so that it has every row up to this end. Raises TopicNotFound, and
-        OffsetOutOfRange if there is no such reading.
+        """Return a reading whose cut is at or above `end`. Such a reading has every row up to `end`. Raises TopicNotFound. Raises
+        OffsetOutOfRange if the log ends before `end`, if a restore lost `end`, or if something at or below `end` stays undecided.
         """
 
     @abstractmethod
     def open_transactions(self) -> OpenTransactions:
         """Return the transactions that may still append to the log. A read of the log after this call sees every append of all
-        other transactions.
+        other transactions that began before this call.
         """
 
     @abstractmethod
@@ -56,8 +56,8 @@ class LogReader(ABC):
 
     @abstractmethod
     def watched(self, reading: Reading) -> Mapping[str, Prefix]:
-        """Return the sequences of records whose changes wake a stream that waits with this reading. The keys of the mapping are
-        names of the sequences.
+        """Return the sequences of records whose changes wake a stream that waits with this reading. Each key of the mapping
+        identifies one sequence.
         """
 
 
@@ -109,8 +109,9 @@ class ClusterLog(LogReader):
     def is_newest(self, view: View, reading: Reading) -> bool:
         """Return whether nothing was registered since the reading, and the reading had no undecided registration.
 
-        The layouts need not be read, because every change that adds or removes rows is in the log first. A split, merge or deletion
-        appends a seal before it changes the layout. A new topic, schema or segment gets its first row by a later registration.
+        This method need not read the layouts. A split, merge or deletion appends a seal to the log before it changes the layout. A
+        new topic, schema or segment gets its first row by a later registration. A trim is not in the log, so this method does not
+        notice it.
         """
         if reading.undecided:
             return False
@@ -118,9 +119,9 @@ class ClusterLog(LogReader):
         return reading.end_of_log == (paths.sequence_number(numbers[-1]) if numbers else 0)
 
     def watched(self, reading: Reading) -> Mapping[str, Prefix]:
-        """Return the sequence of the log, and the sequences of the events of the segments that are read. The decision of a
-        transaction writes an event. If the reading has no undecided registration, sealed segments are left out, because a sealed
-        segment then gets no further events.
+        """Return the sequence of the log, and for each segment of the reading the sequence of its events. After a transaction is
+        decided, an event is written for each of its segments. If the reading has no undecided registration, sealed segments are
+        left out, because a sealed segment then gets no further events.
         """
         deciding = [s.name for s in reading.segments if s.sealed_at is None or reading.undecided]
         return {paths.LOG.path: paths.LOG} | {name: paths.segment_events(name) for name in deciding}

@@ -1,8 +1,8 @@
 """The interface of the marker-based model (`persistent://` topics) for the packages of `topic://`.
 
-The packages of `topic://` need it for two reasons. A migrated topic has a segment whose rows are in the log of the former
-persistent topic. Topics of both models share one ledger root. `metadata.instream.model` implements the interface. The packages of
-`topic://` do not import that module.
+The packages of `topic://` need the interface for two reasons. A successor has a segment whose rows are in the log of the migrated
+persistent topic. Topics of both models share one ledger root, so the orphan sweep must keep the files of both.
+`metadata.instream.model` implements the interface. The packages of `topic://` do not import that module.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from metadata.topics.topic import Topic
 
 
 class Taken(NamedTuple):
-    """The rows that a trim removed. `bytes`: their bytes as written."""
+    """What a trim removed. `rows`: how many rows. `bytes`: the size of these rows as written."""
 
     rows: int
     bytes: int
@@ -35,14 +35,14 @@ class MigratedSegment(SegmentView):
 
     @abstractmethod
     def mark(self) -> Watermark:
-        """Return a watermark over the whole segment, because all of its rows are decided. No record has this watermark, so it is
-        computed. Its `trimmed_to` is a position in the persistent topic's own log.
+        """Return a watermark that covers the whole segment: all of its rows are decided. No record contains this watermark; the
+        method computes it. Its `trimmed_to` is a position in the persistent topic's own log.
         """
 
     @abstractmethod
     def guard(self) -> Watermark:
-        """Return the watermark of `mark` with `trimmed_to` as a position in the cluster's log. When the segment leaves the layout,
-        the layout keeps this `trimmed_to`, so that readers notice that rows were trimmed.
+        """Return the same watermark as `mark`, but with `trimmed_to` as a position in the cluster's log. When the segment leaves
+        the layout, the layout keeps this `trimmed_to`, so that readers notice that rows were trimmed.
         """
 
 
@@ -50,10 +50,12 @@ class MarkerModel(Protocol):
     """The marker-based model of one cluster."""
 
     def segment(self, topic: Topic, info: SegmentInfo, name: str, sealed_at: int | None) -> MigratedSegment:
-        """Return the segment of a migrated topic that has the rows of the persistent topic. Raises CorruptRecord, StorageError."""
+        """Return the segment of `topic` that was a persistent topic. `topic`: the successor. `name`: the full name of the
+        persistent topic. Raises CorruptRecord, StorageError.
+        """
 
     def timeouts(self) -> int:
-        """Abort the transactions of persistent topics that are past their deadline. Return their number."""
+        """Abort the transactions of persistent topics that are past their deadline. Return how many were aborted."""
 
     def named_files(self, view: View) -> Iterator[str]:
         """Yield the files that records of persistent topics name. The orphan sweep keeps them."""

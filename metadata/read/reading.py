@@ -1,4 +1,6 @@
-"""The reading, the immutable result of one read of the metadata, and the selection of its topics (protocol.md section 6)."""
+"""The selection of the topics of one log, and the reading: the immutable result of one read of the metadata (protocol.md section
+6).
+"""
 
 from __future__ import annotations
 
@@ -75,12 +77,12 @@ class Reading:
     undecided: tuple[tuple[int, str], ...]
     """The undecided registrations with rows of this read: (number, transaction id)."""
     gone: tuple[SegmentView, ...]
-    """The segments of topics that were deleted within the grace period. Their rows are not read. The segments show exactly which
-    rows are lost to a read.
+    """The segments of topics that were deleted less than the grace period ago. Their rows are not read. The segments tell exactly
+    which rows are lost to a read.
     """
     forgotten: tuple[tuple[str, int], ...]
-    """The topics that were deleted longer ago than the grace period, each with the number of the seal. Which rows they had below
-    the seal is no longer known.
+    """The topics that were deleted longer ago than the grace period, each with the number of the newest seal that deleted it. Which
+    rows they had below this seal is no longer known.
     """
     selection: LogSelection
     undecided_ms: tuple[tuple[int, int], ...] = ()
@@ -95,16 +97,18 @@ class Reading:
 
     @property
     def owner(self) -> str:
-        """The owner of the log for messages: the URL of the cluster, or the name of a persistent topic."""
+        """The owner of the log, as text for messages: the URL of the cluster, or the name of a persistent topic."""
         return self.cluster.url
 
     @property
     def successor(self) -> str | None:
-        """The successor of the persistent topic whose log this is. None: it was not migrated, or this is the cluster's log."""
+        """The successor of the persistent topic that has this log. None: not migrated, or this is the cluster's log."""
         return None
 
     def before_lost(self, number: int) -> int:
-        """Return `number`, which was computed from existing records, or a lower number if a restore lost `number`."""
+        """Return `number`, or the last number below the lost range if a restore lost `number`. The caller has computed `number`
+        from existing records.
+        """
         return self.cluster.before_lost(number)
 
     def check_not_lost(self, number: int) -> None:
@@ -113,7 +117,7 @@ class Reading:
 
     def check_reached(self, number: int) -> None:
         """Raise OffsetOutOfRange for a number that a restore lost, and for a number beyond the end of the log. A number beyond the
-        end comes from another cluster. A read that started there would miss the rows that get lower numbers later.
+        end comes from another cluster. A read that started at such a number would miss the rows that get lower numbers later.
         """
         self.check_not_lost(number)
         if number > self.end_of_log:
@@ -123,7 +127,7 @@ class Reading:
             )
 
     def given(self, offset: AtLog) -> int:
-        """Return the number that a given offset has for this log. Raises OffsetOutOfRange if a restore lost it."""
+        """Return the number that an offset has for this log. Raises OffsetOutOfRange if a restore lost this number."""
         self.check_not_lost(offset.log)
         return offset.log
 

@@ -28,12 +28,12 @@ from metadata.topics.topic import Topic
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentView(ABC):
-    """One segment at one cut. `after` and `through` are numbers of the log that orders the rows. They give the range after < number
-    <= through. Generator methods read lazily, except `weights` and `kept` of a migrated topic. These two list the whole range
-    first, to find whole transactions.
+    """One segment at one cut. The arguments `after` and `through` of the methods are numbers of the log that orders the rows. They
+    mean the range after < number <= through. Generator methods read lazily, except `weights` and `kept` of a migrated topic. These
+    two list the whole range first, to find whole transactions.
 
-    `live`: the visible registrations above the `watermark`, ascending. `head`: the head of the index snapshot, which lists the
-    ledgers at or below the watermark. A persistent topic has neither.
+    `live`: the visible registrations above the `watermark`, with their numbers, ascending. `head`: the head of the index snapshot,
+    which lists the ledgers at or below the watermark. Only a `StoredSegment` has `watermark`, `head` and `live`.
     """
 
     name: str
@@ -49,8 +49,8 @@ class SegmentView(ABC):
         """Yield the visible ledgers, ascending. Raises DataLoss, CorruptRecord, StorageError."""
 
     def extents(self, after: int, through: int, *, marks: bool) -> Iterator[Extent]:
-        """Yield the visible rows as extents: the parts of the ledgers, with adjacent rows of one compacted file joined to one
-        extent. `marks`: an extent also has the position of each of its ledgers.
+        """Yield the visible rows as extents. Each part of a ledger is one extent, but adjacent rows of one compacted file are
+        joined to one extent. `marks`: an extent of a compacted file also has the positions of its entries (`Extent.marks`).
         """
         return extents.of_ledgers(self.ledgers(after, through), marks=marks)
 
@@ -73,8 +73,8 @@ class SegmentView(ABC):
 
     @abstractmethod
     def published(self, after: int, through: int) -> Iterator[tuple[int, int]]:
-        """Yield (number, publish time in ms) of each ledger, ascending. All trimmed ledgers together count as one ledger, with the
-        number of the last one and the latest time.
+        """Yield (number, publish time in ms) of each ledger, ascending. All trimmed ledgers together count as one ledger. It has
+        the number of the last trimmed ledger, and the latest publish time of all trimmed ledgers.
         """
 
     @abstractmethod
@@ -97,7 +97,7 @@ class SegmentView(ABC):
 
     @property
     def deleted_at(self) -> int | None:
-        """The number of the seal that deleted the topic with this segment."""
+        """The number of the seal that deleted the topic with this segment; None if the topic was not deleted."""
         return self.info.deleted_at_log
 
     @property
@@ -107,7 +107,7 @@ class SegmentView(ABC):
 
     @property
     def last_trimmed(self) -> Position | None:
-        """The position up to which retention has removed rows."""
+        """The position up to which retention has removed rows; None if it has removed none."""
         return None if self.watermark is None else self.watermark.trimmed_to
 
     @property
@@ -170,7 +170,8 @@ class StoredSegment(SegmentView):
         live = [(n, r.segments[self.name].entries - 1) for n, r in self.live if n <= cut]
         if live or self.head is None:
             return live[-1] if live else None
-        # The head names its last ledger. If that ledger was folded after the log was listed, it may lie beyond the cut.
+        # The head names its last ledger. If that ledger was folded after the log was listed, it may lie beyond the cut. Then all
+        # ledgers up to the cut are read.
         last = self.head.last_ledger
         shown = [(found.id, found.last_entry) for found in self.ledgers(last - 1 if last <= cut else 0, cut)]
         return shown[-1] if shown else None

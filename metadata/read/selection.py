@@ -23,7 +23,9 @@ LOG = "log"
 
 @dataclass(frozen=True)
 class Topics:
-    """Topics and single segments by name, in the order given. No name occurs twice, and no segment of a named topic is named."""
+    """Topics and single segments by name, in the order given. No name occurs twice. If a topic is named, none of its segments is
+    named.
+    """
 
     names: tuple[TopicName | SegmentName, ...]
 
@@ -44,11 +46,13 @@ class Topics:
 
     @property
     def logs(self) -> tuple[str, ...]:
-        """The names of the logs that have the rows of the named topics. (A migrated topic's rows are in the cluster's log.)"""
+        """The names of the logs of the named topics: the cluster's log for `topic://` topics and their segments, and the own log of
+        each persistent topic, also if the topic was migrated.
+        """
         return (*((LOG,) if self.scalable else ()), *map(str, self.persistent))
 
     def reads_own_log(self, name: TopicName) -> bool:
-        """Return whether the own log of a persistent topic is read."""
+        """Return whether the read includes the own log of this persistent topic."""
         return name in self.names
 
     def segments(self, topic: TopicName) -> tuple[SegmentName, ...] | None:
@@ -78,7 +82,9 @@ class Pattern:
         return patterns.compiled(self.regex)
 
     logs = (LOG,)
-    """The logs that are known before the topics are listed. The list gives the logs of persistent topics that match the pattern."""
+    """The names of the logs that are known before the topics are listed. Only a list of the topics tells which persistent topics
+    match the pattern, and so which other logs are read.
+    """
 
     def matches(self, topic: TopicName) -> bool:
         return self.compiled.fullmatch(str(topic)) is not None
@@ -99,8 +105,8 @@ Selection = Topics | Pattern
 
 
 def selection_of(key: object) -> Selection | None:
-    """Return the selection for the `key` of an offset. Return None if the text does not have the form of a key. Raises OptionError
-    for a bad name or pattern.
+    """Return the selection that the `read` field of an offset describes. `key`: the parsed JSON value of this field. Return None if
+    the value does not have the form that `Topics.key` or `Pattern.key` returns. Raises OptionError for a bad name or pattern.
     """
     match key:
         case {"pattern": str(regex)}:
@@ -184,6 +190,8 @@ End = Latest | AtLog | AtTime
 
 
 def offset_json(places: Mapping[str, Position]) -> dict[str, int | str]:
-    """Return an offset with a position in each of these logs: `{"log": N, "persistent://..": "ledger:entry"}`."""
+    """Return the offset with these positions: `{"log": N, "persistent://..": "ledger:entry"}`. The keys of `places` are names of
+    logs.
+    """
     log = {LOG: places[LOG].ledger} if LOG in places else {}
     return log | {name: str(place) for name, place in places.items() if name != LOG}

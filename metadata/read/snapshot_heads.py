@@ -12,13 +12,15 @@ from ledgers.snapshots import SnapshotHead
 from ledgers.storage import LedgerStorage
 
 MOST_BYTES: Final = 16 * 2**20
-"""Limit for the sum of the cached heads' file sizes. In memory a head takes up to ten times its file size (`make longevity`)."""
+"""Limit for the sum of the cached heads' file sizes. In memory a head takes up to ten times the size of its file, as measured by
+`make longevity`.
+"""
 
 
 @dataclass
 class SnapshotHeads:
-    """A cache of heads. A head never changes, so it is read once. When a segment's watermark advances, its new head replaces the
-    old one. Several threads may use the cache.
+    """A cache with one head for each segment. The file of a head never changes, so a cached head stays valid. When another head of
+    the same segment is read, it replaces the cached one. Several threads may use the cache.
     """
 
     storage: LedgerStorage

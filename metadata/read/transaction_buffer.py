@@ -57,17 +57,18 @@ class TransactionBuffer:
     def read(self, selection: LogSelection, *, uncommitted: bool = False) -> Reading:
         """Return a reading up to the current cut. Raises TopicNotFound.
 
-        `uncommitted` (isolationLevel read_uncommitted): every registration above the watermarks up to the end of the log is
-        visible, even if it is undecided or void.
+        `uncommitted` (isolationLevel read_uncommitted): the cut is the end of the log, and every registration above the watermarks
+        is visible, even if its transaction is undecided or aborted. Only registrations above the seal of a segment stay invisible
+        in that segment.
         """
         return self.deciding(lambda view: self._read(view, selection, uncommitted))
 
     def read_to(self, selection: LogSelection, end: int, *, attempts: int = 5) -> Reading:
-        """Return a reading whose cut is at or above a GIVEN end, so that it has every row up to this end. The end comes from a
-        replay or from the user.
+        """Return a reading whose cut is at or above `end`. Such a reading has every row up to `end`. The caller has `end` from a
+        replayed micro-batch or from the user.
 
-        Raises OffsetOutOfRange if the log ends before `end`, if a transaction at or below `end` is still undecided after several
-        attempts, or if a restore lost `end`. Guards against failure A31 (protocol.md section 9).
+        Raises TopicNotFound. Raises OffsetOutOfRange if the log ends before `end`, if a transaction at or below `end` is still
+        undecided after several attempts, or if a restore lost `end`. Guards against failure A31 (protocol.md section 9).
         """
         self.cluster.check_not_lost(end)
         for _ in range(attempts):
@@ -182,9 +183,9 @@ class TransactionBuffer:
         )
 
     def open_transactions(self) -> OpenTransactions:
-        """Return the transactions over topic:// topics that may still register rows. Transactions past their deadline are aborted
-        first (section 8.10). A read of the log after this call sees all registrations of all other transactions that began before
-        this call.
+        """Return the transactions over topic:// topics that may still register rows. This call first aborts transactions that are
+        past their deadline (8.10). A read of the log after this call sees all registrations of all other transactions that began
+        before this call.
         """
 
         def body(view: View) -> OpenTransactions:
@@ -205,12 +206,12 @@ class TransactionBuffer:
         return transitions.in_grace(topic.layout, view.now_ms(), self.cluster.settings.grace_period_ms)
 
     def _forgotten_to(self, view: View, topic: Topic) -> int | None:
-        """Return the `deleted_to_log` that the layout should have now. An orphan sweep writes it into the layout later."""
+        """Return the `deleted_to_log` that the layout should have now. An orphan sweep writes this value into the layout later."""
         grace_ms = self.cluster.settings.grace_period_ms
         return transitions.without_gone(topic.layout, now_ms=view.now_ms(), grace_ms=grace_ms).deleted_to_log
 
     def still_open(self, entry: Entry) -> bool:
-        """Return whether a cached entry must be read again, as it is not settled and this process does not know its outcome."""
+        """Return whether a cached entry must be read again, because it is not settled and its final verdict is not cached."""
         return entry.registration.state is None and entry.registration.txn is not None and entry.number not in self._final
 
     def _topics(self, view: View, selection: LogSelection) -> tuple[list[Topic], list[tuple[Topic, SegmentInfo, str]]]:
@@ -218,7 +219,7 @@ class TransactionBuffer:
             topics = every(view, compiled(selection.pattern))
             names = [n for n in map(topic_name, selection.further) if n not in {t.name for t in topics}]
             records = view.get_many([paths.topic(n) for n in names]) if names else []
-            # a tombstone counts, too, because its layout may still have segments within the grace period
+            # a deleted topic is included, because the layout in its tombstone may still have segments within the grace period
             topics += [Topic(n, Layout.of(r), r) for n, r in zip(names, records, strict=True) if r is not None]
             wanted = None
         else:

@@ -76,8 +76,8 @@ A cluster of format 1 keeps its format until `txnsegment init --take-over`, so t
 
 
 class Founding(JsonRecord):
-    """The id of a new cluster. It is written before the cluster record, because the ledger root must have the mark with this id
-    before the cluster record exists.
+    """The id of a new cluster. This record is written before the cluster record, because the ledger root must have the mark with
+    this id before the cluster record exists.
     """
 
     id: str
@@ -120,9 +120,10 @@ class ClusterRecord(JsonRecord):
 
 
 class Restoring(JsonRecord):
-    """The record of a restore that is not complete. While it exists the store cannot be used. `backup`: the SHA-256 of the backup
-    file. `id`: the cluster's new id. `by`: the process that restores; no other process may continue. `was`: the owners that the
-    mark of the ledger root named before the restore, the last owner first.
+    """The record of a restore that is not complete. While this record exists, the store cannot be used. `backup`: the SHA-256 of
+    the backup's lines. `id`: the cluster's new id. `by`: the process that restores. If another process begins to restore the same
+    backup, it replaces `by` and continues the restore; the earlier process then stops with an error. `was`: the ids of the clusters
+    that the mark of the ledger root named before the restore: first the owner, then the previous owners.
     """
 
     backup: str

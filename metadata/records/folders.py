@@ -7,8 +7,8 @@ from metadata.records.names import PersistentName, is_persistent, persistent_nam
 
 
 def folder_of(segment: str) -> str:
-    """Return the folder, relative to the ledger root. A segment's folder never changes. `segment`: full name of a segment or of a
-    persistent topic. Raises OptionError.
+    """Return the folder of a segment, relative to the ledger root. This folder never changes. `segment`: the full name of a segment
+    or of a persistent topic. Raises OptionError.
     """
     if is_persistent(segment):
         return persistent_folder(persistent_name(segment))

@@ -88,7 +88,7 @@ class SegmentName(NamedTuple):
 
 
 def check_new(name: TopicName) -> None:
-    """Raise OptionError for a name that a new topic or namespace cannot have. Existing topics keep such names: they can be read and
+    """Raise OptionError for a name that a new topic or namespace cannot have. Existing topics with such names can still be read and
     deleted.
     """
     for word in name:
@@ -131,8 +131,9 @@ def topic_name(text: str) -> TopicName:
 
 @lru_cache(maxsize=4096)
 def persistent_name(text: str) -> PersistentName:
-    """Parse `persistent://tenant/namespace/name`. Raises OptionError for any other text, also for a bare name, which means a
-    `topic://`, and for a name in the system namespace. (Rows written there would make a transaction log unreadable.)
+    """Parse `persistent://tenant/namespace/name`. Raises OptionError for any other text. A bare name is refused, too, because it
+    means a `topic://` topic. A name in the system namespace is refused, because rows written there would make a transaction log
+    unreadable.
     """
     _check_utf8(text)
     found = _PERSISTENT.fullmatch(text)
@@ -170,7 +171,9 @@ def segment_name(text: str) -> SegmentName:
 
 
 def even_ranges(count: int) -> list[HashRange]:
-    """Return `count` ranges that tile the ring 0000-ffff. Their sizes differ by at most 1. Raises OptionError."""
+    """Return `count` ranges that tile the ring 0000-ffff. The sizes of the ranges differ by at most 1. Raises OptionError unless
+    `count` is from 1 to MAX_SEGMENTS.
+    """
     if not 1 <= count <= MAX_SEGMENTS:
         raise OptionError(f"A topic cannot have {count} segments.", advice=f"Give a number from 1 to {MAX_SEGMENTS}.")
     edges = [RING * i // count for i in range(count + 1)]

@@ -147,7 +147,7 @@ def tc_sequence(coordinator: int = 0) -> Key:
 
 
 def leader(number: int = 0) -> Key:
-    """Return the key of the ephemeral record of a leader. `number`: the kind of work that only the leader should do."""
+    """Return the key of the ephemeral record of a leader. Each kind of work that only one leader should do has its own `number`."""
     return Key(f"/txn/tc/leader/{number}", "")
 
 
@@ -188,8 +188,8 @@ def cursor(segment: str, subscription: str) -> Key:
 
 
 def cursors(segment: str) -> KeyRange:
-    """Return the range of all cursors of a segment. The `:` ends the segment's name, so that a segment whose name begins with this
-    name is excluded. Guards against failure A14 (protocol.md section 9).
+    """Return the range of all cursors of a segment. A `:` ends the segment's name in the keys, so the range has no cursor of
+    another segment whose longer name begins with this name. Guards against failure A14 (protocol.md section 9).
     """
     return KeyRange(f"/cursors/{encode(segment)}:", f"/cursors/{encode(segment)}:~", "")
 

@@ -23,7 +23,9 @@ class Model(StrEnum):
 
 
 class NamespaceModel(JsonRecord):
-    """The setting of a namespace. `new_persistent`: the model that a new topic with a `persistent://` name gets."""
+    """The setting of a namespace for new topics. `new_persistent`: the transaction model of a new topic whose name is
+    `persistent://..`.
+    """
 
     new_persistent: Model = Model.IN_STREAM
 
@@ -53,7 +55,7 @@ class LogEntry(Identified):
     a registration, if the parts do not fit into the record, `write` has only the totals, and the file `manifest` lists the parts.
     COMMIT and ABORT are markers. They have `txn`, and the low-water mark `low_water`: every transaction of the same coordinator up
     to this sequence number has ended at every participant. SEAL has `why` (`migrate|terminate|delete`). The SEAL of a migration
-    also has `to`, the successor, and `segments`, the successor's number of segments.
+    also has two more fields. `to`: the name of the successor. `segments`: how many active segments the successor gets.
     """
 
     kind: EntryKind
@@ -90,8 +92,8 @@ class Started(JsonRecord):
 
 
 class SnapshotRest(JsonRecord):
-    """The part of a topic's state for which Pulsar's snapshot has no fields. It is of the same maxReadPosition as Pulsar's
-    snapshot. `TopicState` in `metadata.instream.rules` explains the fields.
+    """The part of a topic's state for which Pulsar's snapshot has no fields. Both have the same maxReadPosition. `TopicState` in
+    `metadata.instream.rules` explains the fields.
     """
 
     ongoing: dict[str, Started] = Field(default_factory=dict)

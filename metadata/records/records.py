@@ -1,8 +1,9 @@
-"""The records of transactions, segments and topics (protocol.md section 4). They are those of Apache Pulsar 5.0 with additional
-fields.
+"""The records of transactions, segments and topics (protocol.md section 4). Some are records of Apache Pulsar 5.0 with additional
+fields. The others, such as the registration, the cursor and the application, exist only in txnsegment.
 
-Instants and durations are JSON numbers of SECONDS with nine decimals. They are kept as integer nanoseconds and never pass through a
-float. `metadata.records.json_records` converts them to bytes. `metadata.records.cluster_records` has the records about the cluster.
+Instants and durations of Pulsar's records are JSON numbers of SECONDS with nine decimals. They are kept as integer nanoseconds and
+never pass through a float. `metadata.records.json_records` converts records to bytes. `metadata.records.cluster_records` has the
+records about the cluster.
 """
 
 from __future__ import annotations
@@ -114,10 +115,11 @@ RowSet = Annotated[Rows, BeforeValidator(_read_rows), PlainSerializer(texts, ret
 
 
 class Op(JsonRecord):
-    """One operation of a transaction on one segment. `ledger_id`, `entry_id`: the position of the first entry of a write, or of the
-    last row of an acknowledgement.
+    """One operation of a transaction on one segment: a write or an acknowledgement. `ledger_id`, `entry_id`: the position of the
+    first entry of the write, or of the entry that has the last acknowledged row.
 
-    `rows`: the acknowledged rows. None: the position alone determines them.
+    `rows`: the acknowledged rows. None for a write. For an acknowledgement None means all rows of the entry at the position, or
+    with `cumulative` all rows up to the end of this entry.
     """
 
     kind: OpKind
@@ -215,12 +217,12 @@ class Range(JsonRecord):
 
 class SegmentInfo(JsonRecord):
     """One segment of a topic's layout. `sealed_at_epoch` and `sealed_at_ms` are -1 until the segment is sealed. `sealed_at_log`:
-    the number of the seal that counts.
+    the number of the seal that sealed the segment.
 
     `deleted_at_log`: the number of the seal that deleted the topic with this segment. The layout keeps such a segment during the
-    grace period, also if a new topic of the same name is created. Its files stay for reads that were planned before. Later reads
-    see by this field that the segment's rows are lost. `legacy_topic_name`: the `persistent://` topic that became this segment in a
-    migration. The segment's ledgers are in that topic's log (PIP-475).
+    grace period, also if a new topic of the same name is created. The segment's files stay for reads that were planned before the
+    deletion. Later reads learn from this field that the segment's rows are lost. `legacy_topic_name`: the `persistent://` topic
+    that became this segment in a migration. The segment's ledgers are in that topic's log (PIP-475).
     """
 
     segment_id: Whole
@@ -305,7 +307,7 @@ class Layout(JsonRecord):
     migration: Migration | None = None
 
     def unsealed_legacy(self) -> SegmentInfo | None:
-        """Return the migrated segment whose seal the layout does not show yet, or None. A process that finds such a segment
+        """Return the migrated segment that the layout does not show as sealed yet, or None. A process that finds such a segment
         finishes the migration.
         """
         return next((i for i in self.kept() if i.legacy_topic_name is not None and i.state is SegmentState.ACTIVE), None)
@@ -343,12 +345,12 @@ class SegmentWrite(JsonRecord):
 
 
 class Registration(JsonRecord):
-    """One record of the log: a registration, or a seal. A registration has all writes of a transaction, or of a write without a
-    transaction (`txn` is None).
+    """One record of the log: a registration, or a seal. A registration lists all parts that one transaction writes, or one write
+    without a transaction (`txn` is None).
 
-    `state`: the outcome, None until the registration is settled. `segments`: the write to each segment, in the order of the names.
-    If the parts do not fit into one record, the record has only the totals, and the file `manifest` has `segments` with the parts.
-    `manifest_bytes`, `manifest_crc`: the length and the CRC-32 of this file.
+    `state`: the outcome, None until the registration is settled. `segments`: the parts and totals for each segment, in the order of
+    the names. If the parts do not fit into one record, the record has only the totals, and the file `manifest` has `segments` with
+    the parts. `manifest_bytes`, `manifest_crc`: the length and the CRC-32 of this file.
 
     A seal has the fields from `seal` on. `seal`: the sealed segments. `why`: the reason (`split|merge|delete|migrate`). `epoch`:
     the epoch of the layout that the seal was made from. `children`: the ids of the new segments.
@@ -382,9 +384,11 @@ class Attempt(JsonRecord):
 
 class Application(JsonRecord):
     """The record of an application in a topic. It makes writes exactly-once. A missing record means that no version is committed
-    (`last_committed` -1).
+    (`last_committed` -1). `by`: the id of the query that committed the version `last_committed`. `random`: the application stands
+    for one plain batch write, and its id is random.
 
-    `restored`: a restore wrote the record, and no write has changed it since. The restore may have lost later versions.
+    `restored`: the cluster was restored from a backup, and the record shows no commit since then. The application may have
+    committed later versions after the backup, and the restore has lost them.
     """
 
     last_committed: Whole = -1

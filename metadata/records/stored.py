@@ -8,8 +8,8 @@ from metadata.records.paths import Key, sequence_number
 
 
 class IndexEntry(NamedTuple):
-    """An index entry of a record. A put or an append declares it, and it changes atomically with the record. `name`: the name of
-    the index. `key`: the key by which range scans of the index find the record.
+    """An index entry of a record. The put or append of the record declares the entry. The entry changes atomically with the record.
+    `name`: the name of the index. `key`: the key by which range scans of the index find the record.
     """
 
     name: str
@@ -17,8 +17,8 @@ class IndexEntry(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record as a view reads it or a write creates it. `value` is never empty. A record is created with version 0, and each later
-    put adds 1.
+    """A record as a view or a write returns it. `value` is never empty. A new record has version 0, and each later put adds 1 to
+    the version.
     """
 
     key: Key

@@ -1,8 +1,9 @@
 """The rules of acknowledgements: cursors, pending acks (claims) and conflicts (protocol.md section 7, Acks). Pure: no I/O, no
 clock.
 
-The cursor and the claims of a (segment, subscription) are in ONE record. A writer reads both, and its CAS fails if another writer
-has changed one of them. So two conflicting acknowledgements never both succeed. Guards against failure A33 (protocol.md section 9).
+The cursor and the claims of a (segment, subscription) are in ONE record. A writer reads this record and replaces it by CAS, which
+fails if another writer has changed the record since. So two conflicting acknowledgements never both succeed (failure A33,
+protocol.md section 9).
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from metadata.records.row_ranges import FIRST, NONE, Row, Rows, before, common, 
 class Ack:
     """An acknowledgement of rows of one segment for one subscription.
 
-    `cumulative`: `rows` are all rows before a boundary (`up_to`), and some of them may be acknowledged already. Without
-    `cumulative` none of the `rows` may be acknowledged already.
+    `cumulative`: `rows` are all rows before a boundary (`up_to`). Rows among them that are acknowledged already are no conflict.
+    Without `cumulative`, each row that is acknowledged already is a conflict.
     """
 
     segment: str
@@ -35,8 +36,8 @@ def up_to(segment: str, subscription: str, end: Row) -> Ack:
 
 
 def merged(acks: Iterable[Ack]) -> list[Ack]:
-    """Merge acks. Return at most one individual and one cumulative ack for each (segment, subscription), sorted by name. Empty acks
-    are left out.
+    """Merge acks. Return at most one individual (not cumulative) ack and one cumulative ack for each (segment, subscription). They
+    are sorted by segment and subscription. Acks without rows are left out.
 
     Raises AckConflict if two individual acks contain the same row.
     """
@@ -52,13 +53,13 @@ def merged(acks: Iterable[Ack]) -> list[Ack]:
 
 
 def done(cursor: Cursor) -> Rows:
-    """Return the acknowledged rows, without claims."""
+    """Return the rows that are acknowledged in the cursor. Claimed rows are not among them."""
     return union(NONE if cursor.mark_delete is None else before(boundary(cursor.mark_delete)), cursor.acked)
 
 
 def first_unacknowledged_row(cursor: Cursor) -> Row:
-    """Return the first row that is not acknowledged. Claims do not count. If the acknowledged rows before it end with a whole
-    entry, the result is the boundary after that entry.
+    """Return the first row that is not acknowledged. A claimed row counts as not acknowledged. If the acknowledged rows before the
+    result end with a whole entry, the result is the boundary after that entry.
     """
     behind = done(cursor)
     return behind[0][1] if behind and behind[0][0] == FIRST else FIRST
@@ -69,8 +70,8 @@ def boundary(mark: MarkDelete) -> Row:
 
 
 def with_done(cursor: Cursor, acked: Rows) -> Cursor:
-    """Return the cursor with exactly these rows acknowledged. A range that starts at the first row becomes the mark-delete
-    position.
+    """Return the cursor with exactly these rows acknowledged. If one of their ranges starts at the first row of the segment, it is
+    stored as the mark-delete position.
     """
     mark = None
     if acked and acked[0][0] == FIRST:
@@ -81,10 +82,12 @@ def with_done(cursor: Cursor, acked: Rows) -> Cursor:
 
 
 def acknowledged(cursor: Cursor, ack: Ack, txn: str | None) -> Cursor:
-    """Return the cursor after a plain ack (`txn` is None), or with the claim of a transaction. If the transaction has this claim
-    already, nothing changes. The caller must have settled the claims of decided transactions before (`resolved`).
+    """Return the cursor after an ack. A plain ack (`txn` is None) acknowledges the rows. Otherwise the transaction `txn` claims
+    them. Rows that `txn` claims already stay claimed. The caller must have settled the claims of decided transactions before
+    (`resolved`).
 
-    Raises AckConflict if rows are acknowledged already (for a cumulative ack: if all are), or if another transaction claims rows.
+    Raises AckConflict if a row is acknowledged already (for a cumulative ack: if all rows are), or if another transaction claims
+    one of the rows.
     """
     behind = done(cursor)
     mine = cursor.claims.get(txn or "", NONE)
@@ -127,13 +130,13 @@ def resolved(cursor: Cursor, states: Mapping[str, State | None]) -> Cursor:
 
 
 def sought(cursor: Cursor, acked: Rows) -> Cursor:
-    """Return the cursor with exactly these rows acknowledged, as a seek leaves it. Claims stay."""
+    """Return the cursor after a seek. Exactly the rows `acked` are then acknowledged. Claims stay."""
     return with_done(cursor, acked)
 
 
 def op(ack: Ack) -> Op:
-    """Return the op record of an ack. Its position is the last position of the ack. `rows` is left out if the ack is of one whole
-    entry, or of all rows up to the end of an entry, because the position then determines the rows.
+    """Return the op record of an ack. The position in the record is the last position of the acknowledged rows. `rows` is left out
+    if the ack is of one whole entry, or of all rows up to the end of an entry, because the position then determines the rows.
     """
     last = last_of(ack.rows[-1][1])
     ledger_id, entry_id = last[0], last[1] if len(last) > 1 else 0

@@ -1,9 +1,8 @@
-"""The rules of a consistent backup. They give the content of each record at the moment when the log up to a number N was decided.
-Pure: no I/O, no clock.
+"""The rules of a consistent backup. They derive the content that a record has as of a number N of the log. Pure: no I/O, no clock.
 
-A backup reads one record after the other while writers run. Each record is read twice, before and after the log is listed. The
-content of the record at N follows from the two reads and from the states of the transactions in between. If it does not follow,
-`Moving` is raised, and the backup reads everything again.
+A backup reads one record after the other while writers run. It reads each application record and each cursor twice, before and
+after it lists the log. The content of such a record at N follows from the two reads and from the states of the transactions that
+changed the record. If the content does not follow, the rules raise `Moving`, and the backup reads everything again.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from metadata.records.row_ranges import minus, union
 from metadata.rules import acks
 
 Teller = Callable[[str], "Told"]
-"""A function that returns the known state of a transaction by its id."""
+"""A function that takes the id of a transaction and returns what the backup knows of this transaction."""
 
 
 class Moving(TxnSegmentError):
@@ -26,8 +25,8 @@ class Moving(TxnSegmentError):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The known state of one transaction. `header` None: the header is gone. `settled_early`: the transaction had committed before
-    the first read of a record began, so all reads of the backup show its changes.
+    """What a backup knows of one transaction. `header`: its header; None if the header is gone. `settled_early`: the transaction
+    had committed before this attempt of the backup read its first record.
     """
 
     header: Header | None
@@ -38,8 +37,10 @@ class Told:
         return self.header is not None and self.header.state is State.COMMITTED
 
     def counts(self, number: int) -> bool | None:
-        """Return whether the transaction committed in the log up to `number`. A transaction of acknowledgements alone has no
-        number. Return None for such a transaction if it may have been decided between the two reads of a record.
+        """Return whether the backup at `number` has the changes of the transaction. A transaction with rows counts if it has
+        committed, and its registration lies at or below `number`. A transaction of acknowledgements alone has no registration. If
+        it has committed, the result is True if it committed early (`settled_early`). Otherwise the result is None, because it may
+        have committed between the two reads of a record.
         """
         if self.header is None or not self.has_committed:
             return False
@@ -50,7 +51,9 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A registration of the listed log that is visible or undecided. `version`: the version that its transaction writes."""
+    """A registration of the listed log that is visible or undecided. `version`: the version that its transaction writes. `visible`:
+    False if the registration is undecided.
+    """
 
     number: int
     txn: str
@@ -59,8 +62,8 @@ class Written:
 
 
 def cursor_at(number: int, before: Cursor, after: Cursor, told: Teller) -> Cursor:
-    """Return the cursor at `number`, without claims. It has the acknowledgements of the transactions up to `number`, and the plain
-    acknowledgements that were made before the first read.
+    """Return the cursor as of `number`, without claims. It has the acknowledgements of the committed transactions up to `number`,
+    and the plain acknowledgements that were made before the first read.
 
     `before`, `after`: the cursor as read before and after the log was listed. Rows that were acknowledged between the two reads
     count if a transaction up to `number` had claimed them. Raises Moving if an unknown consumer or transaction acknowledged rows
@@ -71,8 +74,8 @@ def cursor_at(number: int, before: Cursor, after: Cursor, told: Teller) -> Curso
     was, now = acks.done(before), acks.done(after)
     if minus(was, now):
         raise Moving("a subscription was moved back meanwhile")
-    # Rows that were acknowledged between the two reads must be explained: a transaction that committed had claimed them at the
-    # first read. All other such rows were acknowledged by an unknown consumer.
+    # If a row was acknowledged between the two reads, and at the first read a transaction that has committed claimed it, that
+    # transaction acknowledged the row. An unknown consumer acknowledged all other such rows.
     unexplained = minus(now, union(was, *(rows for txn, rows in before.claims.items() if told(txn).has_committed)))
     if unexplained:
         raise Moving("rows were acknowledged meanwhile by an unknown consumer")
@@ -80,7 +83,8 @@ def cursor_at(number: int, before: Cursor, after: Cursor, told: Teller) -> Curso
     for txn in sorted(before.claims.keys() | after.claims.keys()):
         said = told(txn)
         counts = said.counts(number)
-        # A header expires only after its claims are settled. So a transaction that has a claim and no header did not commit.
+        # The header of a committed transaction expires only after its claims were settled. So if both reads show the claim of a
+        # transaction without a header, this transaction did not commit. If only one read shows the claim, the outcome is unknown.
         if counts is None or (said.header is None and not (txn in before.claims and txn in after.claims)):
             raise Moving(f"the transaction {txn} acknowledged rows meanwhile")
         if counts:
@@ -89,8 +93,8 @@ def cursor_at(number: int, before: Cursor, after: Cursor, told: Teller) -> Curso
 
 
 def application_at(number: int, before: Application, after: Application, written: Sequence[Written], told: Teller) -> Application:
-    """Return the application record as of the log up to `number`. Its `last_committed` is the version of the last transaction in
-    this part of the log, so it matches the visible rows. Its `current` is None.
+    """Return the application record as of the log up to `number`. Its `last_committed` is the last version that has committed at or
+    below `number`, so it matches the rows in the backup. Its `current` is None.
 
     `before`, `after`: the application as read before and after the log was listed (`Application()` if there is no record).
     `written`: the application's registrations in the listed log. Raises Moving if an unknown transaction wrote a version between
@@ -119,8 +123,8 @@ def application_at(number: int, before: Application, after: Application, written
 
 
 def _by(one: Written, after: Application, by: str | None) -> str | None:
-    """Return the id of the query that wrote the version of `one`, which the first read of the application does not show yet. `by`:
-    the query that wrote the version before it. Raises Moving if either of two queries may have written the version of `one`.
+    """Return the id of the query that wrote the version of `one`. The first read of the application does not show this version yet.
+    `by`: the query that wrote the previous version. Raises Moving if the version of `one` may come from either of two queries.
     """
     if after.current is not None and after.current.txn_id == one.txn:
         return after.current.by

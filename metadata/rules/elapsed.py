@@ -1,12 +1,13 @@
 """Elapsed time, measured by several clocks (protocol.md section 7, Time). Pure: no I/O, no clock.
 
-A sweep or trim observes three clocks and records the observation: the store's clock, the machine's clock, and the machine's
-monotonic clock, which counts from boot and is never set. Time counts as elapsed only if the clocks agree that it has passed. So a
-clock that leaps ahead or back never makes new rows old.
+A sweep or trim reads three clocks: the store's clock, the machine's clock, and the machine's monotonic clock, which counts from
+boot and is never set. It records the three readings as one observation. Time counts as elapsed only if the clocks agree that it has
+passed. So one clock that leaps ahead or back never makes new rows old.
 
-The lead of an observation is the earlier of the store's time and the machine's time, minus the elapsed time. An age limit `keep` is
-judged by a present time that is computed: the elapsed time plus a lead. The lead is the smallest one among the observations within
-the last `keep` and the last observation before them. With the smallest lead no row looks older than it is.
+The lead of an observation is the earlier of the store's time and the machine's time, minus the elapsed time. To judge an age limit
+`keep`, the rules compute a present time: the elapsed time plus the smallest lead of some observations. These are all observations
+within the last `keep`, and the last observation before them. The smallest lead gives the earliest present time, so rows may look
+younger than they are.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ class Witness(JsonRecord):
 
 
 class SeenTime(JsonRecord):
-    """The elapsed time so far. `store_ms`, `wall_ms`: the store's time and the machine's time at the last observation. `looks`: the
-    kept observations, oldest first. `witnesses`: the last observation by each machine; the key is the `boot` of its clocks.
+    """The record of the observations. `elapsed_ms`: the elapsed time at the last observation, counted from the first one.
+    `store_ms`, `wall_ms`: the store's time and the machine's time at the last observation. `looks`: the kept observations, oldest
+    first. `witnesses`: the last observation by each machine, by the machine's `boot` (`Clocks`).
     """
 
     elapsed_ms: int
@@ -62,7 +64,9 @@ class SeenTime(JsonRecord):
 
 
 def looked(before: SeenTime | None, now: Clocks, number: int) -> SeenTime:
-    """Return the state with a further observation. `number`: the newest number of the log, listed before the clocks were read."""
+    """Return `before` with the observation `now` added. `before` is None for the first observation. `number`: the newest number of
+    the log, which was listed before the clocks were read.
+    """
     elapsed = 0 if before is None else before.elapsed_ms + max(0, _passed(before, now))
     known = {} if before is None else before.witnesses
     mine = known.get(now.boot)
@@ -96,7 +100,7 @@ def _since(mine: Witness, now: Clocks) -> int:
 
 
 def thinned(looks: Sequence[ClockLook]) -> tuple[ClockLook, ...]:
-    """Return the observations to keep, oldest first. The observation after a dropped one gets the smaller lead of the two."""
+    """Return the observations to keep, oldest first. When an observation is dropped, the next one gets the smaller lead of both."""
     kept: list[ClockLook] = []
     newest = looks[-1].elapsed_ms
     for look in looks:

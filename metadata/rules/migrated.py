@@ -1,4 +1,5 @@
-"""The rules of migrated topics: the owner of the old name, the positions of the rows, and retention (docs/in_stream.md, Migration).
+"""The rules of migrated topics: which topic the old name stands for, which numbers the rows have in the cluster's log, and
+retention (docs/in_stream.md, Migration).
 
 Pure: no I/O, no clock. The persistent topic becomes a segment of its successor topic://. The ledgers of that segment keep their
 ids, which are numbers of the persistent topic's own log.
@@ -23,7 +24,9 @@ def is_its_own(layout: Layout, name: PersistentName) -> bool:
 
 
 def went_with(name: PersistentName, successor: Layout | None) -> bool:
-    """Return whether the successor was deleted, together with the rows of the persistent topic, and was not created again."""
+    """Return whether the successor is deleted, and the rows of the persistent topic with it. False if the successor was created
+    again.
+    """
     return successor is not None and bool(successor.deleted) and is_its_own(successor, name)
 
 
@@ -51,12 +54,14 @@ def shift(sealed_at_log: int, seal: int) -> int:
 
 
 def to_cluster(number: int, shift: int) -> int:
-    """Return the number in the cluster's log of a migrated topic's ledger. 0, the position before the first ledger, stays 0."""
+    """Convert a ledger id of a migrated topic to a number of the cluster's log. The id 0, which means before the first ledger,
+    stays 0.
+    """
     return number and number + shift
 
 
 def to_own(number: int, shift: int) -> int:
-    """Return the highest possible ledger id of a migrated topic at or below a number of the cluster's log (0: none)."""
+    """Convert a number of the cluster's log to the highest ledger id of a migrated topic that can lie at or below it (0: none)."""
     return max(0, number - shift)
 
 
@@ -77,8 +82,8 @@ def whole_transactions(ledgers: Iterable[Ledger]) -> Iterator[list[Ledger]]:
 
 
 def first_needed(ledgers: Iterable[Ledger], needed: Row) -> int | None:
-    """Return the id of the first ledger of the first group that has a needed row, or None if there is no such group. `needed`: the
-    first needed row.
+    """Group the ledgers by `whole_transactions`. Return the id of the first ledger of the first group that has a row at or after
+    `needed`, the first needed row. Return None if there is no such group.
     """
     for one in whole_transactions(ledgers):
         if not all(retention.is_done(found.id, found.last_entry, needed) for found in one):
@@ -87,7 +92,8 @@ def first_needed(ledgers: Iterable[Ledger], needed: Row) -> int | None:
 
 
 def gone_to(stays: int | None, seal: int) -> int:
-    """Return the highest number of the persistent topic's own log that a trim deletes. It is the number before the first kept
-    ledger (`stays`). If no ledger is kept, all entries below the SEAL are deleted, also markers and aborted entries.
+    """Return the number of the persistent topic's own log up to which a trim removes all entries. It is the number before the first
+    kept ledger (`stays`). If no ledger is kept (`stays` is None), the trim removes all entries below the SEAL, also markers and
+    aborted entries.
     """
     return (seal if stays is None else stays) - 1

@@ -1,7 +1,8 @@
 """The rules of retention: the effective policy of a topic, and the number up to which its rows are trimmed (protocol.md section 7,
 trim). Pure: no I/O, no clock.
 
-A trim removes the rows up to a number of the log in all segments of a topic, so that it never removes only a part of a transaction.
+A trim removes the rows up to one number of the log in all segments of a topic. So it never removes only some of the rows that a
+transaction wrote to the topic.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from metadata.records.records import Layout, Policies, SegmentInfo, SegmentState
 from metadata.records.row_ranges import Row, end_of
 
 NO_LIMIT = -1
-"""The value of a topic's policy for no limit, even if its namespace sets a limit."""
+"""A policy of a topic with this value means: no limit, even if the namespace sets a limit."""
 
 
 class Kept(NamedTuple):
@@ -38,12 +39,15 @@ def effective(topic: Policies | None, namespace: Policies | None) -> Policies:
 
 
 def trim_to(kept: Iterable[Kept], policies: Policies, *, total_bytes: int, now_ms: int, known_to: int | None = None) -> int:
-    """Return the highest number to trim (0: none). A registration is trimmed if it is too old or beyond the limit of bytes, and all
-    earlier ones are trimmed. `kept` is ascending, and is read only as far as needed.
+    """Return the highest number to trim (0: none). A registration is trimmed if all earlier ones are trimmed, and it is too old or
+    beyond the limit of bytes. `kept` is ascending, and is read only as far as needed. `total_bytes`: the bytes of all
+    registrations.
 
-    Too old: it and all earlier registrations were published longer ago than the limit. Publish times can be wrong, so a
-    registration above `known_to` (`elapsed.known_to`; None: no such number) is never too old: it is certain to be younger than the
-    limit. Beyond the limit of bytes: this registration and all later ones together have more bytes than the limit.
+    A registration is too old if it and all earlier ones were published longer ago than the limit. But publish times can be wrong. A
+    registration above the number `known_to` is certain to be younger than the limit, so it is never too old (`elapsed.known_to`;
+    None: this check is left out).
+
+    A registration is beyond the limit of bytes if it and all later ones together have more bytes than the limit.
     """
     through = 0
     latest, left = 0, total_bytes
@@ -69,8 +73,8 @@ def is_done(ledger_id: int, last_entry: int, needed: Row | None) -> bool:
 def is_drained(info: SegmentInfo, mark: Watermark | None, empty: bool, needed: Row | None, *, now_ms: int, grace_ms: int) -> bool:
     """Return whether a segment can leave its layout. Four conditions must hold. The segment was sealed longer ago than the grace
     period, so no write is staged for it any more. The segment is folded up to its seal. The segment has no rows (`empty`). No
-    subscription still needs a trimmed row of the segment. If a subscription does, the segment must stay, because only its
-    cursor in this segment shows that the row was needed.
+    subscription still needs a trimmed row of the segment. If a subscription needs one, the segment must stay, because only the
+    subscription's cursor in this segment shows that the row was needed.
     """
     return (
         info.state is SegmentState.SEALED

@@ -1,8 +1,9 @@
 """The rules of the scaling policies: automatic splits and merges of segments (docs/scaling.md). Pure: no I/O, no clock.
 
 The load of a segment is the rows and bytes of its visible registrations that were published within the last cool-down. A segment
-younger than the cool-down is not changed. A segment whose load is above a limit is split. Two neighbours are merged if their joint
-load is at most half of each limit. So the children of a split are not merged at once, and a merged segment is not split at once.
+younger than the cool-down is changed only if the topic has fewer segments than the minimum. A segment whose load is above a limit
+is split. Two neighbours are merged if their joint load is at most half of each limit. So the children of a split are not merged at
+once, and a merged segment is not split at once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from metadata.records.records import Policies, SegmentInfo
 
 COOL_DOWN_MS = 60_000
 MAX_SEGMENTS = 64
-"""COOL_DOWN_MS and MAX_SEGMENTS are the defaults for a policy that sets only a rate."""
+"""COOL_DOWN_MS and MAX_SEGMENTS apply if a topic's policies set a rate, but no cool-down or no maximum of segments."""
 MERGE_SHARE = 0.5
 """Two neighbours merge when their joint load is at most this share of each limit."""
 
@@ -37,8 +38,8 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The complete scaling policy of a topic. `rows`, `bytes`: limits for each segment and second (None: no limit). `most`,
-    `fewest`: limits for the number of active segments after a split or a merge.
+    """The complete scaling policy of a topic. `rows`, `bytes`: the limits of the rows and bytes that one segment gets in a second
+    (None: no limit). `fewest`, `most`: the minimum and the maximum count of active segments.
     """
 
     rows: int | None
@@ -48,8 +49,8 @@ class Rule:
     cool_down_ms: int
 
     def share(self, found: Measured) -> float:
-        """Return the load as a share of the limit. This is the higher one of the shares of rows and bytes. A segment with a share
-        above 1 is split.
+        """Return the load as a share of the limit, for rows or for bytes, whichever share is higher. A segment with a share above 1
+        is split.
         """
         seconds = self.cool_down_ms / 1000
         shares = [count / seconds / limit for count, limit in ((found.rows, self.rows), (found.bytes, self.bytes)) if limit]
@@ -57,7 +58,7 @@ class Rule:
 
 
 def rule(policies: Policies) -> Rule | None:
-    """Return the scaling rule, or None if the policies set no rate. `policies` must be effective policies (`effective`)."""
+    """Return the scaling rule; None if the policies set no rate. `policies` must be effective policies (`retention.effective`)."""
     if policies.split_rows_per_second is None and policies.split_bytes_per_second is None:
         return None
     fewest = policies.min_segments or 1
@@ -72,8 +73,8 @@ def rule(policies: Policies) -> Rule | None:
 
 def changes(rule: Rule, active: Sequence[SegmentInfo], measured: Mapping[int, Measured], now_ms: int) -> list[Change]:
     """Return the changes to make now. If there are fewer segments than the minimum, the widest segments are split, whatever their
-    load. Otherwise the segments above a limit are split, up to the maximum number of segments, those with the highest load first.
-    If no segment is above a limit, pairs of neighbours with a low load are merged, those with the lowest load first.
+    load and age. Otherwise the segments above a limit are split, up to the maximum number of segments, those with the highest load
+    first. If no segment is above a limit, pairs of neighbours with a low load are merged, those with the lowest load first.
 
     `active` is in the order of the ranges. `measured` is by segment id (missing: no load). No segment is in two changes.
     """

@@ -1,4 +1,4 @@
-"""The start and the end of a read by publish time, and whether they are final (protocol.md section 6). Pure: no I/O, no clock."""
+"""The start and the end of a read by publish time, and whether the end is final (protocol.md section 6). Pure: no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def end(
     published: Iterable[tuple[int, int]], timestamp_ms: int, cut: int, above: Iterable[Above] = (), *, closed: bool = False
 ) -> tuple[int, bool]:
     """Return the number before the first visible registration that was published after the timestamp, or `cut` if there is none.
-    Return also whether this end is final, so that every later read by this timestamp has the same rows.
+    Return also whether this end is final, which means that every later read up to this timestamp has the same rows.
 
     `published`: as for `start`. `above`: all registrations of this read above the cut, ascending. `closed`: whether every
     registration that the log does not have yet will have a later publish time than the timestamp (`OpenTransactions.closed`,
@@ -59,10 +59,10 @@ class OpenTransaction(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class OpenTransactions:
     """The OPEN transactions of a cluster. `now_ms`: the store's time, read BEFORE the transactions were listed. So every
-    transaction that is not in the list has ended or opens later than `now_ms`.
+    transaction that is not in `open` has ended, or opens later than `now_ms`.
 
-    A transaction takes its publish time after it has opened. So the publish time can lie before the opening only as far as two
-    clocks differ. `allowance_ms`: the largest difference between two clocks.
+    `allowance_ms`: the largest difference between the clocks of two processes. A transaction takes its publish time after it has
+    opened. So, by the clock of another process, its publish time lies before the opening by `allowance_ms` at most.
     """
 
     now_ms: int

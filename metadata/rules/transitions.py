@@ -37,11 +37,11 @@ HEADER_TRANSITIONS: Mapping[State, frozenset[State]] = {
 
 
 def end(header: Header, decision: State, *, now_ms: int, commit: int | None = None) -> Header | None:
-    """Return the header with which a CAS ends the transaction with `decision`. Return None if the transaction has ended with
-    `decision` already.
+    """Return the header after the transaction has ended with `decision`, COMMITTED or ABORTED. The caller writes it by CAS. Return
+    None if the transaction has ended with `decision` already.
 
-    `commit` is the number of the registration that a COMMITTED header decides (None for a transaction without rows). Raises
-    TxnConflict if the transaction has ended with the other state, or has committed another registration.
+    `commit`: the number of the registration that the transaction commits (None for a transaction without rows). Raises TxnConflict
+    if the transaction has ended with the other state, or has committed another registration.
     """
     if decision in HEADER_TRANSITIONS[header.state]:
         update = {"state": decision, "finalized_at": Nanos(now_ms * 1_000_000)}
@@ -102,14 +102,16 @@ class Gone(Enum):
 
 
 def raised(app: Application) -> Application:
-    """Return the application record after `current` has committed: `last_committed` and `by` are those of `current`."""
+    """Return the application record after `current` has committed. The record then has the version of `current` as
+    `last_committed`, and the query of `current` as `by`.
+    """
     assert app.current is not None
     return app.model_copy(update={"last_committed": app.current.version, "by": app.current.by, "restored": None})
 
 
 def opening(app: Application, claim: Claim, predecessor: Header | Gone) -> tuple[Opening, Application]:
-    """Return the next step of the attempt `claim`, and the application record. If `current` has committed, the record is returned
-    with this commit as the last one (`raised`).
+    """Return the next step of the attempt `claim`, and the application record. If `current` has committed, the returned record has
+    this commit as its last one (`raised`).
 
     `predecessor`: the header of `app.current`. Raises VersionConflict, RestoredBehind or Fenced if a write of this version could
     lose or duplicate rows.
@@ -167,17 +169,19 @@ def opened(app: Application, claim: Claim, txn_id: str) -> Application:
 
 def committed_empty(app: Application, claim: Claim) -> Application:
     """Return the application record with which a CAS commits a write without rows. Its `last_committed` is the claim's version.
-    Guards against failure A34 (protocol.md section 9).
+    Later attempts at this version then commit nothing (failure A34, protocol.md section 9).
 
-    `current` is removed. Otherwise the owner of an earlier attempt, whose aborted header has expired, would take this commit for
-    its own (`Coordinator._gone`). `restored` is removed, because the record has the last committed version again.
+    `current` is removed. Otherwise the owner of an earlier attempt, whose aborted header has expired, would take this commit for a
+    commit of its own attempt (`Coordinator._gone`). `restored` is removed, because the record has the last committed version again.
     """
     update = {"last_committed": claim.version, "by": claim.by, "current": None, "restored": None}
     return app.model_copy(update=update)
 
 
 def may_abort(header: Header, claim: Claim) -> bool:
-    """Return whether a late `abort` call of Spark may abort this header: the header is OPEN, of this version and attempt (A36)."""
+    """Return whether a late `abort` call of Spark may abort this header. It may if the header is OPEN and has the version and the
+    attempt of the claim (A36).
+    """
     return header.state is State.OPEN and header.version == claim.version and header.attempt == claim.attempt
 
 
@@ -328,8 +332,8 @@ def child_ranges(parents: Sequence[Range], tiles: int | None = None) -> tuple[Ra
 
 
 def without_gone(layout: Layout, *, now_ms: int, grace_ms: int) -> Layout:
-    """Return the layout without the segments of deleted topics whose grace period is over. The layout keeps the highest seal of
-    these deletions in `deleted_to_log`, for later checks of data loss.
+    """Return the layout without the segments that a deletion of the topic removed longer ago than the grace period. The layout
+    keeps the highest number of the seals of these deletions in `deleted_to_log`, for later checks of data loss.
     """
     gone = layout.gone()
     if not gone:
@@ -343,8 +347,8 @@ def without_gone(layout: Layout, *, now_ms: int, grace_ms: int) -> Layout:
 
 
 def in_grace(layout: Layout, now_ms: int, grace_ms: int) -> list[SegmentInfo]:
-    """Return the segments that a deletion removed less than the grace period ago. The period begins when the last segment of the
-    deletion was sealed.
+    """Return the segments that a deletion of the topic removed less than the grace period ago. The period begins at the time when
+    the last segment of that deletion was sealed.
     """
     gone = layout.gone()
     deleted_ms: dict[int | None, int] = {}
@@ -407,7 +411,9 @@ def limited(
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """The result of folding one segment. `committed`: the numbers that its index snapshot gains. `through`: its new watermark."""
+    """The result of folding one segment. `committed`: the ids of the ledgers that the segment's index snapshot gains. `through`:
+    the segment's new watermark.
+    """
 
     committed: tuple[int, ...]
     through: int
@@ -417,8 +423,8 @@ def fold(segment: str, watermark: int, log: Sequence[tuple[int, Registration]], 
     """Return the result of folding `segment` from its watermark up to its first unsettled registration. Return None if the
     watermark does not move.
 
-    `log`: the live log, ascending. `sealed`: the number of the segment's seal. Registrations above it are void. A registration
-    without a transaction counts as settled. A seal of the segment moves the watermark and adds no ledger.
+    `log`: the live log, ascending. `sealed`: the number of the segment's seal, if it has one. Registrations above this number are
+    void. A registration without a transaction counts as settled. A seal of the segment moves the watermark and adds no ledger.
     """
     committed: list[int] = []
     through = watermark

@@ -6,8 +6,8 @@ Reading goes through a `View`, writing through the store itself:
     record = view.get(key)
     store.write(Put(key, value, expect=record))
 
-A decision from more than one read is only correct if all reads are of one view. `decide()` starts over with a new view when the
-session of the view is lost.
+A decision that is based on more than one read is correct only if all its reads are in one view. `decide()` starts over with a new
+view when the session of the view is lost.
 """
 
 from __future__ import annotations
@@ -170,8 +170,8 @@ class MetadataStore(ABC):
         """Make all later appends to the sequence `prefix` get numbers of at least `to`. A restore calls this, so that no number is
         allocated twice.
 
-        A lower `to` than before changes nothing. Raises Unavailable or UnknownOutcome, after which the call may be repeated, and
-        ConfigurationError if the backend cannot advance a sequence.
+        A `to` that is lower than in an earlier call changes nothing. Raises Unavailable or UnknownOutcome; the caller may repeat
+        the call after both. Raises ConfigurationError if the backend cannot advance a sequence.
         """
         raise ConfigurationError(
             f"A {type(self).__name__} cannot advance its sequences, so no backup can be restored into it.",
@@ -208,7 +208,9 @@ class MetadataStore(ABC):
 
 
 def in_groups(items: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
-    """Split writes into groups that every backend accepts (a ZooKeeper multi has at most 1 MB)."""
+    """Split a list of small writes into groups of at most `size`. A group must not be large, because a ZooKeeper multi has at most
+    1 MB.
+    """
     for i in range(0, len(items), size):
         yield items[i : i + size]
 
@@ -225,7 +227,7 @@ def written(store: MetadataStore, *writes: Write) -> bool:
 
 
 def expected_version(expect: Record | int | None) -> int | None:
-    """Return the version that a write expects. None: any. -1: the record must not exist."""
+    """Return the version that a write with this `expect` requires. None: any version. -1: the record must not exist."""
     return expect.version if isinstance(expect, Record) else expect
 
 
@@ -261,7 +263,9 @@ def until(step: Callable[[], T | None], *, attempts: int = 100) -> T:
 
 
 def skip(store: MetadataStore, prefix: Prefix, to: int) -> None:
-    """Make later appends to the sequence `prefix` get numbers of at least `to`. Repeat the call while its outcome is unknown."""
+    """Call `MetadataStore.skip`, and repeat the call while it raises UnknownOutcome: later appends to the sequence `prefix` get
+    numbers of at least `to`.
+    """
 
     def step() -> bool | None:
         try:

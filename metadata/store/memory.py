@@ -32,7 +32,8 @@ class MemoryState:
     """The state of an in-memory store as plain values. Each method is one atomic step without waits or locks.
 
     The simulator uses `copy` and `fingerprint` when it searches schedules. Two states with equal fingerprints behave alike. The
-    time of a get does not depend on the number of records. The time of a range scan depends on the records in the range.
+    time of a get does not depend on how many records there are. The time of a range scan depends on how many records are in the
+    range.
     """
 
     def __init__(self) -> None:
@@ -203,7 +204,9 @@ class Shared:
         self.watches: list[_MemoryWatch] = []
 
     def wake(self, changed: Sequence[Key]) -> None:
-        """Wake the watches on the changed keys. The caller must not hold the lock, because a woken process may read at once."""
+        """Wake the watches on the changed keys. The caller must not hold the lock, because a woken watch may read at once, and a
+        read takes the lock.
+        """
         with self.lock:
             woken = [watch for watch in self.watches if any(watch.concerns(key) for key in changed)]
         for watch in woken:

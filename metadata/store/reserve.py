@@ -1,8 +1,9 @@
 """Reserved disk space, used when the disk is full (docs/operations.md, Sweeping).
 
 SQLite needs free space to open a database (for its shared index and its log) and to write. A sweep also needs space, because it
-writes before it deletes. So each database has a few small reserve files beside it. On a full disk a failing open, or a sweep,
-deletes one reserve file and uses its space. The next open with enough free space creates the file again.
+writes before it deletes. So each database has a few small reserve files in its folder. If the disk is full, a process that fails to
+open the database, or that sweeps, deletes one reserve file to free its space. The next process that opens the database with enough
+free space creates the file again.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ MOST_PROBED: Final = 8 * 2**20
 
 
 class Reserve:
-    """The reserve files of the database in a folder: disk space to free when the disk is full. Several processes may create and
-    delete these files at the same time.
+    """The reserve files of the database in a folder. When the disk is full, deleting one of them frees space. Several processes may
+    create and delete these files at the same time.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -40,7 +41,7 @@ class Reserve:
         self._lock = threading.Lock()
 
     def lay(self) -> None:
-        """Create missing reserve files if the disk has enough free space."""
+        """Create missing and incomplete reserve files if the disk has enough free space."""
         missing = [file for file in self._files if not _is_whole(file)]
         if not missing or _free(missing[0].parent) < SPARE:
             return
@@ -71,7 +72,7 @@ def trouble_at(database: Path) -> StorageError | None:
     """Write a probe file beside the database. Return the error of the operating system, or None if the write succeeds.
 
     SQLite itself does not report why a write failed. The probe file is somewhat larger than SQLite's log, so that it needs at least
-    as much space as SQLite's write.
+    as much space as SQLite's write. If the log is larger than MOST_PROBED, the probe file is smaller than the log.
     """
     log = database.with_name(f"{database.name}-wal")
     probe = database.with_name(f".{database.name}.{uuid.uuid4().hex}.probe").absolute()

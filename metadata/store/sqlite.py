@@ -286,7 +286,7 @@ class _Poller:
             try:
                 with self._database.reading() as connection:
                     (now,) = connection.execute("PRAGMA data_version").fetchone()
-                    # The watches are listed after the version was read, so the list has every watch that existed before.
+                    # The watches are listed after the version was read, so the list has every watch that existed at the read.
                     changed = [watch for watch in self._open() if _has_changed(connection, watch)] if now != version else []
                     version = now
             except StoreError:

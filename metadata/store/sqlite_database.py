@@ -75,8 +75,8 @@ class Database:
         if not create and not self.path.is_file():
             raise ConfigurationError(f"There is no metadata store in {folder}.", advice=f"Run: txnsegment init file://{folder}")
         if not self.path.exists():
-            # This also syncs a folder that exists already. A later process that finds the file does not sync the folder, so the
-            # folder must survive a power failure from now on.
+            # `make_folders` also syncs a folder that exists already. A later process that finds the file does not sync the folder,
+            # so the folder must survive a power failure from now on.
             try:
                 make_folders(disk(), folder.absolute(), mode=0o700)
             except OSError as error:
@@ -403,7 +403,7 @@ def file_system(path: Path) -> str:
 
 def file_system_in(mountinfo: str, path: str) -> str:
     """Return the type of the file system that a path is on. `mountinfo`: the text of /proc/self/mountinfo (proc(5)). Of all mount
-    points above the path the longest counts. If several mounts have this mount point, the last of them counts.
+    points above the path the longest counts. If several lines have this mount point, the last of these lines counts.
     """
     best, kind = "", ""
     for line in mountinfo.splitlines():

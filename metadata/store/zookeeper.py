@@ -1,7 +1,8 @@
 """The store on ZooKeeper 3.6 or newer, for many machines: `zk://host:port,host:port/chroot`.
 
-A view is synced in the same round trip as its first reads, and ends with its session. A write group is one multi, ZooKeeper's
-atomic group of operations. `zookeeper_paths` maps keys and records to znodes. `zookeeper_write` handles failed multis.
+A view is synced in the same round trip as its first reads, and ends with its session. A write group is sent as one multi (a
+ZooKeeper request that does several operations atomically). `zookeeper_paths` maps keys and records to znodes. `zookeeper_write`
+handles failed multis.
 
 Limitation: if a put with `ephemeral=False` expects a Record that is ephemeral, the record stays ephemeral.
 """
@@ -110,8 +111,8 @@ class ZooKeeperStore(MetadataStore):
         return self._writer.write(writes) if writes else []
 
     def skip(self, prefix: Prefix, to: int) -> None:
-        """Advance all sequences of the prefix's folder. If `to` is near, the open era's numbers below `to` are used up. Otherwise
-        an era is opened whose first number is at least `to`.
+        """Advance all sequences in the folder of `prefix`. If `to` is near, this call uses up the numbers of the open era below
+        `to`. Otherwise it opens an era whose first number is at least `to`.
         """
         self._eras.reach(prefix.path.rpartition("/")[0], to)
 
@@ -179,11 +180,11 @@ class ZooKeeperView(View):
     # --- listing ---
 
     def _sequence(self, parent: str, first_era: int, last_era: int) -> list[str]:
-        """Return the keys of all sequences under a parent, in these eras.
+        """Return the keys of all sequences in the folder `parent`, in the eras from `first_era` to `last_era`.
 
-        The eras are listed from the highest to the lowest. An era is closed before the next era opens. So if the list of an era has
-        a record, the lists of the lower eras, which are made afterwards, are complete. The call takes one round trip, or two if an
-        era was opened since this process last listed the folder.
+        The records are listed era by era, from the highest era to the lowest. An era is closed before the next era opens. So if the
+        list of an era has a record, the lists of the lower eras, which are made afterwards, are complete. The call takes one round
+        trip, or two if an era was opened since this process last listed the folder.
         """
         root = self._session.root
         eras = [era for era in self._listed.get(parent, [0]) if first_era <= era <= last_era]
@@ -232,8 +233,8 @@ class ZooKeeperView(View):
                     level.append(path)
 
     def _fly(self, requests: Sequence[Request]) -> list[Outcome]:
-        """Send requests in flights. The first flight of the view is synced. Later flights of the same session see at least the same
-        state.
+        """Send requests in flights. The first flight of the view is synced. Later flights of the same session read this state or a
+        newer one.
         """
         outcomes: list[Outcome] = []
         for start in range(0, len(requests), FLIGHT):
@@ -254,7 +255,7 @@ def _found(key: Key, outcome: Outcome) -> Record | None:
 
 
 def _names(outcome: Outcome) -> list[str]:
-    """Return the names in a listed folder. If the folder was deleted since it was found, there are none."""
+    """Return the names in a listed folder. Return no names if the folder was deleted before it was listed."""
     return [] if isinstance(outcome, NoNodeError) else outcome
 
 
@@ -266,7 +267,7 @@ def _common(first: str, last: str) -> str:
 
 
 def _may_hold(path: str, within: KeyRange) -> bool:
-    """Return whether the key itself, or a key below it, can lie in the range. (`0` is the next character after `/`.)"""
+    """Return whether the key `path`, or a key below it, can lie in the range. (`0` is the next character after `/`.)"""
     return within.first <= path <= within.last or (path + "/" <= within.last and within.first < path + "0")
 
 

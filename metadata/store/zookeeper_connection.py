@@ -29,11 +29,12 @@ Address = tuple[str, int]
 class Connections(SequentialThreadingHandler):
     """kazoo's handler. When a failure is permanent, the handler sets `refusal` and calls `refused`, from kazoo's thread.
 
-    A failure is permanent if the same server has refused twice. After one refusal another server of the ensemble may still accept.
+    A failure counts as permanent if two connections to the same server have failed, and the handler has found a permanent cause,
+    such as a certificate that is not trusted. After one failure another server of the ensemble may still accept a connection.
 
     A stopped machine does not answer, and a starting server may accept a connection and not answer. kazoo would wait for the
-    session timeout. So the first connection is given up after `answer_seconds` without an answer. After each such failure the next
-    connection gets twice the time, up to kazoo's own limit, so that slow servers are reached, too.
+    session timeout. So the handler gives up the first connection after `answer_seconds` without an answer. After each such failure
+    it gives the next connection twice the time, up to kazoo's own limit, so that slow servers are reached, too.
     """
 
     def __init__(self, tls: ssl.SSLContext | None, refused: Callable[[], None], answer_seconds: float) -> None:
@@ -59,8 +60,8 @@ class Connections(SequentialThreadingHandler):
         self.refusal, self.last = None, ""
 
     def create_connection(self, address: Address, hostname: str, timeout: float, **_: Any) -> socket.socket:
-        """Connect to a server. kazoo calls this method. kazoo's own TLS arguments are ignored, because with them host names would
-        not be checked and the system's authorities would be trusted.
+        """Connect to a server. kazoo calls this method. The method ignores kazoo's own TLS arguments. With them no host name would
+        be checked, and the authorities of the system would be trusted.
         """
         server = f"{hostname}:{address[1]}"
         self._answered, self._server = False, server
@@ -102,7 +103,7 @@ class Connections(SequentialThreadingHandler):
 
     def select(self, rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None) -> Any:
         """Wait until a socket is ready. kazoo calls this method. A plain select does not see data that the TLS layer has read
-        already, so replies would be noticed only at the next ping.
+        already. So kazoo would notice some replies only at its next ping.
         """
         if not self._answered and timeout is not None:
             timeout = min(timeout, self._patience)
@@ -131,8 +132,8 @@ class Connections(SequentialThreadingHandler):
         """Find out whether a server drops connections because only one side uses TLS. Such a server gives no reason when it drops a
         connection. A starting server gives no reason either, so only a probe shows the difference.
 
-        The first connection to an address is not probed. Later connections are probed, at most `PROBES` times, until the server
-        answers a probe.
+        The first connection to an address causes no probe. Each later connection causes one, until the server has answered a probe,
+        or until `PROBES` probes were made.
         """
         if address not in self._once:
             self._once.add(address)

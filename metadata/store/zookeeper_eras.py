@@ -25,14 +25,14 @@ from metadata.store.zookeeper_paths import ERA_SIZE, era_folder, era_record
 from metadata.store.zookeeper_session import Session, change, get, stat
 
 ERA_FULL = 1_000_000_000
-"""Number of creations in an era's folder after which the next era opens. The folder's `cversion`, a signed 32-bit number, counts
-creations and deletions. Each znode is deleted at most once, so the number stays positive up to 2^30 creations.
+"""The next era opens when this many znodes were created in the folder of the open era. The folder's `cversion`, a signed 32-bit
+number, counts creations and deletions. Each znode is deleted at most once, so `cversion` stays positive up to 2^30 creations.
 """
 NEAR = 10_000
-"""Maximum number of numbers that `reach` uses up. To use them up takes ten multis and five round trips of reads."""
+"""`reach` uses up at most this many numbers. That takes ten multis and five round trips of reads."""
 STEP = 1_000
-"""Maximum number of numbers that one multi uses up. A number takes a create and a delete of some 250 bytes. So a multi stays far
-below its size limit.
+"""One multi uses up at most this many numbers. Each number takes a create and a delete, together some 250 bytes. So a multi stays
+far below its size limit.
 """
 
 
@@ -44,8 +44,8 @@ class _Open:
 
 
 class Eras:
-    """The open era of each parent folder of sequences, as this process last read it. If an entry is outdated, a multi fails, and
-    the era is read again.
+    """The open era of each folder that has sequences, as this process last read it. If another process has opened a newer era, the
+    multi of the next append fails, and the writer reads the era again.
     """
 
     def __init__(self, session: Session, *, full: int = ERA_FULL) -> None:
@@ -55,7 +55,9 @@ class Eras:
         self._open: dict[str, _Open] = {}
 
     def open(self, parent: str) -> tuple[int, int]:
-        """Return the open era of `parent` and the version of the era record. If the open era is full, open the next one first."""
+        """Return the open era of the folder `parent`, and the version of the era record. If the open era is full, open the next era
+        first.
+        """
         while True:
             known = self._open.get(parent)
             if known is None:
@@ -93,8 +95,8 @@ class Eras:
                 self._move(parent, known, max(known.era + 1, -(-to // ERA_SIZE)))
 
     def _count_on(self, parent: str, known: _Open, to: int) -> None:
-        """Use up the numbers of the open era below `to`. To do so, create and delete znodes, each pair in one multi, so that no
-        reader sees them. Stop if another era opens.
+        """Use up the numbers of the open era below `to`. To do so, create znodes, and delete each of them in the same multi, so
+        that no reader sees them. Stop if another process has opened a newer era.
         """
         place = era_folder(parent, known.era)
         guard, house = self._session.root + era_record(parent), self._session.root + place

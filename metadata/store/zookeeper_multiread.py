@@ -1,6 +1,7 @@
 """Many gets in one request. This is ZooKeeper's multiRead (since 3.6), which kazoo does not offer.
 
-A thousand gets by kazoo take some 200 ms in Python, one multiRead takes a few ms. The server does the gets in order.
+A thousand gets by kazoo take some 200 ms in Python. The same gets in multiReads take a few ms. The server does the gets of a
+multiRead in order.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from kazoo.exceptions import EXCEPTIONS
 from kazoo.protocol.states import ZnodeStat
 
 GETS = 100
-"""Maximum number of gets in one request. So a reply stays below some 75 MB, even if every record has the maximum size."""
+"""Maximum number of gets in one request. So a reply has at most some 75 MB, even if every record has the maximum size."""
 
 _GET: Final = 4
 _ERROR: Final = -1
@@ -40,7 +41,9 @@ class MultiGet:
 
     @staticmethod
     def deserialize(reply: bytes, offset: int) -> list[Any]:
-        """Return (data, stat), or an exception, for each path."""
+        """Return (data, stat) or an exception for each path, in the order of the request. `offset`: where the results begin in the
+        reply.
+        """
         results: list[Any] = []
         while True:
             kind, end, _ = _HEADER.unpack_from(reply, offset)

@@ -1,8 +1,8 @@
 r"""The mapping of records to znodes. Pure: no I/O, no clock. Every mapping has an inverse.
 
-- The path of a znode is the key of the record. But a key that ends in `-<20 digits>` is in the folder of its era, which is the
-  first ten of the digits: `/log/log-00000000010000000005` is `/log/0000000001/log-0000000005`. (ZooKeeper gives a sequential znode
-  ten digits; protocol.md section 3.)
+- The path of a znode is the key of the record, with one exception. If the key ends in `-<20 digits>`, the znode is in the folder of
+  its era. The first ten digits are the era, the last ten stay in the name: the key `/log/log-00000000010000000005` has the znode
+  `/log/0000000001/log-0000000005`. (ZooKeeper gives a sequential znode ten digits; protocol.md section 3.)
 - A part of a key that ZooKeeper would refuse, or that looks like one of the store's own folders, becomes `!` and the
   percent-encoded part.
 - The data of a znode is the value of the record. Index entries and a partition key follow in a trailer `\n#{json}`, which
@@ -35,7 +35,7 @@ _TRAILER = b"\n#"
 
 
 class Place(NamedTuple):
-    """The parts of a numbered key. `parent`: the key of the folder. `base`: the name before the dash."""
+    """The parts of a key that ends in `-<20 digits>`. `parent`: the key of the folder. `base`: the name before the last dash."""
 
     parent: str
     base: str
@@ -43,8 +43,8 @@ class Place(NamedTuple):
 
 
 def escape(part: str, *, top: bool = False) -> str:
-    """Return one part of a key as a znode name. `top`: it is the first part of the key, so it must not be the name of one of the
-    store's own folders.
+    """Return one part of a key as a znode name. `top`: whether it is the first part of the key. A first part must not become the
+    name of one of the store's own folders.
     """
     odd = part in ("", ".", "..") or part.startswith("!") or _ERA.fullmatch(part) or _REFUSED.search(part)
     return "!" + quote(part, safe="") if odd or (top and part in RESERVED) else part
@@ -63,7 +63,7 @@ def era_name(era: int) -> str:
 
 
 def numbered(path: str) -> Place | None:
-    """Return parent, name and number of a key that ends in `-<20 digits>`; None for any other key."""
+    """Return the parts of a key that ends in `-<20 digits>`; None for any other key."""
     parent, _, last = path.rpartition("/")
     found = _NUMBERED.fullmatch(last)
     return Place(parent, found[1], int(found[2] + found[3])) if found else None

@@ -30,8 +30,8 @@ BETWEEN_SECONDS = 0.1
 
 
 def is_served_by(session: Session, hosts: Sequence[str]) -> bool:
-    """Return whether the servers `hosts` (`host:port` each) hold the store of this session. The result is also False if they cannot
-    be reached; a logged warning gives the reason. Raises Unavailable if the session's own servers do not answer.
+    """Return whether the servers `hosts` (`host:port` each) hold the store of this session. If `hosts` cannot be reached, log a
+    warning with the reason and return False. Raises Unavailable if the session's own servers do not answer.
     """
     path = f"{session.root}{CLOCK}/{uuid.uuid4().hex}"
 

@@ -1,7 +1,7 @@
 """ZooKeeper's DIGEST-MD5 over pure-sasl (the extra `sasl`). Imported only if SASL is configured.
 
 A server without SASL sends only empty challenges, and kazoo would answer each with an empty response, without end. So the mechanism
-of this module ends the exchange at an empty second challenge.
+of this module ends the exchange when a challenge after the first one is empty.
 """
 
 from __future__ import annotations

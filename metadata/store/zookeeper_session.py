@@ -1,8 +1,8 @@
 """One ZooKeeper session. This module connects, authenticates, and reacts to lost connections.
 
 Reads are sent in flights. A flight is a list of requests that are sent back to back on one connection, and the server answers them
-in order. A flight is repeated after a lost connection, within the same session only. A group of writes is one multi. It is sent
-only once.
+in order. After a lost connection a flight is sent again. The flight of a view is sent again only within the view's session. A group
+of writes is one multi. A multi is sent only once.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Outcome = Any
 
 
 def get(path: str) -> Request:
-    """Return a request for (data, stat) of a znode."""
+    """Return a request for the data and the stat of a znode."""
     return lambda client: client.get_async(path)
 
 
@@ -225,8 +225,8 @@ class Session:
         self._notify()
 
     def _learn_quorum(self, answer: Any) -> None:
-        """Note whether the server is standalone. A standalone server has no quorum configuration. The question is asked again on
-        each connection. Until the answer comes the server counts as not standalone.
+        """Note from the answer whether the server is standalone. A standalone server has no quorum configuration. Each new
+        connection sends this request again. Until the answer comes, the server counts as not standalone.
         """
         self._alone = answer.exception is None and not answer.value[0]
 
@@ -288,7 +288,7 @@ class Session:
             return self.checked(error)
 
     def checked(self, outcome: Outcome) -> Outcome:
-        """Return the outcome, also if it is one of the errors KNOWN. For another error raise ConfigurationError or Unavailable."""
+        """Return the outcome if it is no error or one of the errors KNOWN. Otherwise raise ConfigurationError or Unavailable."""
         if isinstance(outcome, REFUSED):
             raise self._refused(outcome) from outcome
         if isinstance(outcome, KazooException) and not isinstance(outcome, KNOWN):

@@ -1,8 +1,9 @@
-"""A channel that wakes kazoo's thread. It uses a counter in place of a socket pair.
+"""A channel that wakes kazoo's thread. It replaces the plain socket pair that kazoo would use. It counts the bytes that were sent,
+and its own socket pair never holds more than one byte.
 
-With a socket pair, kazoo writes one byte for each request, and its thread reads one byte for each request that it sends. A pair
-holds 278 bytes on Linux. When it is full, the next writer waits until kazoo's thread reads. After a reconnect kazoo's thread sets
-all watches again, so it writes, too. If the pair is full then, the thread waits for itself: a deadlock.
+With a plain socket pair, kazoo writes one byte for each request, and kazoo's thread reads one byte for each request that it sends.
+A socket pair holds 278 such bytes on Linux. When it is full, the next writer waits until kazoo's thread reads. After a reconnect
+kazoo's thread sets all watches again, so it writes, too. If the socket pair is full then, the thread waits for itself: a deadlock.
 """
 
 from __future__ import annotations

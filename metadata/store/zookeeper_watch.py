@@ -1,8 +1,8 @@
 """Wake-ups on ZooKeeper.
 
-A watch on a server fires once and ends with the connection. So a watch that fired is set again before its callback runs. The
-callback's reads follow on the same connection, so they see every change that was made before the new watch was set. On each new
-connection all watches are set again and all callbacks run.
+A watch on a server fires once and ends with the connection. So when a watch has fired, this module sets a new watch before it calls
+the callback. The callback's reads follow on the same connection, so they see every change that was made before the new watch was
+set. On each new connection this module sets all watches again and calls all callbacks.
 """
 
 from __future__ import annotations

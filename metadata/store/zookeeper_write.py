@@ -61,7 +61,9 @@ class _Found:
 
 @dataclass(slots=True)
 class _Step:
-    """One operation of the multi. `role` decides how its failure is handled. `about`: the path of a record or folder."""
+    """One operation of the multi. `role` decides how a failure of the operation is handled. `about`: the path of the record or
+    folder that the operation changes or checks.
+    """
 
     add: Callable[[Any], None]
     role: str
@@ -72,7 +74,9 @@ class _Step:
 
 @dataclass(slots=True)
 class _Plan:
-    """The operations of a multi. `results`: for each write the index of the step whose result gives the write's record."""
+    """The operations of a multi. `results`: for each write the index of a step (-1: none), and a function that makes the write's
+    record from the result of this step.
+    """
 
     steps: list[_Step] = field(default_factory=list)
     results: list[tuple[int, Callable[[Any], Record | None]]] = field(default_factory=list)
@@ -87,7 +91,7 @@ class _Plan:
             step.add(transaction)
 
     def gives(self, record: Callable[[Any], Record | None]) -> None:
-        """Declare that the last step's result gives the record of a write."""
+        """Declare that the function `record` makes the record of a write from the result of the last planned step."""
         self.results.append((len(self.steps) - 1, record))
 
 
@@ -99,8 +103,9 @@ class Writer:
         self._eras = eras
 
     def write(self, writes: Sequence[Write]) -> list[Record | None]:
-        """Do `MetadataStore.write`. It takes one round trip if every put expects ABSENT or a Record, every delete expects a Record,
-        and all folders exist.
+        """Do `MetadataStore.write`. The call takes one round trip if four conditions hold: every put expects ABSENT, or expects a
+        Record and is not ephemeral; every delete expects a Record; all folders exist; this process knows the open era of each
+        sequence to which the group appends.
         """
         found: dict[str, _Found] = {}  # records that must be read before they can be written
         needed = [w.key for w in writes if isinstance(w, Put | Delete) and not _is_pinned(w)]
@@ -319,7 +324,7 @@ def _create_empty(path: str, acl: Any, ephemeral: bool, transaction: Any) -> Non
 
 
 def _is_pinned(write: Put | Delete) -> bool:
-    """Return whether the write can be planned by its `expect` alone, without a read of the record."""
+    """Return whether `expect` alone is enough to plan the write, so that the record need not be read before."""
     if isinstance(write.expect, Record):
         return not (isinstance(write, Put) and write.ephemeral)
     # a delete of a missing record sends nothing, so the record must be read
@@ -327,7 +332,9 @@ def _is_pinned(write: Put | Delete) -> bool:
 
 
 def to_record(key: Key, data: bytes, version: int) -> Record | None:
-    """Return the record in a znode. Return None for an empty folder and for another partition key. Raises CorruptRecord."""
+    """Return the record in a znode. Return None if the znode is an empty folder, or if the record has another partition key than
+    `key`. Raises CorruptRecord.
+    """
     if not data:
         return None
     stored, value, indexes = from_data(key.path, data)

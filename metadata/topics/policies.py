@@ -81,7 +81,9 @@ def set_for_topic(cluster: Cluster, name: TopicName, change: Change) -> Policies
 
 
 def set_for_namespace(cluster: Cluster, tenant: str, namespace: str, change: Change) -> Policies:
-    """Change some policies of a namespace. Return all policies of the namespace. A topic's own policies win over them."""
+    """Change some policies of a namespace. Return all policies of the namespace. A policy that a topic sets itself wins over that
+    of the namespace. Raises OptionError for a name that a new namespace cannot have.
+    """
     check_new(TopicName(tenant, namespace, ""))
     key = paths.namespace(tenant, namespace)
 

@@ -1,9 +1,9 @@
 """The schemas of topics: versions, evolution by writes, registered Avro schemas, compatibility modes.
 
 A version is a record `/schemas/<encoded topic>/<id>`. The record never changes. It counts as a version as soon as a layout has
-named it. Each version names the previous one. A process that loses a race leaves a record that no layout names. In every
-compatibility mode columns are only added, because the parts of all versions are read with the current columns. An Avro schema need
-not have all columns.
+named it. A process that loses a race leaves a record that no layout names. Each version names the previous one. In every
+compatibility mode a topic keeps its columns: a new version only adds columns or widens their types, because the parts of all
+versions are read with the current columns. A registered Avro schema need not have all columns of the topic.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ class TopicSchemas:
     # --- evolution by writes --------------------------------------------------------------------------------------
 
     def grown(self, topic: Topic, incoming: StructType) -> StructType:
-        """Return the columns that the topic has after a write of rows with the columns `incoming`. Raises SchemaError if these
-        columns do not fit, or if the compatibility mode refuses them.
+        """Return the columns that the topic has after a write of rows with the columns `incoming`. Raises SchemaError if `incoming`
+        does not fit the topic's columns, or if the compatibility mode refuses the new schema.
         """
         return self._grown(topic, incoming)[0]
 
@@ -161,7 +161,8 @@ class TopicSchemas:
         """Evolve the topic's schema for rows with the columns `incoming`, and set the key column if `key` is given. Return the
         resulting topic and its schema id.
 
-        Raises SchemaError (the columns do not fit), TopicNotFound, and OptionError (the topic has another key column).
+        Raises SchemaError (as `grown` does), TopicNotFound, OptionError (the topic has another key column), and TopicSealed (the
+        topic is a persistent topic that was migrated, and its schema would change).
         """
 
         def body(view: View) -> tuple[Topic, int] | None:
@@ -192,11 +193,12 @@ class TopicSchemas:
     # --- registering ----------------------------------------------------------------------------------------------
 
     def register(self, name: TopicName, text: str) -> SchemaVersion:
-        """Register an Avro schema as the topic's next version, or return the last version if it has this schema already. The topic
-        keeps its columns and gets those that the schema adds. Idempotent.
+        """Register an Avro schema as the topic's next version. If the last version has this schema already, return the last
+        version. The topic keeps its columns and gets those that the schema adds. Idempotent.
 
         Raises TopicNotFound. Raises SchemaError if the text is not an Avro schema or has no columns, if a column does not fit the
-        topic's, or if the compatibility mode (backward by default) refuses the schema.
+        topic's column of the same name, or if the compatibility mode (backward by default) refuses the schema. Raises OptionError
+        if the schema lacks the topic's key column, or gives it a type that cannot be a key. Raises TopicSealed as `evolve` does.
         """
         given = parse(text)
         wanted = columns_of(given)
@@ -221,7 +223,9 @@ class TopicSchemas:
         return until(lambda: decide(self._cluster.store, body))
 
     def set_compatibility(self, name: TopicName, mode: Compatibility) -> Topic:
-        """Set the compatibility mode. It applies to all later versions, also to those that writes create. Raises TopicNotFound."""
+        """Set the compatibility mode. It applies to all later versions, also to those that writes create. Raises TopicNotFound, and
+        TopicSealed as `evolve` does.
+        """
 
         def body(view: View) -> Topic | None:
             topic = self._seen(view, name)

@@ -47,8 +47,9 @@ class Subscriptions:
         self._topics = Topics(cluster)
 
     def create(self, topic: TopicName, name: str, *, at: int) -> None:
-        """Create a subscription. Rows at or below the number `at` count as acknowledged (0: no existing row). If a crash
-        interrupted an earlier creation, this call completes it. Raises TopicNotFound, SubscriptionExists.
+        """Create a subscription. Rows at or below the number `at` count as acknowledged. 0 stands for the highest number that
+        retention has trimmed in any segment of the topic. If a crash interrupted an earlier creation, this call completes it.
+        Raises TopicNotFound, SubscriptionExists.
         """
         started = False
 
@@ -74,8 +75,8 @@ class Subscriptions:
         until(step)
 
     def delete(self, topic: TopicName, name: str) -> None:
-        """Delete a subscription. Its cursors become tombstones until the grace period is over. So the versions of their records do
-        not restart while a process may still expect an old version. Raises TopicNotFound, SubscriptionNotFound.
+        """Delete a subscription. The records of its cursors stay as tombstones until the grace period is over. So the versions of
+        these records do not restart while a process may still expect an old version. Raises TopicNotFound, SubscriptionNotFound.
         """
         started = False
 
@@ -94,8 +95,8 @@ class Subscriptions:
         until(step)
 
     def seek(self, topic: TopicName, name: str, *, to: int) -> None:
-        """Move a subscription. After the call exactly the rows at or below the number `to` count as acknowledged. Pending acks of
-        OPEN transactions stay. Raises TopicNotFound, SubscriptionNotFound.
+        """Move a subscription. After the call exactly the rows at or below the number `to` count as acknowledged. 0 has the same
+        meaning as in `create`. Pending acks of OPEN transactions stay. Raises TopicNotFound, SubscriptionNotFound.
         """
         self._pending.seek(self._behind(topic, self.where(self._topics.get(topic), name), to))
 
@@ -135,8 +136,8 @@ class Subscriptions:
 
     def _behind(self, topic: TopicName, where: Sequence[Where], number: int) -> dict[Where, Rows]:
         """Return, for each cursor, the rows that count as acknowledged if the subscription is at `number`: the rows at or below
-        `number`. For 0 these are the rows at or below the highest number that retention has trimmed in any segment of the topic.
-        Retention has removed no row above that number, so the subscription sees only whole transactions.
+        `number`. 0 stands for the highest number that retention has trimmed in any segment of the topic. Retention has removed no
+        row above that number, so the subscription sees only whole transactions.
         """
         now = self._topics.get(topic)
         shifts = {s: legacy_shift(now, s) for s in now.segments() if is_persistent(s)}
@@ -156,7 +157,7 @@ class Subscriptions:
         return [(segment, name) for segment in topic.segments()]
 
     def _cursors(self, topic: TopicName, name: str) -> dict[Where, Record | None]:
-        """Return the cursor record of the subscription for each segment of the layout, or None where it has none."""
+        """Return the cursor record of the subscription for each segment of the layout; None for a segment without a record."""
 
         def body(view: View) -> dict[Where, Record | None]:
             now = of_record(topic, view.get(paths.topic(topic)))
@@ -168,7 +169,9 @@ class Subscriptions:
         return decide(self._cluster.store, body)
 
     def _everywhere(self, topic: TopicName, name: str) -> dict[Where, Record]:
-        """Return all cursor records of the subscription, also for children that are not in the layout yet."""
+        """Return all cursor records of the subscription, tombstones included. The result also has the cursors of child segments
+        that are not in the layout yet.
+        """
 
         def body(view: View) -> dict[Where, Record]:
             now = of_record(topic, view.get(paths.topic(topic)))
@@ -184,7 +187,9 @@ class Subscriptions:
         return decide(self._cluster.store, body)
 
     def _write(self, puts: Sequence[Put]) -> None:
-        """Write in groups. A lost race or a lost reply raises no error, because the caller reads again and writes the rest."""
+        """Do the writes in groups. A lost race or a lost reply raises no error, because the caller then reads again and writes what
+        is still missing.
+        """
         for some in in_groups(puts):
             try:
                 self._cluster.store.write(*some)

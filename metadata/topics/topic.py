@@ -12,7 +12,9 @@ from metadata.store.contract import Record
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as read by one view. `record`: the record of the layout, which a CAS expects."""
+    """A topic as read by one view. `layout`: the content of its record. `record`: the record itself, whose version a later CAS
+    expects.
+    """
 
     name: TopicName
     layout: Layout
@@ -32,7 +34,7 @@ class Topic:
 
 
 def of_record(name: TopicName, record: Record | None) -> Topic | None:
-    """Return the topic of a record, or None if there is no record or it is a tombstone."""
+    """Return the topic that a record describes. Return None if there is no record, or if the record is a tombstone."""
     if record is None:
         return None
     layout = Layout.of(record)

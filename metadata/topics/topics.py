@@ -61,8 +61,8 @@ class Topics:
         return topic
 
     def list(self, pattern: str | None = None) -> list[Topic]:
-        """Return all topics whose full name matches the whole regular expression, sorted by name. Raises OptionError for a bad
-        pattern.
+        """Return all topics whose full name matches the regular expression from its first to its last character (None: all
+        topics), sorted by name. Raises OptionError for a bad pattern.
         """
         return decide(self._cluster.store, lambda view: matching(view, compiled(pattern)))
 
@@ -70,7 +70,8 @@ class Topics:
         """Create a topic. If a deleted topic had this name, the epoch and the segment ids continue above those of the deleted
         topic.
 
-        Raises TopicExists (also if another process creates the topic at the same time), OptionError (the name is not allowed).
+        Raises TopicExists (also if another process creates the topic at the same time), OptionError (the name, the number of
+        segments or the key column is not allowed), SchemaError (a topic cannot store the schema).
         """
         check_new(name)
         ranges = even_ranges(segments)
@@ -100,8 +101,8 @@ class Topics:
             layout = Layout(
                 epoch=epoch,
                 next_segment_id=first + segments,
-                # The layout keeps the segments of a deleted topic of this name until the grace period ends. These segments
-                # show to a read that starts below the deletion that rows of the deleted topic are gone.
+                # The layout keeps the segments of a deleted topic of this name until the grace period ends. By these segments a
+                # read that starts below the deletion notices that rows of the deleted topic are gone.
                 segments=({} if old is None else {str(i.segment_id): i for i in old.gone()}) | infos,
                 key=key,
                 schema_id=None if first_schema is None else self.schemas.put(view, name, first_schema),
@@ -155,13 +156,15 @@ class Topics:
         new layout.
 
         `epoch`: the epoch of the layout by which the caller decided to split (None: any). If the topic has another epoch now,
-        nothing is done. Raises BadVersion (another epoch), TopicNotFound, OptionError (no such segment, a segment of a single hash,
-        too many segments), SegmentSealed (the segment is no longer active; the error names its children).
+        nothing is done. Raises BadVersion (another epoch), TopicNotFound, OptionError (no such segment, a segment with a single
+        hash value, too many segments), SegmentSealed (the segment is no longer active; the error names its children).
         """
         return until(lambda: self._seal(name, (segment_id,), "split", epoch))
 
     def merge(self, name: TopicName, first: int, second: int, *, epoch: int | None = None) -> Topic:
-        """Merge two active neighbours. They are sealed, and one child takes both ranges. Raises as `split` does."""
+        """Merge two active neighbours. Both are sealed, and one child takes both ranges. Return the topic with the new layout.
+        Raises as `split` does.
+        """
         return until(lambda: self._seal(name, (first, second), "merge", epoch))
 
     def delete(self, name: TopicName) -> None:
@@ -227,8 +230,8 @@ class Topics:
         )
 
     def _append_seal(self, topic: Topic, infos: Sequence[SegmentInfo], why: str, children: tuple[int, ...]) -> None:
-        """Append the seal, then update the layout. A lost reply does no harm. If the seal was appended, `finish_seals` finishes it.
-        If not, the caller sees that in the layout and appends the seal again.
+        """Append a seal, then write the layout that shows it. A lost reply does no harm. If the seal was appended, `finish_seals`
+        finishes it. If the seal was not appended, the caller finds the layout unchanged and appends the seal again.
         """
         self._refuse_unfinishable(topic.name)
         seal = Registration(
@@ -245,7 +248,7 @@ class Topics:
 
     def _refuse_unfinishable(self, name: TopicName) -> None:
         """Raise SegmentSealed if the topic has an unfinished seal of a kind that only a newer version of txnsegment can finish. A
-        second seal from the same layout would be void, and the caller would retry for ever.
+        second seal from the same layout would be void, so every retry of the caller would fail.
         """
 
         def body(view: View) -> list[int]:
@@ -271,14 +274,15 @@ class Topics:
         return now is not None and not set(now.segments()).isdisjoint(topic.segments())
 
     def complete(self, name: TopicName) -> None:
-        """Complete a migration. Append the seal of the persistent topic that became the first segment of this topic, and write the
-        layout with the child segments. Several processes may do this at once, because only the first of several seals from one
-        layout counts. Guards against failure A35 (protocol.md section 9).
+        """Complete the migration of a persistent topic to the topic `name`. The persistent topic is the first segment of this
+        topic. Append the seal of this segment, and write the layout with the child segments. Several processes may do this at once,
+        because only the first of several seals from one layout counts. Guards against failure A35 (protocol.md section 9).
 
         The migrated ledgers get the numbers of the cluster's log just below the seal (`metadata.instream.legacy`). So the cluster's
         log first skips as many numbers as the persistent topic's log has used. A reader whose cut is above the skipped numbers
-        would miss the rows if its layout did not name the persistent topic. So a layout that names the persistent topic exists
-        before this call. The end of the log is listed AFTER that layout was read, and only numbers above this end are skipped.
+        would miss the migrated rows if its layout did not name the persistent topic. Therefore the layout names the persistent
+        topic already before this call. This call lists the end of the cluster's log AFTER it has read that layout, and skips only
+        numbers above this end.
         """
 
         def step() -> bool | None:
@@ -299,8 +303,8 @@ class Topics:
         until(step)
 
     def forget_deleted(self) -> None:
-        """Remove the segments of deleted topics from the layouts when their grace period is over. A layout then keeps only the
-        number of the seal that deleted them (`deleted_to_log`).
+        """Remove the segments of deleted topics whose grace period is over from the layouts. Of these segments a layout then keeps
+        only the number of the seal that deleted them (`deleted_to_log`).
         """
 
         def body(view: View) -> bool:
@@ -320,8 +324,9 @@ class Topics:
         until(lambda: decide(self._cluster.store, body) or None)
 
     def finish_seals(self) -> int:
-        """Finish all seals: write the layout of each valid seal whose layout is not written yet. Return the number of layouts
-        written. Several processes may do this at once.
+        """Finish all seals: for each valid seal that no layout shows yet, write the layout that shows it. Seals of a kind that only
+        a newer version of txnsegment knows are left out. Return how many layouts were written. Several processes may do this at
+        once.
         """
         done = 0
 
@@ -351,7 +356,9 @@ class Topics:
 
 
 def _ended_by(topic: Topic, segment_id: int, why: str, epoch: int) -> bool:
-    """Return whether a change of kind `why` sealed the segment in this epoch. A split leaves two children, a merge one child."""
+    """Return whether the change `why` (`split` or `merge`) that made the layout of epoch `epoch` sealed the segment. A split gives
+    the segment two children, a merge one child.
+    """
     info = topic.layout.segments.get(str(segment_id))
     return info is not None and info.sealed_at_epoch == epoch and len(info.child_ids) == (2 if why == "split" else 1)
 
@@ -367,7 +374,9 @@ def matching(view: View, pattern: re.Pattern[str] | None) -> list[Topic]:
 
 
 def every(view: View, pattern: re.Pattern[str] | None = None) -> list[Topic]:
-    """Return the topics whose full name matches the pattern (None: all), sorted by name, with tombstones of deleted topics."""
+    """Return the topics whose full name matches the pattern (None: all), sorted by name. Deleted topics are included, by their
+    tombstones.
+    """
     found = [paths.topic_at(path) for path in view.keys(paths.TOPICS)]
     names = sorted(n for n in found if pattern is None or pattern.fullmatch(str(n)))
     records = view.get_many([paths.topic(n) for n in names]) if names else []

@@ -1,7 +1,8 @@
 """The work after commits, on one background thread: the events of the commits, and a bounded share of the sweeping. No commit waits
 for it.
 
-If the process dies, the work is only delayed. The next committer or sweeper sees in the store what is left to do, and does it.
+If the process dies, events may be lost, which only delays readers. The next committer or sweeper sees in the store what else is
+left to do, and does it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ Job = Callable[[], object]
 
 
 class Background:
-    """Runs jobs one after the other in the background. When no more jobs wait, it runs `share`, the share of the sweeping."""
+    """Runs jobs one after the other on a background thread. `share`: a job that does a bounded part of a sweep. It runs each time
+    that no more jobs wait.
+    """
 
     def __init__(self, share: Job) -> None:
         self._share = share
@@ -41,7 +44,9 @@ class Background:
                 self._thread.start()
 
     def close(self) -> None:
-        """Wait until all queued jobs are done. Return at once in a forked child that has queued no jobs."""
+        """Wait until all queued jobs are done, and end the thread. Return at once if there is no thread: no job was ever queued, or
+        this process is a forked child that has queued no jobs.
+        """
         if os.getpid() != self._pid:
             return
         with self._lock:
@@ -63,8 +68,8 @@ class Background:
             self._attempt(self._share)
 
     def _attempt(self, job: Job) -> None:
-        # The next committer or sweeper repeats a failed job. No exception may end the thread, because later jobs would then never
-        # run.
+        # No exception may end the thread, because later jobs would then never run. The next committer or sweeper does what a failed
+        # job has left undone. (Events are not published again. A lost event only delays a reader.)
         with contained("background", "put off to the next sweep", level=logging.WARNING):
             job()
 

@@ -1,7 +1,9 @@
 """Commit and abort of a transaction by the process that owns it (protocol.md section 5).
 
-`commit` takes a transaction from its opening to its decision. It waits for seven round trips to the store, whatever the numbers of
-rows, tasks and segments and the length of the history:
+`commit` takes a transaction from its opening to its decision. In a process that has committed before, it waits for seven round
+trips to the store. Acknowledgements take further round trips for the claims of their rows. Above 500 op records step 6 takes one
+round trip for each 500. Apart from that, rows, tasks, segments and the length of the history do not change the number of round
+trips. The steps:
 
 1. Read the application and the layout.
 2. Write the header and the application.
@@ -106,12 +108,15 @@ class Coordinator:
     def commit(self, work: WriteSet) -> Committed:
         """Commit the write set. It becomes visible as a whole or not at all, and at most once for its application and version.
 
-        Parts of segments that were split or merged since staging are routed to the child segments. To do so, the transaction is
-        ABORTED, the parts are routed, and another transaction is opened. So no transaction is OPEN while the parts are routed.
+        If a segment was split or merged after its parts were staged, the parts are routed to its children. To do so, the
+        transaction is ABORTED, the parts are routed, and another transaction is opened. So no transaction is OPEN while the parts
+        are routed.
 
-        Raises Fenced or TxnConflict (another attempt or the timeout ended the transaction), SegmentSealed (a topic was deleted),
-        VersionConflict, AckConflict (no row was committed or claimed), SubscriptionNotFound, OutcomeUnknown (the same version may
-        be run again, and no file was deleted), StoreError and StorageError.
+        Raises OptionError (the cluster does not allow the timeout), VersionConflict, SubscriptionNotFound, StoreError,
+        StorageError. Raises Fenced if another attempt, an operator or the timeout ended the transaction. Raises TxnConflict if the
+        parts are too old, if their files are gone (PartsGone), or if the topic got a key. Raises SegmentSealed if a topic was
+        deleted. Raises AckConflict, after which no row is committed or claimed. Raises OutcomeUnknown, after which the same version
+        may be run again. No file is deleted.
         """
         self._check(work)
         if work.acks:
@@ -138,7 +143,7 @@ class Coordinator:
             sealed = [] if entry is None else self._sealed_below(entry, work)
             if sealed:
                 raise Sealed(f"{', '.join(sealed)} were sealed while transaction {opened.txn_id} wrote to them")
-            if work.acks:  # The claims come before the op records, because an op record says that its rows are claimed.
+            if work.acks:  # The rows are claimed first, because the op record of an acknowledgement says that its rows are claimed.
                 self.acks.claim(opened.txn_id, work.acks)
             self._record(opened, entry, work)
         except BaseException as error:
@@ -207,8 +212,8 @@ class Coordinator:
 
     def _register(self, opened: Opened, work: WriteSet) -> Entry:
         segments = {name: segment_write(parts) for name, parts in sorted(work.parts.items())}
-        # The publish time is taken after the header is OPEN, and is not before the header's creation, because reads by publish time
-        # wait for OPEN headers (section 6).
+        # The publish time is taken after the header is OPEN, and is never earlier than the creation time in the header. Reads by
+        # publish time rely on both, because they wait for OPEN headers (section 6).
         publish_ms = max(self._now(), opened.header.created_ms)
         registration = Registration(txn=opened.txn_id, publish_ms=publish_ms, segments=segments)
         body = registration.to_bytes()
@@ -222,8 +227,8 @@ class Coordinator:
         except UnknownOutcome:
             found = self._find_registration(opened.txn_id)
             if found is None:
-                # A synced read found no registration. If the first append takes effect later, its registration is void,
-                # because the header does not name it (failure A26).
+                # A synced read found no registration, so another one is appended. If the first append takes effect later, its
+                # registration is void, because the header names the other one (failure A26).
                 record = self.cluster.store.append(paths.LOG, body)
                 found = Entry(record.number, record, registration)
             entry = found
@@ -261,8 +266,8 @@ class Coordinator:
         return decide(self.cluster.store, body)
 
     def _record(self, opened: Opened, entry: Entry | None, work: WriteSet) -> None:
-        """Write the op records in groups: one for each segment, with the position of its first entry, then one for each ack. This
-        process alone chooses their numbers and expects each record to be ABSENT, so it need not read the store first.
+        """Write the op records: one for each segment, with the position of the segment's first entry, then one for each ack. Only
+        this process writes op records of the transaction. So it chooses their numbers itself, and need not read the store first.
         """
         prefix = paths.ops(opened.txn_id)
         ops = (
@@ -300,7 +305,8 @@ class Coordinator:
 
     def _decide(self, opened: Opened, work: WriteSet, number: int | None) -> None:
         """CAS the header from OPEN to COMMITTED. Only this CAS commits the transaction. If its reply is lost, a read of the header
-        tells the outcome. If the read fails, too, raise OutcomeUnknown.
+        tells the outcome. Raises OutcomeUnknown if this read fails, too. Raises Fenced if another process has aborted the
+        transaction.
         """
         key, record, sent = paths.header(opened.txn_id), opened.record, False
         try:
@@ -334,8 +340,8 @@ class Coordinator:
         self.opener.remember(opened.txn_id, ended)
 
     def _gone(self, opened: Opened, work: WriteSet) -> Header:
-        """Return the decided header of a transaction whose header expired during the decision. Only the application record can
-        still show the outcome.
+        """Return the COMMITTED header of a transaction whose header has expired before its owner could read the outcome. Only the
+        application record can still show the outcome.
 
         Raises TxnConflict if the transaction was aborted, OutcomeUnknown if the application record does not show the outcome.
         """

@@ -1,4 +1,4 @@
-"""Opening of a transaction: fence its predecessor and create its header (protocol.md section 5)."""
+"""Opening of a transaction: fence the earlier attempt of its application, and create its header (protocol.md section 5)."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ class Opener:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def open(self, work: WriteSet) -> Opened | Committed:
-        """Fence the predecessor and create an OPEN header, which the application record names as `current`. Return Committed if the
-        version is committed already. Commit an empty write set without a header, and return Committed for it, too.
+        """Fence the earlier attempt of the application, and create an OPEN header, which the application record then names as
+        `current`. Return Committed if the version is committed already. An empty write set is committed by this call, without a
+        header. Then also return Committed.
         """
         topics = sorted({segment_name(s).topic for s in work.parts})
         app_key = paths.application(work.app, work.app_topic)

@@ -17,9 +17,10 @@ from metadata.write.write_set import WriteSet
 
 
 def finish(store: MetadataStore, log: LiveLog, acks: PendingAcks, txn_id: str, entry: Entry | None, work: WriteSet) -> None:
-    """Publish the events of the segments, mark the registration COMMITTED and delete the op records of the writes, in one group.
-    Then move the claims of the acks into the cursors and delete the op records of the acks. After a crash or a lost reply a sweep
-    completes these steps.
+    """Publish an event for each segment, mark the registration COMMITTED and delete the op records of the segments. The store gets
+    these writes as one group (above 500 writes, as several). Then move the claims of the acks into the cursors, delete the op
+    records of the acks and publish an event for each ack. After a crash or a lost reply a sweep completes all of this except the
+    events.
     """
     segments, ops = sorted(work.parts), paths.ops(txn_id)
     event = Event(txn_id=txn_id, decision=State.COMMITTED).to_bytes()
@@ -35,7 +36,7 @@ def finish(store: MetadataStore, log: LiveLog, acks: PendingAcks, txn_id: str, e
     else:
         settled = None if entry is None else made[len(segments)]
         if settled is not None:
-            log.update(Entry(settled.number, settled))  # the sweeping share need not read the entry again
+            log.update(Entry(settled.number, settled))  # the share of the sweeping need not read the entry again
     if work.acks:
         acks.settle(txn_id, [(a.segment, a.subscription) for a in work.acks], committed=True)
         rest: list[Write] = [Delete(ops.key(len(segments) + i), durable=False) for i in range(len(work.acks))]
@@ -45,7 +46,7 @@ def finish(store: MetadataStore, log: LiveLog, acks: PendingAcks, txn_id: str, e
 
 
 def notify_aborted(store: MetadataStore, log: LiveLog, txn_id: str) -> None:
-    """Publish the abort to the segments that the transaction wrote to."""
+    """Publish an event of the abort for each segment that the op records or registrations of the transaction name."""
     notify(store, txn_id, State.ABORTED, _written(store, log, txn_id))
 
 
@@ -57,7 +58,9 @@ def notify(store: MetadataStore, txn_id: str, decision: State, segments: Sequenc
 
 
 def _written(store: MetadataStore, log: LiveLog, txn_id: str) -> list[str]:
-    """Return the segments that the transaction wrote to, by its op records, or by its registrations if it has no op records."""
+    """Return the segments that the transaction's op records name, those of acks included. If it has no op records, return the
+    segments of its registrations.
+    """
     ops = decide(store, lambda view: view.scan(paths.ops(txn_id).range()))
     if ops:
         return sorted({Op.of(record).segment for record in ops})

@@ -1,7 +1,7 @@
 """Rerouting: parts whose segments were sealed after staging get active segments (protocol.md section 5, Sealing).
 
-If one segment takes all rows of a part, only the segment's name in the registration changes. The path of the part can stay. If
-the topic has a key, a part of a split segment is rewritten. Memory then holds one entry for each child.
+If one active segment takes all rows of a part, the new registration lists the part under that segment, and the file stays where it
+is. Otherwise the topic has a key and the segment was split. Then the part is rewritten, and memory holds one entry for each child.
 """
 
 from __future__ import annotations

@@ -5,10 +5,11 @@ A transaction of several writes stores no record until its end. Until then its s
 the ledger root, where the processes of Spark can reach them. Each file is published once and never changed:
 
     <token>.opened               by the driver: writes are accepted
-    <token>.<write>.begun        a write was planned: its topic, and the number of writes begun before it
+    <token>.<write>.begun        a write was planned. The file has its topic, and how many writes had begun before it
     <token>.<write>.manifest     the parts of a finished write
     <token>.<write>.withdrawn    Spark aborted the write: its parts do not count
-    <token>.persistent           a write to a persistent:// topic has begun: writes to topic:// are refused
+    <token>.persistent           a write to a persistent:// topic has begun: from now on each write checks that no write to the
+                                 other kind of topic has begun
     <token>.closed               by the driver: no more writes are accepted
     <token>.ended                the transaction is decided or abandoned: its files protect no parts any more
 
@@ -51,14 +52,14 @@ class StagingManifest:
     """The result of one finished write.
 
     write      its id, unique
-    order      the number of the transaction's writes that had begun before it. A later write has a higher order
-    topic      full name
-    types      its columns with the types that the topic keeps, as Spark's JSON
-    key        the column that routed its rows; None: without a key
-    staged_ms  store time before its first part was written
+    order      how many writes of the transaction had begun before this one. A later write has a higher order
+    topic      full name of the topic
+    types      the columns of the write, with the types that they have in the topic, as Spark's JSON
+    key        the column that routed the rows; None: the rows were routed without a key
+    staged_ms  store time before the first part of the write was written
     parts      (segment by full name, part) in the order of registration
     query      the streaming query whose `foreachBatch` made the write; None: outside of `foreachBatch`
-    execution  the number of the SQL execution in its driver; None: unknown, or made by another process
+    execution  the number of the write's SQL execution in the driver's Spark; None: the tasks did not report it
     """
 
     write: str
@@ -142,15 +143,15 @@ class StagingArea:
         self._once(ENDED, {})
 
     def collect(self) -> list[StagingManifest]:
-        """Return the manifests of the writes that count, in the order of the writes. Raises TxnConflict if a write has not ended,
-        and CorruptRecord.
+        """Return the manifests of the writes that are finished and not withdrawn, in the order of the writes. Raises TxnConflict if
+        a write has begun and is neither finished nor withdrawn. Raises CorruptRecord for a damaged manifest.
         """
         paths = [self._path(f".{write}{MANIFEST}") for write in counted(self.files())]
         found = [StagingManifest.of(path, self.storage.read(path)) for path in paths]
         return sorted(found, key=lambda manifest: (manifest.order, manifest.write))
 
     def begun(self) -> int:
-        """Return the number of writes that have begun."""
+        """Return how many writes of the transaction have begun."""
         return sum(path.endswith(BEGUN) for path in self.files())
 
     # --- a write ----------------------------------------------------------------------------------------------------
@@ -232,7 +233,7 @@ class StagingArea:
 
 
 def counted(paths: Iterable[str]) -> list[str]:
-    """Return the ids of the writes that count. These have a manifest and are not withdrawn. `paths`: the transaction's staging
+    """Return the ids of the writes that count: those that have a manifest and are not withdrawn. `paths`: the transaction's staging
     files.
 
     Raises TxnConflict if a write has begun and has neither finished nor been withdrawn.

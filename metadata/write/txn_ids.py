@@ -24,7 +24,7 @@ class TxnIds:
         """Initialise the blocks of this process. A forked child takes new blocks, because its parent uses the old ones."""
         self._pid = os.getpid()
         self._next = self._end = 0
-        self._ahead: deque[int] = deque()  # first ids of further blocks
+        self._ahead: deque[int] = deque()  # the first id of each block that was taken in advance
         self._lock = threading.Lock()
 
     def next(self) -> str:
@@ -43,7 +43,9 @@ class TxnIds:
 
     @property
     def low(self) -> bool:
-        """Whether half of the last block is used. If so, the caller should call `refill`."""
+        """Whether at least half of the last block is used, and no further block was taken. If so, the caller should call
+        `refill`.
+        """
         with self._lock:
             return not self._ahead and 2 * (self._end - self._next) <= self._cluster.settings.txn_id_block
 

@@ -47,7 +47,9 @@ class WriteSet:
 
 @dataclass(frozen=True)
 class Committed:
-    """The result of a commit. `number`: the registration's number (None: no rows). `skipped`: the version had committed before."""
+    """The result of a commit. `number`: the registration's number; None if this commit registered no rows. `txn_id`: None if this
+    commit created no header. `skipped`: the version had committed before, so this commit wrote nothing.
+    """
 
     txn_id: str | None
     number: int | None
@@ -84,8 +86,9 @@ def topic_deleted(segments: Sequence[str]) -> SegmentSealed:
 def refuse_missing(cluster: Cluster, app: str, parts: Mapping[str, Sequence[Part]]) -> None:
     """Raise PartsGone for parts whose files are missing or truncated, because every read of the committed transaction would fail.
 
-    Each commit checks every file. Other programs may have deleted some. If a clock was wrong by days, a sweep may have deleted
-    parts before their commit. If the clock was corrected before the commit, only the missing files show it.
+    Each commit checks every file, because other programs may have deleted files, and because a sweep may have deleted parts before
+    their commit while a clock was wrong by days. If that clock was corrected before the commit, nothing but the missing files shows
+    the error.
 
     Raise StorageError if the ledger root has no mark. In this case the root's volume is not mounted. The parts are in the folder of
     the mount point, and are hidden once the volume is mounted.
@@ -144,9 +147,9 @@ def refuse_stale(work: WriteSet, records: Mapping[TopicName, Record | None]) -> 
 
 
 def refuse_rerouted(work: WriteSet, layouts: Mapping[TopicName, Layout | None]) -> None:
-    """Raise TxnConflict for rows that were routed by another key than the topic has. The check is made again after the
-    registration. If the topic gets a key after that, all rows that are routed by this key come later in the log. So the rows of
-    each key stay in order.
+    """Raise TxnConflict for rows that were routed by another key than the topic has now. A commit makes this check before and after
+    the registration. If the topic gets a key after the second check, all rows that are routed by this key come later in the log. So
+    the rows of each key stay in order.
     """
     for topic, layout in layouts.items():
         key = work.keys.get(str(topic))
