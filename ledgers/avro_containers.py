@@ -99,7 +99,7 @@ def unpacked(raw: bytes) -> bytes:
 
 
 def long(data: bytes, at: int) -> tuple[int, int]:
-    """Return an Avro long and the offset after it."""
+    """Decode the Avro long at the offset `at`. Return the number and the offset after it."""
     value = shift = 0
     for byte in data[at : at + 10]:
         at += 1

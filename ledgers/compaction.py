@@ -1,7 +1,7 @@
 """Compaction: the rows of many small files of a segment become few large files, in the same order.
 
 The files to merge are chosen from an index snapshot. The new files count once a snapshot names them (ledgers.snapshot_changes).
-Positions do not change: the new snapshot records the file and the rows of each part.
+Positions do not change, because the new snapshot records in which rows of which file each part is.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Policy:
     """The policy that selects files.
 
     target_bytes  approximate size of a compacted file; files of at least half this size are left alone
-    min_files     shorter runs of small files are left alone
-    grows         a file is rewritten only into a file with at least twice its rows, so that the number of times that a row is
-                  rewritten grows only with the logarithm of the rows
+    min_files     adjacent small files are left alone if there are fewer of them than this
+    grows         a file is rewritten only into a file with at least twice its rows. So the number of times that a row is rewritten
+                  grows only with the logarithm of the rows
     """
 
     target_bytes: int = TARGET_BYTES
@@ -52,7 +52,9 @@ class Policy:
 
 @dataclass(frozen=True)
 class Unit:
-    """Consecutive parts of a snapshot that also follow each other in one file. Usually these are all listed parts of the file."""
+    """Consecutive parts of a snapshot that also follow each other in one file. Usually these are all parts that the snapshot lists
+    in the file. `ledger`, `last`: the first and the last ledgerId of the parts.
+    """
 
     ledger: int
     last: int
@@ -99,7 +101,7 @@ class Merge(Protocol):
 
 
 def groups(ledgers: Iterable[Ledger], policy: Policy) -> Iterator[list[Unit]]:
-    """Yield the runs of files to merge, in order. `ledgers` are ascending and read lazily."""
+    """Yield the units to merge, one list for each new file, in order. `ledgers` are ascending and read lazily."""
     group: list[Unit] = []
     size = parts = 0
     for unit in _units(ledgers):
@@ -132,7 +134,9 @@ def _worthwhile(group: list[Unit], policy: Policy) -> Iterator[list[Unit]]:
 
 
 def _units(ledgers: Iterable[Ledger]) -> Iterator[Unit]:
-    """Yield parts one by one. Consecutive parts of a compacted file form one unit."""
+    """Yield the parts of the ledgers as units, in order. Consecutive parts of a compacted file form one unit. Any other part is a
+    unit by itself.
+    """
     waiting: list[tuple[int, Part]] = []
     for ledger in ledgers:
         for part in ledger.parts:
@@ -154,8 +158,9 @@ def _continues(a: Part, b: Part) -> bool:
 
 
 def merged(storage: LedgerStorage, folder: str, units: Sequence[Unit], *, name: str) -> Moved | None:
-    """Write the rows of the `Unit`s, in order, into one new file under `folder` (a further file for each change of the columns).
-    Return None if there was nothing to merge. Memory holds one row group. `name` is unique, of letters and digits.
+    """Write the rows of the `Unit`s, in order, into one new file under `folder`. Where the columns of a unit differ from those of
+    the unit before it, a further file begins. Return None if no file has at least two units. Memory holds one row group. `name` is
+    unique, of letters and digits.
 
     Raises CorruptPart (a file that does not match its record is never copied), StorageError. After an error no record names a file
     that this call wrote: such files are orphans.
@@ -209,7 +214,9 @@ class _Output:
         return self._part
 
     def takes(self, unit: Unit, schema: pa.Schema) -> bool:
-        """Return whether rows of the unit can be written to this file. If so, add the unit to the units of the file."""
+        """Return whether rows of the unit can be written to this file. If so, add the unit to the units of the file. If not, the
+        file gets no more rows, so write its waiting batches.
+        """
         if not schema.equals(self._schema):
             self._flush()
             return False

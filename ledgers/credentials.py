@@ -16,8 +16,9 @@ def names_a_credential(uri: str) -> bool:
 
 
 def has_password(uri: str) -> bool:
-    """Return whether a URI has a password before an `@`, or on S3 an access key. A password may contain `/`, so any `@` after a `:`
-    counts as the end of a password. Two forms are exempt: `host:port/` on HDFS, and the path of a `file:` URI.
+    """Return whether a URI has a password before an `@`. A password may contain `/`, so any `@` after a `:` counts as the end of a
+    password. Two forms are exempt: `host:port/` on HDFS, and the path of a `file:` URI. Before the path of an S3 or `file:` URI any
+    text before an `@` counts as a password, because on S3 it may be an access key.
     """
     for text in _readings(uri):
         scheme, found, rest = text.strip().partition("://")

@@ -1,5 +1,5 @@
 """Builds extents: adjacent rows of one compacted file are read together. Planning and reading then cost as much as for large parts,
-independent of the number of original ledgers. The positions of the rows are returned on request.
+independent of the number of original ledgers. An extent has the positions of its rows (`Marks`) only if the caller asks for them.
 """
 
 from __future__ import annotations
@@ -76,13 +76,15 @@ class Extent:
 
 
 def of_ledgers(ledgers: Iterable[Ledger], *, marks: bool) -> Iterator[Extent]:
-    """Yield the rows of ledgers as extents, ascending."""
+    """Yield the rows of ledgers as extents, ascending. `marks`: whether extents of compacted files have `Marks`."""
     one = _marked if marks else _run
     return _joined(one(ledger, base, part) for ledger in ledgers for base, part in _based(ledger))
 
 
 def of_snapshot(storage: LedgerStorage, head: SnapshotHead, after: int, through: int, *, marks: bool) -> Iterator[Extent]:
-    """Yield the rows of the ledgers with after < id <= through as extents, ascending. Raises CorruptSnapshot, StorageError."""
+    """Yield the rows of the ledgers with after < id <= through as extents, ascending. `marks`: whether extents of compacted files
+    have `Marks`. Raises CorruptSnapshot, StorageError.
+    """
     return _joined(_by_runs(storage, head, after, through, () if marks else head.runs, marks=marks))
 
 
@@ -168,7 +170,7 @@ def _of_columns(record: dict[str, Any], after: int, through: int, *, marks: bool
     file_of, gaps = np.array(record["fileOf"], np.int64), np.array(record["gaps"], np.int64)
     owner = np.repeat(np.arange(len(ids)), np.array(record["partCounts"], np.int64))  # index of each part's ledger
     wanted = (ids[owner] > after) & (ids[owner] <= through)
-    fresh = np.ones(len(rows), bool)  # parts that do not directly follow the previous part in its file
+    fresh = np.ones(len(rows), bool)  # True for a part that does not directly follow the previous part in the same file
     fresh[1:] = (file_of[1:] != file_of[:-1]) | (gaps[1:] != 0) | ~wanted[:-1] | (schemas[1:] != schemas[:-1])
     first_rows = _first_rows(rows, file_of, gaps)
     counts = np.array(record["entryCounts"], np.int64)

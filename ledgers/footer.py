@@ -14,9 +14,10 @@ _GUESS = 64 * 1024
 
 
 class Footer(NamedTuple):
-    """The tail of a file: length of the file in bytes, CRC-32 of the thrift bytes, and the thrift bytes with their trailer.
+    """The footer of a Parquet file: the metadata of the file, encoded with Thrift, and 8 bytes that end the file.
 
-    `whole`: all bytes of a small file, which one read returned; None for a larger file.
+    `file_bytes`: length of the file in bytes. `crc`: CRC-32 of the encoded metadata. `tail`: the bytes of the footer. `whole`: all
+    bytes of a small file, which one read returned; None for a larger file.
     """
 
     file_bytes: int

@@ -29,7 +29,7 @@ _NEITHER: Final = bytes(sorted(set(range(256)) - set(b'[]{}"')))
 """All bytes except brackets and quotes."""
 _DIGITS: Final = bytes(ord("0") if chr(b).isdecimal() else 0 for b in range(128)) + bytes(128)
 _LONG: Final = b"0" * 19
-"""A text without 19 digits in a row has no number above 64 bits. It is decoded without a check of each integer, which is faster."""
+"""A text without 19 digits in a row has no integer above 64 bits. So `read_json` need not check its integers, which is faster."""
 
 
 def read_json(

@@ -201,10 +201,10 @@ def _rename_new(disk: Disk, temporary: Path, path: Path) -> None:
 
 
 def make_folders(disk: Disk, folder: Path, mode: int = 0o777) -> None:
-    """Create a folder and its missing parents, durably. A folder is durable only when its parent is.
+    """Create a folder and its missing parents, durably. A folder is durable only when its parent folder is synced.
 
-    The parents of existing folders are synced, too, because another process may have just created these folders. Parents that this
-    user cannot read are skipped. `mode`: the permissions of the folder itself.
+    All parents are synced, also those of folders that existed before, because another process may have just created these folders.
+    Parents that this user cannot read are skipped. `mode`: the permissions of the folder itself.
     """
     for one in reversed(folder.parents):
         _make_folder(disk, one)

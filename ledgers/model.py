@@ -16,7 +16,7 @@ class Part:
     path     relative to the ledger root, `/`-separated
     rows     number of rows, at least 1
     bytes    length of the file
-    crc      CRC-32 of the Parquet footer (the thrift bytes), unsigned
+    crc      CRC-32 of the Parquet footer (the metadata encoded with Thrift), unsigned
     entries  rows of each entry in order; an entry is a row group when first written
     schema   id of the topic schema that the part was written with
     """
@@ -38,11 +38,11 @@ class CompactedPart(Part):
     """A part whose rows compaction has moved into a larger file.
 
     `rows`, `bytes`, `entries` and `schema` are those of the registered part, so positions and limits do not change. `path` and
-    `crc` are the file's.
+    `crc` are those of the larger file.
 
-        first_row   index of its first row in the file, from 0
-        file_bytes  length of the file
-        groups      rows of each row group of the file, in order
+        first_row   index of the part's first row in the larger file, from 0
+        file_bytes  length of the larger file
+        groups      rows of each row group of the larger file, in order
     """
 
     first_row: int

@@ -1,9 +1,9 @@
 """Checks the page headers of a part, because Parquet's page checksums cover the content of a page but not its header.
 
-A changed byte in a header can make a reader read nulls as values, without a checksum error. (A test shows this with the encoding of
-the levels.) So each header is compared with the footer, whose CRC-32 is in the registration. The pages of a column chunk must fill
-it exactly: in compressed bytes, in uncompressed bytes and in values. Each page must have a checksum, and an encoding that our
-writer uses.
+A changed byte in a header can make a reader return nulls in other rows, without a checksum error. (A test shows this: it changes
+the encoding of Parquet's levels, which say which values are null.) So each header is compared with the footer, whose CRC-32 is in
+the registration. The pages of a column chunk must fill the chunk exactly: in compressed bytes, in uncompressed bytes and in values.
+Each page must have a checksum, and an encoding that our writer uses and the footer names.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ def _check_chunk(stream: pa.NativeFile, chunk: pq.ColumnChunkMetaData) -> None:
 
 
 def _read_header(stream: pa.NativeFile, at: int, end: int) -> tuple[dict[int, Any], int]:
-    """Read a page header. Return its values by Thrift field number, and its length. Statistics of long texts make a header long."""
+    """Read a page header. Return its values by Thrift field number, and its length. Most headers are short. Statistics of long
+    texts make a header long: then the first read is too short, and a second one reads more bytes.
+    """
     for enough in (_ENOUGH, _LONGEST):
         raw = stream.read_at(min(enough, end - at), at)
         try:

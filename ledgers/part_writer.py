@@ -37,7 +37,7 @@ class PartWriter:
 
         schema         schema of every batch (ledgers.arrow.conform produces it)
         schema_id      id of the topic schema, stored in the Part
-        staging_id     id of the staging writer, stored in the file's metadata
+        staging_id     id of the task attempt or other writer that stages the part, stored in the file's metadata
         compression    zstd, lz4, snappy or none
         entry_bytes    an entry is closed before it holds more than this many bytes in memory
         entry_rows     an entry is closed before it holds more than this many rows

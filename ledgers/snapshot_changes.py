@@ -116,7 +116,9 @@ def _cut(storage: LedgerStorage, file: SnapshotFile, through: int, path: str) ->
 
 
 def _totals(opened: LedgerFile, through: int) -> tuple[int, int, int, int]:
-    """Return the numbers of ledgers, parts, rows and bytes of the ledgers up to `through`."""
+    """Return how many ledgers there are up to `through`, and how many parts, rows and bytes they have. A ledger without parts
+    counts as one part.
+    """
     ledgers = parts = rows = size = 0
     for ledger in opened.ledgers(-1, through):
         ledgers += 1
@@ -133,7 +135,9 @@ def _written(storage: LedgerStorage, path: str, file: SnapshotFile, blocks: list
 
 
 def listed(storage: LedgerStorage, head: SnapshotHead) -> Iterator[str]:
-    """Yield the paths of the files that hold a snapshot's rows. Consecutive repetitions are skipped. Raises CorruptSnapshot."""
+    """Yield the paths of the files that hold a snapshot's rows. If consecutive parts lie in one file, its path is yielded once.
+    Raises CorruptSnapshot.
+    """
     last = None
     for ledger in snapshots.read_ledgers(storage, head, -1, head.watermark[0]):
         for part in ledger.parts:

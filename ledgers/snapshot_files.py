@@ -5,7 +5,8 @@ suffixes of paths only once. The file's Avro header has a directory of the block
 blocks that overlap it, and two files are joined by copying blocks. The CRC-32 of the header is in the head that names the file, and
 the CRC-32 of each block is in the header, so every byte is checked before its use.
 
-A *head* holds one record: the content of the chain. Its CRC-32 is part of its name.
+A *head* holds one record. The record names the ledger files of the chain, and has the newest ledgers itself. The CRC-32 of the head
+is part of its file's name.
 """
 
 from __future__ import annotations
@@ -51,11 +52,12 @@ BLOCK: dict[str, Any] = {
         {"name": "schemas", "type": _LONGS},
         {"name": "entryCounts", "type": _LONGS, "doc": "entries of each part"},
         {"name": "entries", "type": _LONGS, "doc": "rows of each entry, over all parts"},
-        # The next three fields have a `default` and therefore no `doc`: fastavro writes these two attributes in set order, which
-        # differs between processes, so files of equal content would differ. `files`: the files into which compaction has moved
-        # parts. `fileOf`: for each part the place of its file in `files`, counted from 1, or 0 if the part has a file of its own.
-        # An empty list means that all parts have 0. `gaps`: for each moved part the number of rows between it and the previous
-        # part, or the beginning of the file if the previous part is in another file.
+        # The next three fields have a `default`, and therefore no `doc`. With both, files of equal content could have different
+        # bytes, because fastavro writes the two in the order of a Python set, which differs between processes. `files`: the files
+        # into which compaction has moved parts. `fileOf`: for each part the place of its file in `files`, counted from 1, or 0 if
+        # the part has a file of its own. An empty list means that all parts have 0. `gaps`: for each moved part, how many rows of
+        # the file lie between the previous part and this part. If the previous part is in another file, the rows are counted from
+        # the beginning of the file.
         {
             "name": "files",
             "type": {
@@ -351,7 +353,7 @@ class LedgerFile:
 
 
 def _directory(raw: bytes) -> tuple[tuple[Block, ...], Any, bool]:
-    """Return the blocks, the schema they were written with, and whether it is the current one. Raises ValueError."""
+    """Return the blocks, the schema with which they were written, and whether this is the current schema. Raises ValueError."""
     head = container(raw)
     if head.begin != len(raw) or head.metadata.get("avro.codec") != b"deflate" or _DIRECTORY not in head.metadata:
         raise ValueError("it is not a header of a ledger file")

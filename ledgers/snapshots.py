@@ -1,9 +1,10 @@
 """Index snapshots: the ledgers of a segment up to its watermark (protocol.md sections 1 and 7).
 
 A snapshot is a chain. The watermark record names its head. The head names ledger files and holds the newest few ledgers itself. All
-files are immutable and have unique names. Extending a chain writes a new head and sometimes one ledger file:
+files are immutable and have unique names. Extending a chain writes a new head, and sometimes one ledger file in place of the last
+ones. The costs are bounded:
 
-- a ledger is copied once for each power of FANOUT in the size of the chain (blocks are copied unchanged)
+- a ledger is copied about once for each power of FANOUT in the size of the chain (blocks are copied unchanged)
 - a read of the numbers a..b opens only the files that overlap a..b, and reads only the blocks that overlap a..b
 - a chain of n parts has at most FANOUT files for each power of FANOUT in n
 
@@ -41,7 +42,9 @@ SUFFIX = ".avro"
 """Suffix of the names of all index snapshot files; no other file has it."""
 
 TAIL_PARTS = 256
-"""Maximum number of parts in a head. At this number the parts move into a ledger file. Also the number of parts in a block."""
+"""A head has fewer parts than this. When it would have this number or more, its parts move into a ledger file. A block of a ledger
+file also has about this number of parts.
+"""
 
 FANOUT = 8
 
@@ -54,7 +57,8 @@ class SnapshotFile:
     """A ledger file of a chain, as its head names it.
 
     first, last          lowest and highest ledgerId in it
-    ledgers, parts       numbers of ledgers and parts; rows, bytes: totals of the parts
+    ledgers, parts       how many ledgers and parts it lists
+    rows, bytes          totals of these parts
     publish_max          the highest publish time (ms) of the chain's ledgers up to `last`, also of those in earlier files
     header_bytes, crc    length and CRC-32 of its header
     """
@@ -72,7 +76,7 @@ class SnapshotFile:
 
     @property
     def level(self) -> int:
-        """Return the level of the file: the power of FANOUT by which it is larger than the smallest file."""
+        """Return the level of the file: the highest L for which the file has at least TAIL_PARTS * FANOUT**L parts, or 0."""
         return _level(self.parts)
 
 
@@ -190,7 +194,9 @@ def write_head(
     *,
     name: str,
 ) -> str:
-    """Publish a head and return its path. Above MOST_RUNS runs, only those with the most rows are kept. Raises StorageError."""
+    """Publish a head and return its path. If there are more than MOST_RUNS runs, the head has only those with the most rows. Raises
+    StorageError.
+    """
     kept = nlargest(MOST_RUNS, runs, key=lambda run: run.rows)
     record = {
         "segment": segment,
@@ -272,7 +278,7 @@ def read_records(storage: LedgerStorage, head: SnapshotHead, after: int, through
 
 
 def files(head: SnapshotHead) -> list[str]:
-    """Return the paths of all files of the snapshot, its head included. They are protected from the orphan sweep."""
+    """Return the paths of all files of the snapshot, its head included. The orphan sweep does not delete these files."""
     return [head.path, *(file.path for file in head.files)]
 
 
@@ -328,8 +334,9 @@ def _append(storage: LedgerStorage, path: str, files: list[SnapshotFile], tail: 
 
 
 def _to_join(parts: Sequence[int], new: int) -> int:
-    """Return the number of files at the end of a chain that are joined with a new file of `new` parts. After the join the levels of
-    the files (`_level`) never rise along the chain, and fewer than FANOUT files have the same level.
+    """Return how many files at the end of a chain are joined with a new file of `new` parts. `parts`: how many parts each file of
+    the chain has. After the join the levels of the files (`_level`) never rise along the chain, and fewer than FANOUT files have
+    the same level.
     """
     joined = 0
     while True:

@@ -230,7 +230,9 @@ def _all_there(field: Field, path: str, rows: int) -> None:
 
 
 def _nested(array: pa.Array, kind: Plain, path: str, each: Each, missing: Missing = _all_there) -> pa.Array:
-    """Apply `each` to the children of a nested column. Values under a null parent are undefined, so they are removed first."""
+    """Apply `each` to the children of a nested column. Values under a null parent are undefined, so they are removed before this.
+    `missing` handles each field of a record that the column lacks.
+    """
     match kind:
         case Array():
             return _list(array, lambda items: each(items, kind.items, f"{path}.element"))

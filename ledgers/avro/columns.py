@@ -101,7 +101,8 @@ def _column(kind: Type) -> T.DataType:
 
 
 def derived(struct: T.StructType, name: str) -> Record:
-    """Derive an Avro schema from columns that have no registered one. `name`: the full name of the record, words separated by dots.
+    """Derive an Avro schema from the columns of a topic that has no registered schema. `name`: the full name of the record, words
+    separated by dots.
 
     Raises SchemaError that names the column if Avro cannot express its name or type.
     """

@@ -80,8 +80,8 @@ def parse(text: str | Mapping[str, Any]) -> Record:
 
 
 class _Parsing:
-    """Parser state. `named`: types by full name (None: incomplete). `sizes`: for each named type the number of types nested in it,
-    and their depth.
+    """Parser state. `named`: types by full name (None: incomplete). `sizes`: for each named type, how many types it consists of,
+    nested types and itself included, and how many levels are nested in it.
     """
 
     def __init__(self) -> None:
@@ -94,8 +94,8 @@ class _Parsing:
         return made
 
     def _measure(self, made: Type, path: str, level: int) -> None:
-        """Refuse a schema whose columns would exceed memory or stack. Named types can be reused twice at every level, so the
-        expanded tree may be exponentially large.
+        """Refuse a schema whose columns would exceed memory or stack. Each named type can be used twice in the type above it, so
+        the tree of all columns may be exponentially larger than the text of the schema.
         """
         size, levels = self._extent(made)
         if level + levels > MAX_LEVELS:

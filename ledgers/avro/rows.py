@@ -48,8 +48,8 @@ class Codec:
     # --- bytes to rows --------------------------------------------------------------------------------------------
 
     def decode(self, given: pa.Array, name_row: NameRow) -> pa.RecordBatch:
-        """Decode binary values into rows. Raises ValueFormatError that names the row: for a null, for bytes that the schema does
-        not consume completely, and for values that a column cannot hold.
+        """Decode binary values into rows. Raises ValueFormatError that names the row: for a null, for bytes that are not exactly
+        one value of the schema, and for values that a column cannot hold.
         """
         if given.null_count:
             row = pc.index(given.is_null(), True).as_py()
