@@ -1,7 +1,8 @@
-"""The door: Spark looks for a module `pyspark_*` with a class `DefaultSource`, so `format("txnsegment")` just works.
+"""Spark's entry point to txnsegment. Spark looks for modules named `pyspark_*` and registers the class `DefaultSource` of each, so
+`format("txnsegment")` works without a registration by the user.
 
-Each room is entered only when it is asked for: Spark opens this door anew in two processes for every read and write, and what they
-import is a good part of the time of a small one (`python -m benchmarks throughput`).
+Each method imports only what it needs. Spark loads this module in two new processes for every read and write, and the imports take
+a large part of the time of a small read or write (`python -m benchmarks throughput`).
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ Result = TypeVar("Result")
 
 
 def _told(call: Callable[[], Result]) -> Result:
-    """Call, and leave the frames of txnsegment out of an error of the user's input: Spark puts the whole traceback in front of the
-    message. The log of level DEBUG has it.
+    """Return the result of `call`. If `call` raises an error of txnsegment, raise this error without its traceback, because Spark
+    puts the whole traceback in front of the message. The traceback is logged at the level DEBUG.
     """
     try:
         return call()
@@ -62,8 +63,8 @@ class DefaultSource(DataSource):
         return _told(lambda: stream_writer(self._given(), schema, overwrite))
 
     def _given(self) -> dict[str, str]:
-        """The options. Raises OptionError for what Spark passes about a table of its catalogue: `option.x` beside `x` when one is
-        created, nothing at all when one is used.
+        """Return the options. Raises OptionError if Spark creates or uses a table of its catalogue. Spark passes `option.x` beside
+        `x` when it creates such a table, and passes no option when it uses one.
         """
         options = dict(self.options)
         if not options or any(name.lower().startswith("option.") for name in options):

@@ -24,7 +24,7 @@ log = logging.getLogger("txnsegment.sink")
 
 @dataclass(frozen=True)
 class Identity:
-    """The application and the version of a write. They come from the options; the version of a stream's write is its batch id.
+    """The application and the version of a write. Both come from the options, but the version of a stream's write is its batch id.
 
     `app`: the application id. It is None for a stream without `txnAppId`, which uses the query's id. `random`: whether `app` is a
     random id, as for a batch write without `txnAppId`. `accepts_loss`: see `Claim`.
@@ -41,7 +41,8 @@ def commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int,
     """Commit the parts of all tasks as one transaction, in the order of the tasks. `messages`: the reports of the task attempts
     that Spark accepted.
 
-    Raises as `Coordinator.commit` does. Spark then runs the batch again.
+    Raises the errors of `Coordinator.commit`. Raises TxnConflict if a task did not report, or if the tasks routed by different
+    columns.
     """
     staged = reported(messages)
     key = agreed_key(plan, staged)
@@ -83,8 +84,8 @@ def abort(client: Client, plan: WritePlan, identity: Identity, messages: Sequenc
 
 
 def staged_for(plan: WritePlan, staged: Sequence[Staged]) -> TopicName:
-    """Return the topic for which the tasks staged rows, or the plan's topic if there are no rows. The two may differ: tasks and
-    driver plan separately, and the topic may have been migrated between the two plans.
+    """Return the topic for which the tasks staged rows, or the plan's topic if there are no rows. The two topics may differ,
+    because tasks and driver plan separately, and the topic may have been migrated between the two plans.
     """
     return next((topic_of(segment) for message in staged for segment, _ in message.parts), plan.topic)
 

@@ -185,7 +185,7 @@ SINK: Final = OptionTable(
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """The options that a write task needs. A task does not open the metadata store."""
+    """The options that the tasks of a write need."""
 
     topic: TopicName
     key_column: str | None
@@ -264,7 +264,7 @@ class WriteOptions:
 
 
 def check_version(app: str | None, version: int | None, *, streaming: bool) -> None:
-    """Check that application and version of a write belong together. Raises OptionError."""
+    """Raise OptionError if a version is given without an application, or for a batch an application without a version."""
     if version is not None and app is None:
         raise OptionError(
             "txnVersion is given without txnAppId: a version counts for one application.",
@@ -295,7 +295,7 @@ def _check_schema_options(given: Given) -> None:
 
 
 def written_to(given: Given, path_option: Option[T], topic_option: Option[T]) -> T:
-    """Return the topic of a write, by the argument of `save` or `start` or by the option. Raises OptionError."""
+    """Return the topic of a write, which the argument of `save` or `start` or the option `topic` gives. Raises OptionError."""
     path, topic = given.get(path_option), given.get(topic_option)
     if path is not None and topic is not None and path != topic:
         raise OptionError(

@@ -31,8 +31,9 @@ class WritePlan:
 
     `to`: the active segments, with their hash ranges. `key`: the column that routes rows. `types`: the incoming columns, with the
     types that they have in the topic. `schema_id`: the id of the schema version that has all of these columns. It is None if the
-    commit must extend the schema. `staged_ms`: the store's time before the first part is written. `avro`: the registered Avro
-    schema of the topic. `values`: whether the incoming rows are Avro bytes, which the tasks decode by `avro`.
+    commit must extend the schema or give the topic its key. `staged_ms`: the store's time before the first part is written.
+    `values`: whether the incoming rows are Avro bytes. `avro`: the Avro schema by which the tasks decode such rows. For other rows
+    it is the Avro schema that was registered for the topic, or None.
     """
 
     topic: TopicName
@@ -76,9 +77,10 @@ def plan_write(client: Client, options: WriteOptions, schema: StructType) -> Wri
 
 
 def where_to(client: Client, options: WriteOptions) -> TopicName:
-    """Return the topic that the given name stands for now. A migrated `persistent://` name stands for its successor `topic://`. A
-    `persistent://` name without a topic stands for a `topic://` if its namespace creates new topics as `topic://`. Raises
-    OptionError if the options have `routing` and the topic is marker-based, because it has no segments.
+    """Return the topic that the given name stands for now. The name of a migrated `persistent://` topic stands for its successor
+    `topic://`. If no topic of a `persistent://` name exists, the name stands for a `topic://` if its namespace creates new topics
+    as `topic://`. Raises OptionError if the options have `routing` and the topic is marker-based, because such a topic has no
+    segments.
     """
     name = Providers(client).resolve(str(options.topic))
     if isinstance(name, PersistentName) and options.routing:
@@ -107,7 +109,7 @@ def _ensure(client: Client, options: WriteOptions, name: TopicName, schema: Stru
 
 
 def _plan_values(client: Client, options: WriteOptions, schema: StructType) -> WritePlan:
-    """Return the plan of a write whose rows are Avro values. They are decoded by a version of the topic's schema."""
+    """Return the plan of a write whose rows are Avro values. The tasks decode these values by a version of the topic's schema."""
     if [(f.name, f.dataType) for f in schema] != [("value", BinaryType())]:
         raise SchemaError(
             f"With valueFormat=avro a write has one column, value (binary), and not {schema.simpleString()}.",

@@ -15,8 +15,8 @@ from spark_txn_sink.staging import Staged
 @dataclass(frozen=True)
 class StagedWrite:
     """One write of a transaction. It begins on the driver when Spark plans the write. It ends in the process in which Spark commits
-    or aborts the write. That process opens the ledger root but not the metadata store. `order`: the number of the transaction's
-    writes that had begun before this write.
+    or aborts the write. That process opens the ledger root but not the metadata store. `order`: how many writes of the transaction
+    had begun before this write.
     """
 
     plan: WritePlan

@@ -40,8 +40,8 @@ class Staged(WriterCommitMessage):
     query_id: str | None
     key: str | None
     execution: tuple[str, int] | None = None
-    """Only in a transaction over several topics: the value of the property TRANSACTION in the driver's thread that runs the write,
-    and the number of Spark's SQL execution.
+    """The value of the property TRANSACTION in the driver's thread that runs the write, and the number of Spark's SQL execution.
+    None if the thread has not set the property, as outside of a transaction over several topics.
     """
 
 

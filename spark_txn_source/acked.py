@@ -22,9 +22,9 @@ def acknowledged(client: Client, reading: Reading, subscription: str) -> dict[st
 
 
 def ledger_at(segment: SegmentView, numbers: Mapping[str, int], log: str = LOG) -> int:
-    """Return the highest ledger id of a segment that is possible at or below an offset. `numbers`: the offset's number for each
-    log. If a persistent topic is read from its own log, the topic is its own segment, and the number of this log is the ledger id.
-    For any other segment the ledger id is derived from the number of `log`.
+    """Return the highest ledger id that a ledger of the segment can have at or below an offset. `numbers`: the number that the
+    offset has for each log, by the log's name. A persistent topic that is read from its own log is the only segment of this log,
+    and the number of this log is the ledger id. For any other segment the ledger id is computed from the number of `log`.
     """
     return numbers[segment.name] if segment.name in numbers else segment.ledger_id(numbers.get(log, 0))
 

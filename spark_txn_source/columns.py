@@ -32,8 +32,9 @@ class Columns:
     """The columns of a read. `full`: all columns of the topics. `wanted`: the columns to read from the topics. `output`: the
     columns that Spark gets.
 
-    With `valueFormat=avro` Spark gets each row as Avro bytes. `avro`: the schema by which the rows are encoded. `version`: the
-    version of this schema. Otherwise both are None. `pinned`: whether the user chose a schema version.
+    With `valueFormat=avro` Spark gets each row as Avro bytes. Then `avro` is the schema by which the rows are encoded, and
+    `version` is the version of this schema. With `valueFormat=columns` both are None. `pinned`: whether the user chose a schema
+    version.
     """
 
     full: StructType
@@ -80,8 +81,8 @@ def columns_now(client: Client, options: CommonReadOptions) -> Columns:
 
 def columns_wanted(client: Client, options: CommonReadOptions, given: StructType) -> Columns:
     """Return the columns of a read with the schema `given`, which Spark passes: the schema from `columns_now`, or one that the user
-    gave. The user's schema may leave out, reorder or widen columns. It may declare a column NOT NULL; then a null in this column is
-    an error. Raises TopicNotFound, SchemaError, OptionError.
+    gave. The user's schema may leave out, reorder or widen columns. The user's schema may also declare a column NOT NULL. Then a
+    null in this column is an error. Raises TopicNotFound, SchemaError, OptionError.
     """
     full, version = _schemas(client, options)
     for field in (f for f in given if f.name in METADATA_NAMES):
@@ -110,8 +111,8 @@ def columns_wanted(client: Client, options: CommonReadOptions, given: StructType
 
 
 def _schemas(client: Client, options: CommonReadOptions) -> tuple[StructType | None, SchemaVersion | None]:
-    """Return all current columns of the topics, and the schema version of the read: the version that the user chose. If the user
-    chose none, the version is the latest one for Avro values, and None for columns.
+    """Return two values: all current columns of the topics, and the schema version that the user chose for the read. If the user
+    chose no version, the second value is the latest version for Avro values, and None for columns.
     """
     topics = Logs(client, options.selection).topics_now()
     full = full_schema(client, topics)

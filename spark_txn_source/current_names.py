@@ -15,8 +15,9 @@ Options = TypeVar("Options", bound=CommonReadOptions)
 
 
 def with_current_names(client: Client, options: Options) -> Options:
-    """Return the options with the current names of the topics. A `persistent://` name without a topic becomes a `topic://` name if
-    its namespace creates new topics as `topic://`. Each `persistent://` name costs one round trip. Raises OptionError.
+    """Return the options with the current names of the topics. A `persistent://` name becomes a `topic://` name if no such
+    persistent topic exists and its namespace creates new topics as `topic://`. Each `persistent://` name costs one round trip.
+    Raises OptionError if the start or the end of the read gives a position of a name that has changed in this way.
     """
     selection = options.selection
     if isinstance(selection, Pattern) or not selection.persistent:

@@ -26,7 +26,9 @@ from spark_txn_source.options import ReadOptions
 
 
 class StreamCursors:
-    """The cursors of one stream's subscription, in the process that plans the stream. `client`: returns the process's client."""
+    """The cursors of one stream's subscription, in the process that plans the stream. `client`: a function that returns the client
+    of this process.
+    """
 
     def __init__(self, client: Callable[[], Client], options: ReadOptions, subscription: str) -> None:
         self._client, self._options, self._selection, self.subscription = client, options, options.selection, subscription
@@ -70,12 +72,12 @@ class StreamCursors:
                     Providers(self._client()).subscribe(there[name].name, self.subscription, at=0)
 
     def check_added(self, readings: Sequence[Reading], offset: StreamOffset) -> bool:
-        """Return whether all rows that a restarted query skips are acknowledged. The query's commits would acknowledge skipped
-        rows, although the query never reads them.
+        """Return whether the subscription has acknowledged all rows that a restarted query skips. If it has not, the query's
+        commits would acknowledge rows that the query never reads.
 
-        A restarted stream continues at its offset, so it skips rows at or below the offset. They are checked in the `topic://`
-        topics that the restart added (`topicsChanged=continue`), and in all topics if the restart uses another subscription. With
-        another subscription the stream also skips the rows in the offset's field `acked`.
+        A restarted stream continues at its offset, so it skips rows at or below the offset. This method checks these rows in the
+        `topic://` topics that the restart added (`topicsChanged=continue`), and in all topics if the restart uses another
+        subscription. With another subscription the stream also skips the rows in the offset's field `acked`.
 
         The result is False while a transaction at or below the offset is undecided. Raises OptionError if the subscription that
         the query uses now has not acknowledged a skipped row.
@@ -91,7 +93,9 @@ class StreamCursors:
             if offset.read == self._selection.key:
                 return True
             begun = {*Logs(self._client(), before).successors()}
-            added = [  # the offset has a number of a persistent topic's log only if the stream has read that topic
+            # Only `topic://` topics have to be checked, because the offset has a number of a persistent topic's log only if the
+            # stream has read that topic.
+            added = [
                 (one, segment, number)
                 for one, segment, number in added
                 if one.log == LOG and segment.topic.name not in begun and not before.covers(segment.name, segment.topic.name)
@@ -114,8 +118,8 @@ class StreamCursors:
         return all(reading.cut >= number for reading, _, number in added)
 
     def lag(self, readings: Sequence[Reading], reached: StreamOffset) -> Lag:
-        """Return the lag of the query. Rows that the query has read count as acknowledged, although the cursors move over them only
-        with the next batch.
+        """Return the lag of the query, and set the lag metrics of its topics. Rows that the query has read count as acknowledged,
+        although the cursors move over these rows only with the next batch.
         """
         found: dict[str, Lag] = {}
         for reading in readings:
@@ -145,8 +149,8 @@ class StreamCursors:
                 self._check_not_moved_back(reading, done, were, through)
             for segment in reading.segments:
                 for ledger, _ in pending(segment, done[segment.name], 0, segment.number(through[segment.name])):
-                    # The ack ends right after the last row of the ledger. It does not cover the positions without rows that follow,
-                    # because a consumer's ack of the next row begins at this boundary.
+                    # The acknowledgement ends right after the last row of the ledger. It does not cover the empty positions that
+                    # follow, because a consumer's acknowledgement of the next row begins with these positions.
                     ends[segment.name] = end_of(ledger.id, ledger.last_entry)
         Providers(self._client()).advance(up_to(name, self.subscription, row) for name, row in sorted(ends.items()))
         # A persistent topic that is not read now keeps its position in the offset, but its rows were not acknowledged up to that
@@ -158,7 +162,7 @@ class StreamCursors:
         self, reading: Reading, done: Mapping[str, Rows], were: Mapping[str, Rows], ends: Mapping[str, int]
     ) -> None:
         """Raise AckConflict if rows that were acknowledged when the batch was planned (`were`) are not acknowledged any more
-        (`done`). `ends`: the last ledger of the batch. `done`, `were` and `ends` are by segment.
+        (`done`). `ends`: the id of the last ledger of the batch. `done`, `were` and `ends` have one value for each segment.
         """
         for segment in reading.segments:
             found = first_unacknowledged_ledger(segment, done[segment.name], were[segment.name])
@@ -177,8 +181,8 @@ class StreamCursors:
             )
 
     def _acked_before(self, offset: StreamOffset) -> Mapping[str, int]:
-        """Return, for each log, a number up to which all rows were acknowledged. After a commit by this process it is the end of
-        the committed batch. Before the first commit it is the number that was known when `offset` was planned.
+        """Return, for each log, a number up to which all rows were acknowledged. After a commit by this process the number is the
+        end of the committed batch. Before the first commit it is the number that was known when `offset` was planned.
         """
         if self._acked_to:
             return self._acked_to

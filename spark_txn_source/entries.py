@@ -1,4 +1,4 @@
-"""Reading of rows with their positions, entry by entry, for programs without Spark. Compaction does not change positions."""
+"""Reads rows with their positions, entry by entry, for programs without Spark. Compaction does not change the positions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from spark_txn_source.tasks import Filled, Piece, entries
 
 
 class EntryRows(NamedTuple):
-    """Consecutive rows of one entry. `first_row`: the index, in the entry, of the first of these rows. `of`: the number of all rows
-    of the entry. `publish_ms`, `txn`: the publish time and the transaction of the ledger.
+    """Consecutive rows of one entry. `first_row`: the index of the first of these rows in the entry. `of`: how many rows the whole
+    entry has. `publish_ms`, `txn`: the publish time and the transaction of the ledger.
     """
 
     segment: str
@@ -53,8 +53,8 @@ Turn = tuple[int, int, Iterator[EntryRows]]
 def _turns(
     storage: LedgerStorage, place: int, segment: SegmentView, found: Iterator[Piece], wanted: pa.Schema, filled: Filled | None
 ) -> Iterator[Turn]:
-    """Yield a turn for each ledger of a segment: its log number, the index of the segment, and its rows. The caller must read these
-    rows before it takes the next turn.
+    """Yield a tuple for each ledger of a segment: the ledger's log number, the index of the segment, and an iterator of the
+    ledger's rows. The caller must read these rows before it takes the next tuple.
     """
     for piece in found:
         ledgers = [piece.ledger] if piece.marks is None else np.unique(piece.marks.ledgers).tolist()
@@ -66,7 +66,7 @@ def _turns(
 
 def _of(ledger: int, source: Iterator[EntryRows], held: list[EntryRows]) -> Iterator[EntryRows]:
     """Yield the rows of one ledger from the source. To find the end of the ledger, the function also takes the first rows of the
-    next ledger, and puts them into `held`.
+    next ledger from the source. It puts these rows into `held`, and the call for the next ledger yields them first.
     """
     while (one := held.pop() if held else next(source, None)) is not None:
         if one.ledger != ledger:

@@ -1,9 +1,9 @@
-"""Tailing: a stream uses its newest reading until the log changes, so that an idle query costs the store almost nothing.
+"""Tailing: a stream keeps its newest reading and uses it until the log changes. So an idle query costs the store almost nothing.
 
-Spark asks for the latest offset every ten milliseconds. A reading stays the newest if it has no undecided registration and nothing
-was appended to the log. So each call checks only these two conditions. The result of a call has all transactions that committed
-before the call; `processAllAvailable` needs this. The events of a commit wake the stream. After `MOST_SECONDS` the log is read in
-any case.
+Spark asks a stream for its latest offset every ten milliseconds. The kept reading is still the newest one if it has no undecided
+registration and nothing was appended to the log since. `Following.read` checks these two conditions, and reads the log again if
+one of them does not hold. So it returns all transactions that committed before the call, as `processAllAvailable` needs it.
+`Following.read` also reads the log again after an event of a commit, and if the kept reading is older than `MOST_SECONDS`.
 """
 
 from __future__ import annotations

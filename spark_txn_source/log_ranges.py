@@ -1,4 +1,4 @@
-"""Ranges of one log, and the numbers in each log for the start and the end of a read."""
+"""The range of a log that a read reads, and the log numbers at which a read starts and ends."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def start_number(reading: Reading, start: Start) -> int:
 
 
 def end_number(reading: Reading, end: End) -> int:
-    """Return the number up to which a batch reads a log, inclusive. For a timestamp a later reading may give another number, unless
-    `timestamps.final` returned the reading. Raises OffsetOutOfRange.
+    """Return the number up to which a batch reads a log, inclusive. If the end is a timestamp, and `reading` does not come from
+    `timestamps.final`, a later reading may give another number. Raises OffsetOutOfRange.
     """
     match end:
         case Latest():

@@ -21,10 +21,11 @@ def check_deletions(
     advice: str = "Start after it (earliest does, in a new checkpoint), or set failOnDataLoss=false to go on without these rows.",
 ) -> None:
     """Raise DataLoss if a topic that had rows in a range was deleted. Deletions with a seal at or below `known` are no loss. Rows
-    in `done` are no loss. `trims`: the numbers up to which rows were known to be trimmed when the read began. Rows above these
-    numbers are a loss even if retention had removed them before the deletion.
+    that the range leaves out (`found.done`) are no loss. `trims`: the numbers up to which rows were known to be trimmed when the
+    read began. Rows above these numbers are a loss even if retention had removed them before the deletion.
 
-    Within the grace period it is known exactly which rows were lost. Later, any rows below the seal may have been lost.
+    Within the grace period after a deletion it is known exactly which rows were lost. After the grace period any rows below the
+    seal may have been lost.
     """
     reading, start, end = found.reading, found.start, found.end
     for segment in reading.gone:
@@ -56,8 +57,8 @@ def check_deletions(
 def known_trims(reading: Reading, start: Start, *, cursors: bool = False) -> dict[str, int]:
     """Return the numbers, by segment or topic, up to which trimmed rows are no data loss for a NEW read.
 
-    A read from `earliest` begins at the first transaction of which all rows are kept, in all segments of a topic. So trims below
-    this transaction are no loss. For any other start the result is empty.
+    In each topic, a read from `earliest` begins at the first transaction of which retention has kept all rows in all segments. So
+    trims below this transaction are no loss. For any other start the result is empty.
 
     `cursors`: the read begins at the cursors of a subscription. Then only trims in segments that have left the layout are no loss,
     because a segment leaves the layout only after every subscription has acknowledged its trimmed rows. In the other segments the
@@ -75,10 +76,10 @@ def _known_of(segment: SegmentView, known: Mapping[str, int]) -> int:
 
 def hidden(reading: Reading, known: Mapping[str, int], *, fail_on_data_loss: bool = True) -> dict[str, Rows]:
     """Return the rows, by segment, that a read leaves out so that it has only whole transactions. Retention has removed other rows
-    of their transactions from another segment of the topic.
+    of the same transactions from another segment of the topic.
 
-    `known`: the trims when the read began. Without `failOnDataLoss` later trims are taken into account, too. If retention has
-    removed all of these rows from a segment, the result does not name the segment.
+    `known`: the trims when the read began. Without `failOnDataLoss` later trims are taken into account, too. A segment in which
+    retention has removed all such rows is not in the result.
     """
     now = {} if fail_on_data_loss else reading.whole_from()
     numbers = {segment.name: max(_known_of(segment, known), _known_of(segment, now)) for segment in reading.segments}
@@ -87,7 +88,7 @@ def hidden(reading: Reading, known: Mapping[str, int], *, fail_on_data_loss: boo
 
 def check_trims(found: LogRange, known: Mapping[str, int]) -> None:
     """Raise DataLoss if retention has removed rows of a range. Trims in `known`, which were made before the read began, are no
-    loss, and rows in `done` are no loss.
+    loss. Rows that the range leaves out (`found.done`) are no loss either.
     """
     reading, start, end = found.reading, found.start, found.end
     if start >= end:
@@ -102,11 +103,11 @@ def check_trims(found: LogRange, known: Mapping[str, int]) -> None:
 
 
 def within_trimmed(found: LogRange, given: Start) -> LogRange:
-    """Return the range that a batch checks for trimmed rows. It is `found`, except if the batch starts at a timestamp.
+    """Return the range that a batch checks for trimmed rows. This is the range `found`, except if the batch starts at a timestamp.
 
-    A search for a timestamp sees all trimmed rows as one registration, with the number of the last trimmed one. If all rows between
-    two timestamps were trimmed, both searches end right before this number, so the range is empty. In this case the range is
-    extended by one number, so that the check finds the trim.
+    A search for a timestamp sees all trimmed rows as one registration, with the number of the last trimmed registration. If all
+    rows between the timestamps of the start and the end were trimmed, the searches for both end right before this number, so the
+    range is empty. In this case the range is extended by one number, so that the check finds the trim.
     """
     return replace(found, end=max(found.end, found.start + 1)) if isinstance(given, AtTime) else found
 

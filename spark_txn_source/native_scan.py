@@ -115,8 +115,9 @@ def _check(storage: LedgerStorage, found: Sequence[Piece]) -> None:
 
 
 def _frame(spark: SparkSession, storage: LedgerStorage, found: Sequence[Piece], columns: Columns) -> DataFrame:
-    """Return the union of the frames of three kinds of files: files of one part, compacted files that are read whole, and compacted
-    files of which some rows are read.
+    """Return the rows of all files as one DataFrame. It is the union of a frame for each kind of file: files of one part, compacted
+    files that are read whole, and compacted files of which some rows are read. If the read has metadata columns, the two kinds of
+    compacted files share one frame.
     """
     wanted = METADATA_NAMES.intersection(columns.output.fieldNames())
     own = [p for p in found if not isinstance(p.part, CompactedPart)]
@@ -182,7 +183,7 @@ def _range(piece: Piece) -> tuple[int, int]:
 
 
 def _name(piece: Piece) -> str:
-    """Return the file name of a part. It is unique over all folders."""
+    """Return the file name of a part. No other file in any folder has this name."""
     return piece.part.path.rsplit("/", 1)[1]
 
 
@@ -286,8 +287,8 @@ def _fact(piece: Piece) -> tuple[object, ...]:
 
 @contextmanager
 def _listing_by_driver(spark: SparkSession, count: int) -> Iterator[None]:
-    """Let the driver list the paths of the reads in the block. Otherwise Spark runs a job for more than 32 paths. For 4,000 files
-    the job takes 15 s, and the driver takes 1 s.
+    """Let the driver list the paths of the reads that are made in the `with` block. Otherwise Spark runs a job to list more than 32
+    paths. For 4,000 files the job takes 15 s, and the driver takes 1 s.
     """
     with _listing:  # one thread at a time: a second thread would restore the temporary value, as if the user had set it
         before = spark.conf.get(_THRESHOLD, None)

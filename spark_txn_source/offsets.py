@@ -49,8 +49,8 @@ from spark_txn_source.option_table import TopicsChanged
 
 @dataclass(frozen=True)
 class StreamOffset:
-    """The offset of a stream. (The module's text explains the fields.) Every row of the selection at or below `log` has been read,
-    except rows of topics that a seal at or below `deleted_to` deleted before the stream began.
+    """The offset of a stream. The docstring of this module explains the fields. A batch that starts at this offset reads the rows
+    of the cluster's log above the number `log`, and the rows of each persistent topic above the topic's position in `positions`.
     """
 
     log: int
@@ -134,8 +134,8 @@ class StreamOffset:
         """Return a copy without the entries of `acked` and `from` that a batch after `start` does not need, because they lie below
         `start` or belong to a topic that no longer exists.
 
-        `migrated`: for each persistent topic that is read as a segment of its successor, the id of its ledger at `start`. In
-        `from`, such a topic has a number of the cluster's log.
+        `migrated`: for each persistent topic that is read as a segment of its successor, the highest possible id of its ledgers
+        at or below `start`. In `from`, such a topic has a number of the cluster's log.
         """
 
         def own(name: str) -> bool:
@@ -156,7 +156,8 @@ class StreamOffset:
 
     def as_segments(self, migrated: Iterable[str]) -> StreamOffset:
         """Return a copy for a read in which these persistent topics are segments of their successors and are no longer read by
-        their own names (`topicsChanged=continue`). The rows up to their positions become ranges in `acked`, which are not read.
+        their own names (`topicsChanged=continue`). The rows up to their positions become ranges in `acked`, so that the read
+        leaves these rows out.
         """
         mine = [name for name in migrated if name in self.positions]
         if not mine:

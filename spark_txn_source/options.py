@@ -80,8 +80,8 @@ class ReadOptions(CommonReadOptions):
 
     @staticmethod
     def parse_common(options: Mapping[str, object]) -> CommonReadOptions:
-        """Parse the options, and check their values, before it is known whether the read is a batch or a stream. `parse` checks
-        later whether each option is allowed there.
+        """Parse the options, and check their values, before it is known whether the read is a batch or a stream. Later `parse`
+        checks whether each option is allowed in a batch or in a stream.
         """
         given = SOURCE.read(options, streaming=None)
         _start_of(given, streaming=False)
@@ -248,8 +248,10 @@ def _check_order(start: AtLog, end: AtLog) -> None:
 
 
 def _check_offset(selection: Selection, offset: Start | End, *, wider: bool = False) -> None:
-    """Raise OptionError unless an offset has a position for every log of the selection and for no other log. `wider`: with a
-    selection by names, positions of other topics are allowed, because the end of a `cluster.snapshot` has them.
+    """Raise OptionError if an offset does not fit the selection. For topics given by name, the offset must have a position of each
+    persistent topic, and of no other topic unless `wider` is set (the result of `cluster.snapshot` may have more topics). For a
+    pattern, each position must be of a topic that matches the pattern. If `topic://` topics may be read, the offset must have a
+    number of the cluster's log.
     """
     if not isinstance(offset, AtLog):
         return

@@ -1,4 +1,4 @@
-"""Pieces of files: a read is divided into pieces, and the pieces are grouped into tasks."""
+"""Divides a read into pieces of files, and groups the pieces into tasks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def _left_pieces(segment: str, ledger: Ledger, left: Sequence[Left] | None) -> I
 
 
 def runs(left: Iterable[Left]) -> Iterator[tuple[int, int, int, int, int | None]]:
-    """Join the unacknowledged rows of a ledger into few pieces. Yield each piece as a tuple (part, first, last, row, stop)."""
+    """Join the unacknowledged rows of a ledger into few pieces: adjacent whole entries of one part become one piece. Yield each
+    piece as a tuple (part, first, last, row, stop). `part` is the index of the part in the ledger. The other values are those of
+    the fields of `Piece` with these names.
+    """
     whole: tuple[int, int, int] | None = None
     for one in left:
         if whole is not None and (one.first, one.stop) == (0, one.of) and (one.part, one.entry) == (whole[0], whole[2] + 1):
@@ -90,7 +93,9 @@ def packed(found: Iterable[Piece], size: int) -> Iterator[list[Piece]]:
 
 
 def merged(groups: Iterable[list[Piece]], size: int) -> list[list[Piece]]:
-    """Merge small groups, also of several segments, so that many small segments need few tasks."""
+    """Merge small groups, also groups of different segments, so that many small segments need few tasks. A merged group has at most
+    a quarter of `size` bytes.
+    """
     found: list[list[Piece]] = []
     weight = 0
     for group in groups:

@@ -25,9 +25,9 @@ from spark_txn_source.timestamps import final
 
 
 def read_batch(client: Client, options: ReadOptions) -> tuple[LogRange, ...]:
-    """Return the range of each log that a batch reads. The `done` of a range has the rows to leave out. With a subscription these
-    are the rows that it has acknowledged. Without a subscription these are the remaining rows of transactions of which retention
-    has trimmed other rows.
+    """Return the range of each log that a batch reads. The field `done` of a range has the rows that the batch leaves out. With a
+    subscription these are the rows that it has acknowledged, and with the option `acknowledged` the rows that the option gives.
+    Otherwise these are the remaining rows of transactions of which retention has trimmed other rows.
 
     Raises TopicNotFound, SubscriptionNotFound, OffsetOutOfRange, DataLoss.
     """
@@ -39,8 +39,8 @@ def read_batch(client: Client, options: ReadOptions) -> tuple[LogRange, ...]:
 
 
 def _decided(log: LogReader, options: ReadOptions) -> Reading:
-    """Read the metadata of one log for a batch. All of the batch's planning uses this one reading. Raises TopicNotFound,
-    OffsetOutOfRange.
+    """Read the metadata of one log for a batch, and return the reading. The whole planning of the batch uses this one reading.
+    Raises TopicNotFound, OffsetOutOfRange.
     """
     end = options.end
     if options.isolation_level == "read_uncommitted":

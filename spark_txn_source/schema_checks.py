@@ -14,8 +14,9 @@ from spark_txn_source.columns import Columns, full_schema
 
 
 def check_schema(client: Client, topics: Sequence[Topic], columns: Columns, *, streaming: bool, ignore_new: bool) -> None:
-    """Raise an error if the rows no longer fit the schema of the read. They do not fit if a column has a wider type now, or if a
-    stream that reads all columns lacks a new column.
+    """Raise an error if the rows no longer fit the schema of the read. The rows do not fit if a column has a wider type now, or
+    does not exist any more. Without `ignore_new` they also do not fit a stream of all columns if there is a new column, nor a
+    stream of Avro values if there is a new schema version.
 
     Raises SchemaChanged for a stream, which gets the new schema by a restart. Raises SchemaError for a batch, whose DataFrame must
     be loaded again.

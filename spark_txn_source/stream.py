@@ -80,7 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the start of a new checkpoint. Spark calls this method for each plan of the first batch, until the batch is done.
-        The end of the first batch records the result from which the batch was planned.
+        The end of the first batch records the initial offset from which the batch was planned.
         """
         start, logs = self._options.start, Logs(self._client(), self._selection)
         if isinstance(start, AtTime):
@@ -131,7 +131,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reached = offset
         ranges = self._unread_ranges(offset, readings)
         if not ranges:
-            return offset.to_json()  # Spark would run an empty batch if this did not equal the start
+            return offset.to_json()  # Spark would run an empty batch if the result did not equal the start
         topics = [topic for one in readings for topic in one.topics]
         check_schema(self._client(), topics, self._columns, streaming=True, ignore_new=self._ignores_new())
         ends = limited(ranges, **self._limits(limit))
@@ -180,7 +180,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._signed(dataclasses.replace(after, trims=trims))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the newest offset for the query's progress. It equals the end of the last batch if the stream has read
+        """Return the newest offset for the query's progress. The result equals the end of the last batch if the stream has read
         everything.
         """
         reached, readings = self._reached, self._newest()
@@ -206,8 +206,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset = to.start_of_batch(self._checked_offset(start))
         starts, ends = offset.numbers(), to.numbers()
         if not any(number > starts.get(log, 0) for log, number in ends.items()):
-            # An older version of txnsegment planned this first batch. The end of the batch records no start, and it does not lie
-            # above the new initial offset.
+            # An older version of txnsegment planned this first batch. The end of the batch records no start, and the end does not
+            # lie above the new initial offset.
             return []
         client, fail = self._client(), self._options.fail_on_data_loss
         planned = planned_selection(end, self._selection)
@@ -238,8 +238,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Acknowledge the rows of the batch that ends at `end`, if the stream has a subscription. The progress of the stream is in
-        Spark's checkpoint, and the cursors follow it. Idempotent.
+        """Acknowledge the rows of the batch that ends at `end`, if the stream has a subscription. Spark's checkpoint decides where
+        the stream continues, and the cursors only follow the checkpoint. Idempotent.
 
         Raises AckConflict if a transaction claims rows of this batch, or if the subscription was moved back, or deleted and created
         again. Raises SubscriptionNotFound if it was deleted.
@@ -253,7 +253,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._following.close()
 
     def _checked_offset(self, found: dict[str, Any]) -> StreamOffset:
-        """Return an offset of Spark as an object. Raises an error if it belongs to another cluster or to other topics."""
+        """Return an offset of Spark as an object. Raises an error if the offset belongs to another cluster or to other topics."""
         offset = offset_of(found)
         self._client().cluster.check_is_mine(offset.cluster)
         same_topics(offset, self._selection, self._options.topics_changed)

@@ -169,7 +169,7 @@ class AvroValues:
         self.filled = self._codec.filled
 
     def of(self, rows: EntryBatch, piece: Piece) -> pa.RecordBatch:
-        """Return the rows as one binary column. Raises ValueFormatError, which has the message id of the row."""
+        """Return the rows as one binary column. Raises ValueFormatError, with the message id of the row that cannot be encoded."""
 
         def named(index: int) -> str:
             ids = _with_metadata(rows.batch, rows, piece, pa.schema([("__messageId", pa.string())])).column(0)

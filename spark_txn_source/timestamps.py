@@ -26,8 +26,8 @@ def final(log: LogReader, ms: int, timeout_ms: int | None) -> Reading:
     """Wait until the end of a read up to the timestamp `ms` is final. Return a reading of the log in which this end is final.
 
     The open transactions are read BEFORE the log. So the reading of the log has all rows of every transaction that had ended
-    before the first of these two reads. Raises TopicNotFound, and OffsetOutOfRange if the end is not final within `timeout_ms`
-    (None: `patience_ms`).
+    before the open transactions were read. Raises TopicNotFound. Raises OffsetOutOfRange if the end is not final within
+    `timeout_ms` (None: `patience_ms`).
     """
     reading = log.now()
     if _ends(reading, ms, closed=False):

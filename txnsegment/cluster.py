@@ -111,9 +111,9 @@ class Cluster:
                 txn.commit()
 
         `app` and `version`, given together, make the transaction idempotent: each version of an application commits at most once,
-        and versions rise. `timeout`: the longest time from opening to deciding, in seconds or as a timedelta (default: the
+        and versions must rise. `timeout`: the longest time from opening to deciding, in seconds or as a timedelta (default: the
         cluster's `txnTimeoutMs`, 30 s). This call raises OptionError. `commit` raises VersionConflict for a version below the last
-        committed one.
+        committed version.
         """
         app, version = identity(app, version)
         settings = self.settings
@@ -178,8 +178,8 @@ class Cluster:
         `value_format="avro"`: rows are Avro bytes, encoded by the version of the topic's schema that is the latest now, or by
         `schema_version`. `plain`, for marker-based topics (`persistent://`) only: rows are sent outside of transactions. Each flush
         costs one append, and its rows are visible at once. A retry after a lost reply may write the rows of the flush twice.
-        `max_waiting`: the number of rows that may wait for a flush. `send` raises ProducerFull if as many rows wait. Raises
-        TopicNotFound, SchemaError, OptionError.
+        `max_waiting`: how many rows may wait for a flush. `send` raises ProducerFull if as many rows wait. Raises TopicNotFound,
+        SchemaError, OptionError.
         """
         from txnsegment.plain import PlainSend
         from txnsegment.producer import Producer
@@ -237,11 +237,12 @@ class Cluster:
         """Join small files of a topic (or of one `segment://...`) into files of about `target_bytes`. Rows, their order and their
         positions stay the same.
 
-        `min_files`: the least number of small files in a row that are joined. `told`: a function that is called with the progress
-        after each file. Registrations that are not folded yet are left alone. The log of a migrated `persistent://` topic is left
-        alone too, and `left_out` of the result names it. Replaced files are deleted after the grace period.
+        `min_files`: fewer adjacent small files than this are not joined. `told`: a function that is called with the progress after
+        each file. Files of registrations that are not folded yet are left alone. The log of a migrated `persistent://` topic is
+        left alone, too, and the result names it in `left_out`. Replaced files are deleted after the grace period.
 
-        Safe beside writers, readers and compactions. Raises TopicNotFound, OptionError, CorruptPart, StorageError, TxnConflict.
+        The call is safe while writers, readers and other compactions run. Raises TopicNotFound, OptionError, CorruptPart,
+        StorageError, TxnConflict.
         """
         if target_bytes < 1 or min_files < 2:
             raise OptionError(

@@ -188,7 +188,7 @@ class Consumer:
                 self._current = self._more()
                 if self._current is None:
                     return None
-            batch = next(self._current, None)  # a generator that raised has ended; the next round reads its undelivered rows again
+            batch = next(self._current, None)  # an error ends the generator, and the next call reads its undelivered rows again
             if batch is None:
                 self._current = None
             else:
@@ -196,8 +196,8 @@ class Consumer:
         return self._ahead
 
     def _more(self) -> Iterator[Batch] | None:
-        """Return the new batches of the next feed that has new rows; None if no feed has any. The logs of all feeds are read
-        together. They are read again when each feed has delivered its rows.
+        """Return the new batches of the next feed that has new rows; None if no feed has new rows. The logs of all feeds are read
+        together. The logs are read again when every feed has delivered its rows.
         """
         if not self._next:
             self._feeds.look()
@@ -239,8 +239,8 @@ class Consumer:
             check_deletions(LogRange(reading, after, reading.cut, done), feed.deleted_to, feed.known, _DELETED_ADVICE)
 
     def _not_again(self, reading: Reading) -> dict[str, Rows]:
-        """Return the rows, by segment, that must not be delivered: those acknowledged when the feeds began, and those delivered
-        since then. After an error some delivered rows may lie above `Feed.after`.
+        """Return the rows, by segment, that must not be delivered: the rows that were acknowledged when the feeds began, and the
+        rows that were delivered since then. (After an error some delivered rows may lie above `Feed.after`.)
         """
         found = dict(self._feeds.done)
         for segment in (*reading.segments, *reading.gone):
@@ -291,7 +291,7 @@ class Consumer:
         """Acknowledge these rows, at once or with the commit of `txn`. Several rows cost no more round trips than one.
 
         Raises AckConflict (one of the rows is acknowledged already, or a transaction claims it), SubscriptionNotFound, TxnConflict
-        (`txn` ended).
+        (`txn` has ended).
         """
         spans: dict[str, list[Span]] = {}
         for one in _flat(given):
@@ -309,8 +309,8 @@ class Consumer:
         not acknowledged.
 
         Raises the errors of `ack`. Raises NotDelivered if this consumer has not delivered the row, or if the commit of a
-        transaction was skipped and its rows come again with the next delivery. Raises DataLoss if the segment is deleted, because
-        the rows before the given row are then not known.
+        transaction was skipped, so that the rows which it should have acknowledged come again with the next delivery. Raises
+        DataLoss if the segment is deleted, because the rows before the given row are then not known.
         """
         last = given.id if isinstance(given, Message) else given.ids[-1]
         if self._skipped:
@@ -380,7 +380,7 @@ class Consumer:
         return max(self._given.get(segment, FIRST), self._given_before.get(segment, FIRST))
 
     def lag(self) -> Lag:
-        """Return the committed rows that the subscription has not acknowledged, their bytes and age. Also sets the metrics."""
+        """Return the lag of the subscription: its unacknowledged committed rows, their bytes and age. Also sets the lag metrics."""
         found: dict[str, Lag] = {}
         for feed in self._feeds:
             reading = feed.look()

@@ -27,10 +27,11 @@ from spark_txn_source.losses import check_cursors, check_trims
 class Feed:
     """A consumer's progress in one log.
 
-    `after`: all rows up to this number in the log are delivered, or were acknowledged before the feed began. `known`: a number by
-    the name of a topic or segment. A topic has the guard that it had when the feed began. The segment of a migrated topic whose own
-    feed was merged into this one (`Feeds`) has the number up to which that feed delivered its rows. Of this segment this feed
-    delivers only rows above this number. `deleted_to`: the number of the newest seal of a deleted topic when the feed began.
+    `after`: all rows up to this number in the log are delivered, or were acknowledged before the feed began. `known`: a log number
+    for each name. For a topic it is the guard that the topic had when the feed began. For the segment of a migrated topic whose
+    former feed was merged into this feed (`Feeds`), it is the number up to which the former feed had delivered the rows of the
+    segment. This feed delivers the rows of the segment above this number. `deleted_to`: the highest number of a seal that had
+    deleted a topic when the feed began.
 
     Trims up to `known` and deletions up to `deleted_to` are no data loss.
     """
@@ -49,7 +50,7 @@ class Feed:
 
     def look(self) -> Reading:
         """Read the log, keep the reading in `reading`, and return it. The reading contains everything that was decided before this
-        call. A trim is seen at the latest after `following.MOST_SECONDS`, because it appends nothing to the log. Raises
+        call. But a trim appends nothing to the log, so the reading may lack a trim of the last `following.MOST_SECONDS`. Raises
         TopicNotFound.
         """
         self.reading = self._following.read()

@@ -26,7 +26,7 @@ class Finding:
 
 
 def tried(name: str, check: Callable[[], Finding]) -> Finding:
-    """Run a check. An error of txnsegment is a finding, too."""
+    """Return the finding of a check. If the check raises an error of txnsegment, return a finding of the health FAIL."""
     try:
         return check()
     except TxnSegmentError as error:

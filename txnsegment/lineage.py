@@ -63,7 +63,7 @@ def generations(segments: Sequence[SegmentDescription]) -> dict[int, int]:
 
 
 def _parents_first(segments: Sequence[SegmentDescription]) -> Iterator[SegmentDescription]:
-    """Return the segments by id. A child's id is above the ids of its parents, so parents come first."""
+    """Yield the segments in the order of their ids. A child's id is above the ids of its parents, so parents come first."""
     yield from sorted(segments, key=lambda segment: segment.id)
 
 

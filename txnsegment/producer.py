@@ -34,9 +34,9 @@ class Producer:
             producer.send({"id": 2, "price": 3.0})
             producer.flush()
 
-    Rows wait in memory, at most `max_waiting` of them, until `flush` commits them as one transaction. The end of the block flushes.
-    If the block raises, the waiting rows are dropped. A `flush` that raises keeps its rows. Call `flush` to try again, or `discard`
-    to drop them.
+    Rows wait in memory, at most `max_waiting` of them, until `flush` commits them as one transaction. The end of the `with` block
+    flushes. If the block raises, the waiting rows are dropped. If a `flush` raises, its rows still wait. Then call `flush` to try
+    again, or `discard` to drop the rows.
 
     To write several topics in one transaction, or to acknowledge with it, pass a transaction (`cluster.begin()`) to `write`.
 

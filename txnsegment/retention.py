@@ -48,8 +48,8 @@ class ClusterRetention:
         all.
 
         `keep`: how long rows are kept (`timedelta.max`: no limit). `keep_bytes`: how many bytes are kept (-1: no limit).
-        `despite_subscriptions`: whether rows that a subscription has not acknowledged are trimmed too. `compact_files`: the least
-        number of small files in a row that sweepers join (-1: never).
+        `despite_subscriptions`: whether rows that a subscription has not acknowledged are trimmed too. `compact_files`: sweepers do
+        not join fewer adjacent small files than this (-1: they never join files).
 
         Running sweepers and `cluster.sweep()` trim. A read that needs trimmed rows raises DataLoss. Raises TopicNotFound,
         OptionError (for `compact_files` of a marker-based topic, too: its log is never compacted).
@@ -81,8 +81,8 @@ class ClusterRetention:
         return policies.put(self._client.cluster, self._held(name), dict.fromkeys(FIELDS))
 
     def trim(self, name: str) -> Trimmed:
-        """Trim a topic now, as sweepers do. Return the segments, rows and bytes that this call removed. Raises TopicNotFound,
-        StorageError, CorruptSnapshot, TxnConflict.
+        """Trim a topic now, as sweepers do. Return how many segments lost rows, and the rows and bytes that this call removed.
+        Raises TopicNotFound, StorageError, CorruptSnapshot, TxnConflict.
         """
         topic = any_topic_name(self._held(name))
         if not isinstance(topic, PersistentName):

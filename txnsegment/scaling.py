@@ -47,9 +47,9 @@ class ClusterScaling:
         change; `clear` removes all.
 
         `rows_per_second`, `bytes_per_second`: limits for each segment. A segment that receives more than a limit is split into
-        halves. Two neighbours that together receive at most half of each limit are merged. -1: no limit, also if the namespace sets
-        one. `min_segments` (default 1) and `max_segments` (default 64) bound the number of active segments. `cool_down` (default
-        one minute): rates are averages over this time, and a new segment is not split or merged for this time.
+        halves. Two neighbouring segments that together receive at most half of each limit are merged. -1: no limit, also if the
+        namespace sets one. `min_segments` (default 1) and `max_segments` (default 64) bound the number of active segments.
+        `cool_down` (default one minute): rates are averages over this time, and a new segment is not split or merged for this time.
 
         The leader among the running sweepers (`txnsegment sweep --every 10s`) splits and merges. `cluster.sweep()` also does, if it
         becomes the leader. Returns the policies set for this topic or namespace itself. Raises TopicNotFound, OptionError.

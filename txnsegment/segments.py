@@ -24,9 +24,9 @@ Undecided: TypeAlias = tuple[int, str, Set[str]]
 class SegmentReport:
     """One segment at a cut.
 
-    `max_read_position`, `watermark`: positions as `ledger:entry`; None before the first row or fold. `undecided`: its undecided
-    registrations as (log number, transaction id). `ledgers`: the number of its committed ledgers. `parts`: the number of files that
-    hold the rows of these ledgers. `bytes`: the size of the rows as written.
+    `max_read_position`, `watermark`: positions as `ledger:entry`; None before the first row or fold. `undecided`: the undecided
+    registrations of the segment as (log number, transaction id). `ledgers`: how many committed ledgers the segment has. `parts`: in
+    how many files the rows of these ledgers are. `bytes`: the size of the rows as written.
     """
 
     name: str
@@ -62,8 +62,8 @@ def report(client: Client, topic: str) -> TopicReport:
 
 
 def _undecided(client: Client, reading: Reading) -> list[Undecided]:
-    """Return the registrations that the reading found undecided. A registration that left the log after that is omitted, because it
-    is decided and folded.
+    """Return the registrations that the reading found undecided. A registration that has left the log since the reading is omitted,
+    because it is decided and folded.
     """
     numbers = [number for number, _ in reading.undecided]
     records = decide(client.cluster.store, lambda view: view.get_many([paths.LOG.key(n) for n in numbers])) if numbers else []

@@ -34,8 +34,8 @@ _inside: ContextVar[tuple[SparkTransaction, ...]] = ContextVar("inside", default
 
 
 class SparkTransaction(Transaction):
-    """A transaction over several `df.write`s into any topics, and over the acknowledgement of the rows from which these writes were
-    computed. Made by `cluster.transaction()`.
+    """A transaction over several Spark writes (`df.write`) into any topics, and over the acknowledgement of the rows from which
+    these writes were computed. Made by `cluster.transaction()`.
 
         with cluster.transaction(app="etl", version=7) as txn:
             orders = txn.read(spark, "orders", subscription="etl")
@@ -152,11 +152,11 @@ class SparkTransaction(Transaction):
         self._check_kind(str(staged.topic) for staged in self._staged)
         for name in dict.fromkeys(
             staged.topic for staged in self._staged
-        ):  # refuses writes that do not fit each other before any topic's schema grows
+        ):  # raises for writes that do not fit each other, before any topic's schema grows
             self._schema_with_staged(name, self._client.topics.schema(self._client.topics.get(name)))
 
     def _has_succeeded(self, manifest: StagingManifest) -> bool:
-        """Return whether a write with a manifest also succeeded in Spark. A write can leave its manifest and fail nevertheless: the
+        """Return whether a write that left a manifest also succeeded in Spark. A write fails although its manifest is there if the
         process that left the manifest died before its reply, and Spark's abort failed, too. The program then got an error, and may
         have run the write again.
 

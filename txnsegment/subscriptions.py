@@ -47,7 +47,7 @@ class CursorDescription:
 
 @dataclass(frozen=True)
 class SubscriptionDescription:
-    """A subscription of a topic: its lag behind the committed rows, and its cursors by segment id."""
+    """A subscription of a topic, with its lag behind the committed rows, and its cursor in each segment."""
 
     topic: str
     name: str
@@ -81,8 +81,8 @@ class ClusterSubscriptions:
                     self._of(topic).create(topic, checked(name), at=self._number(topic, start))
 
     def list(self, topic: str | None = None) -> list[SubscriptionDescription]:
-        """Return all subscriptions, or those of one topic, sorted by topic and name. Those of marker-based topics come last. Raises
-        TopicNotFound.
+        """Return all subscriptions, or the subscriptions of one topic, sorted by topic and name. Subscriptions of marker-based
+        topics come last. Raises TopicNotFound.
         """
         if topic is not None:
             parsed = Providers(self._client).resolve(topic)
@@ -96,8 +96,8 @@ class ClusterSubscriptions:
         return self._described(Providers(self._client).resolve(topic), name)
 
     def seek(self, topic: str, name: str, to: Where) -> SubscriptionDescription:
-        """Move the cursors to a place: every row before it counts as acknowledged, no row after it does. Pending acks of OPEN
-        transactions stay.
+        """Move the cursors to a place. Every row before the place then counts as acknowledged, and no row after the place does.
+        Pending acks of OPEN transactions stay.
 
         A running consumer continues at its own position until it next rewinds or starts. A streaming query continues from its
         checkpoint. After a move back the query's next commit fails, because a stream delivers no row twice. Raises TopicNotFound,

@@ -30,8 +30,8 @@ ORPHANS_EVERY = 3600.0
 """Seconds between two orphan sweeps. An orphan sweep lists all files, and deletes only files that are days old."""
 
 AGAIN_AFTER = 600.0
-"""Seconds until the next orphan sweep if a pass with an orphan sweep failed. A retry at once would not help: a damaged record stays
-damaged for long.
+"""Seconds until the next orphan sweep if a pass with an orphan sweep failed. An earlier retry would not help, because the usual
+cause, a damaged record, lasts longer.
 """
 
 PASSES = Counter("txnsegment_sweeps", "Passes of the sweeping daemon by outcome.", ["result"])

@@ -32,8 +32,9 @@ from txnsegment.schemas import from_arrow
 class SegmentDescription:
     """One segment of a topic.
 
-    `start`, `end`: its hash range, both inclusive. `state`: `ACTIVE` or `SEALED`. `parents`, `children`: ids of the segments
-    that it came from, and of those that continue its range. `created_ms`, `sealed_ms`: ms since 1970; None: not sealed.
+    `start`, `end`: its hash range, both inclusive. `state`: `ACTIVE` or `SEALED`. `parents`: the ids of the segments that were
+    split or merged into this segment. `children`: the ids of the segments that continue its range. `created_ms`, `sealed_ms`: ms
+    since 1970. `sealed_ms` is None if the segment is not sealed.
     """
 
     name: str
@@ -66,8 +67,8 @@ class TopicDescription:
 class PersistentDescription(TopicDescription):
     """The current state of a marker-based topic (`persistent://`): one log, without segments and without a key.
 
-    `properties`: the user's and the system's, such as `__contains_txn_messages`. `sealed`: whether the log takes no more
-    entries, or is being sealed. `migrated_to`: its successor `topic://`, if it was migrated.
+    `properties`: the properties that users have set, and those of the system, such as `__contains_txn_messages`. `sealed`: whether
+    the log is sealed or is being sealed. `migrated_to`: the successor `topic://`, if the topic was migrated.
     """
 
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -81,8 +82,8 @@ class SchemaDescription:
     """One version of a topic's schema.
 
     `columns`: the columns of the topic at this version. Later versions may add columns or widen types. `avro`: the Avro schema as
-    JSON text; None if Avro cannot express the columns, for the reason in `why`. `registered`: whether a user registered the Avro
-    schema. If not, it is derived from the columns.
+    JSON text; None if Avro cannot express the columns. `why`: the reason for which it cannot; None otherwise. `registered`: whether
+    a user registered the Avro schema. If not, the schema is derived from the columns.
     """
 
     topic: str
@@ -167,7 +168,7 @@ class ClusterTopics:
             self._client.topics.delete(parsed)
 
     def split(self, name: str, segment: int) -> TopicDescription:
-        """Split an active segment, given by its id: the segment is sealed, and two children take one half of its hash range each.
+        """Split an active segment, given by its id. The segment is sealed, and two children take one half of its hash range each.
         No row moves, and rows of a key keep their order for every reader. Running writers continue in the children.
 
         Raises TopicNotFound, OptionError (no such segment, or its range cannot be halved), SegmentSealed (the segment is not
@@ -176,8 +177,8 @@ class ClusterTopics:
         return self._described(self._client.topics.split(scalable(self._client, name, "It cannot be split"), segment))
 
     def merge(self, name: str, first: int, second: int) -> TopicDescription:
-        """Merge two active neighbours, given by their ids: both are sealed, and one child takes their hash range. Raises the same
-        errors as `split` does.
+        """Merge two active neighbouring segments, given by their ids. Both segments are sealed, and one child takes their hash
+        range. Raises the same errors as `split` does.
         """
         return self._described(self._client.topics.merge(scalable(self._client, name, "It cannot be merged"), first, second))
 
@@ -190,8 +191,8 @@ class ClusterTopics:
         return self._client.instream.topics.properties(_marker_based(self._client, name))
 
     def set_property(self, name: str, key: str, value: str) -> dict[str, str]:
-        """Set one property, and return all. Raises NotAllowed (`__contains_txn_messages` belongs to the system), TopicNotFound,
-        OptionError.
+        """Set one property, and return all properties. Raises NotAllowed (`__contains_txn_messages` belongs to the system),
+        TopicNotFound, OptionError.
         """
         topic = _marker_based(self._client, name)
         if not key.strip() or not key.isprintable():
@@ -200,13 +201,13 @@ class ClusterTopics:
         return self.properties(name)
 
     def remove_property(self, name: str, key: str) -> dict[str, str]:
-        """Remove one property if it exists, and return all. Raises NotAllowed, TopicNotFound, OptionError."""
+        """Remove one property if it exists, and return the remaining properties. Raises NotAllowed, TopicNotFound, OptionError."""
         self._client.instream.topics.remove_property(_marker_based(self._client, name), key)
         return self.properties(name)
 
     def model(self, namespace: str) -> str:
-        """Return the transaction model of new `persistent://` topics in a `namespace://tenant/namespace`: `in-stream`
-        (marker-based), or `metadata` (they become a `topic://` of the same name). Raises OptionError.
+        """Return the transaction model of new `persistent://` topics in a `namespace://tenant/namespace`: `in-stream` (the topics
+        are marker-based) or `metadata` (the topics are made as `topic://` topics of the same name). Raises OptionError.
         """
         tenant, name = namespace_of(namespace)
         return Providers(self._client).namespace(tenant, name).value
@@ -230,9 +231,9 @@ class ClusterTopics:
         and the committed versions of applications are kept. Running writers continue in the new topic. `segments`: the number
         of active segments that the new topic starts with. Idempotent: another call completes a migration that crashed.
 
-        Transactions that are open in the topic make the call raise TxnConflict, which names them. `wait`: how long to wait for
-        their end, in seconds or as a timedelta. `force`: abort them. Raises TopicExists, TopicNotFound, TopicSealed,
-        OptionError.
+        If transactions are open in the topic, the call raises TxnConflict, which names these transactions. `wait`: how long to wait
+        for their end before, in seconds or as a timedelta. `force`: whether to abort these transactions. Raises TopicExists,
+        TopicNotFound, TopicSealed, OptionError.
         """
         persistent, onto = persistent_name(name), _whole_topic(to)
         seconds = wait.total_seconds() if isinstance(wait, timedelta) else (wait or 0)
@@ -276,9 +277,9 @@ class ClusterTopics:
         return self._client.topics.get(current_topic(self._client, name)).layout.compatibility or DEFAULT
 
     def set_compatibility(self, name: str, mode: str) -> Compatibility:
-        """Set the mode that new schema versions are checked by: `none`, `backward`, `forward`, `full`, or one of the last three
-        with `_transitive`. The mode applies to registered schemas and to new columns in writes. Raises TopicNotFound,
-        OptionError.
+        """Set the mode by which new schema versions are checked: `none`, `backward`, `forward`, `full`, or one of the last three
+        with the ending `_transitive`. The mode applies to schemas that are registered and to new columns in writes. Raises
+        TopicNotFound, OptionError.
         """
         found = Compatibility(one_of(*(m.value for m in Compatibility))("compatibility", mode))
         self._client.topics.schemas.set_compatibility(current_topic(self._client, name), found)
@@ -355,8 +356,8 @@ def no_segments(name: TopicName, what: str) -> OptionError:
 
 
 def named(client: Client, name: str) -> TopicName:
-    """Return the topic of this exact name. A `persistent://` name that does not exist becomes a `topic://` if its namespace creates
-    new topics as `topic://` (`set_model`).
+    """Return the topic of this exact name. A `persistent://` name of which no topic exists becomes a `topic://` name if its
+    namespace creates new topics as `topic://` (`set_model`).
     """
     return Providers(client).named(str(_whole_topic(name)))
 

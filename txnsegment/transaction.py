@@ -246,7 +246,8 @@ class Transaction:
         self._committed = committed
         self._id = committed.txn_id or self._id
         if committed.skipped:
-            # Without an application only an earlier commit() of this transaction can have committed. Then its acks are in effect.
+            # A transaction without an application is skipped only if an earlier commit() of this object has committed. Then its
+            # acknowledgements are in effect, and no row is delivered again.
             self._give_back(skipped=self._app is not None)
         return committed
 

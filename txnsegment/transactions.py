@@ -21,7 +21,8 @@ class ClusterTransactions:
         self._client = client
 
     def list(self, state: State | TxnState | str | None = None) -> list[TransactionDescription]:
-        """List the transactions in one state; None: in any. Ended ones are listed as long as their headers are retained.
+        """List the transactions in one state; None: in any state. Ended transactions are listed as long as their headers are
+        retained.
 
         OPEN transactions come first, by deadline. Ended transactions follow, by the time of their end. Transactions over
         `persistent://` topics come last, in the order in which they began. Raises OptionError for a state that does not exist.
@@ -37,7 +38,7 @@ class ClusterTransactions:
     def abort(self, txn_id: str) -> None:
         """Abort an OPEN transaction. The commit of its owner then fails. Idempotent.
 
-        Raises TxnConflict if it has committed, TransactionNotFound if it does not exist.
+        Raises TxnConflict if the transaction has committed. Raises TransactionNotFound if it does not exist.
         """
         _check(txn_id)
         of_id(self._client, txn_id).abort(txn_id)

@@ -58,8 +58,8 @@ def as_values(codec: Codec, rows: EntryRows) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class WrittenValues:
-    """How a producer decodes rows that a program sends as Avro bytes. It uses a given schema version, or the version that was the
-    latest when the producer was made.
+    """How a producer decodes rows that a program sends as Avro bytes. The codec is that of the schema version that the program
+    chose, or of the version that was the latest when the producer was made.
     """
 
     topic: TopicName

@@ -71,7 +71,9 @@ def verify(client: Client, topic: str, *, told: Callable[[Verified], None] = lam
 
 
 def _some(reading: Reading, segment: SegmentView, found: Verified) -> Iterator[list[Piece]]:
-    """Yield the parts of a segment in groups. An index snapshot that cannot be read is added to the damage."""
+    """Yield the parts of a segment in groups. If the index snapshot cannot be read, add it to `found.damaged` and yield the rest of
+    the parts that were read.
+    """
     group: list[Piece] = []
     try:
         for piece in large_pieces(segment, 0, reading.cut, marks=True):

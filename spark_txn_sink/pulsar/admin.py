@@ -13,8 +13,8 @@ _EXISTS: Final = 409
 
 
 def found_or_created(client: PulsarClient, topic: str, admin_url: str | None, segments: int) -> Layout:
-    """Return the layout of a scalable topic. Create the topic if it does not exist. Raises TopicMissing if it does not exist and
-    there is no `admin_url`, and OlderModel.
+    """Return the layout of a scalable topic. Create the topic if it does not exist. Raises TopicMissing if the topic does not exist
+    and `admin_url` is None. Raises OlderModel if a `persistent://` topic has the name.
     """
     try:
         return client.layout(topic)

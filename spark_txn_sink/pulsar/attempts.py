@@ -1,13 +1,14 @@
 """Which attempt of a Spark task may send its rows.
 
 Pulsar cannot take back a part of a transaction. So the rows of a failed attempt would be committed together with those of its
-retry. Spark's numbers of attempts do not help: a speculative attempt runs beside the first one. A stage that runs again (after a
-lost shuffle file) counts its attempts from 0, while tasks of its earlier run may still send.
+retry. Spark's attempt numbers do not help, for two reasons. A speculative attempt runs beside the first one. And a stage that runs
+again (after a lost shuffle file) counts its attempts from 0, while tasks of its earlier run may still send.
 
 Each attempt therefore writes a record into the attempts topic of the data topic before it sends its first row. Then it reads the
-records from the opening of the transaction up to its own. The first attempt of a partition in this order sends. All others are
-refused. If the first attempt fails, its retries are refused, too: the job fails, the transaction is aborted, and the batch runs
-again as a whole. An attempt whose input fails before the attempt writes its record leaves nothing behind. Its retry may send.
+records from the opening of the transaction up to its own record. The attempt whose record is the first one of its partition sends
+its rows. All other attempts of the partition are refused. If the first attempt fails, its retries are refused, too. Then the job
+fails, the transaction is aborted, and the batch runs again as a whole. An attempt whose input fails before the attempt writes its
+record leaves no record, so its retry may send.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ TRIES = 3
 
 
 class AttemptRefused(TxnSegmentError):
-    """Another attempt of the same task may have sent rows in the transaction, so this one must not send its own."""
+    """Another attempt of the same task may have sent rows in the transaction, so this attempt must not send its rows."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,9 @@ def first_of(records: Iterable[Attempt], txn: str, partition: int) -> str | None
 
 
 class _Logs:
-    """The segment of each log that took a record last, so that a batch does not ask for the layout. If the log was split or
-    deleted, the segment refuses the record, and the layout is asked for again.
+    """Remembers, for the log of each topic, the segment to which records are written, so that not every batch asks the broker for
+    the layout of the log. If the log was split or deleted, this segment refuses a record. The caller then calls `forget`, and the
+    layout is asked for again.
     """
 
     def __init__(self, client: PulsarClient) -> None:
@@ -88,7 +90,9 @@ class _Logs:
 
 
 def opened(client: PulsarClient, topic: str, admin_url: str | None, txn: TxnId, unique: str) -> Opened:
-    """Write the record of the opening of a transaction. Raises the broker's error."""
+    """Write the record of the opening of a transaction into the log of the topic, and return where it is. Raises the errors of the
+    broker.
+    """
     logs, record = client.kept(_Logs, _Logs), Attempt(txn.text, unique)
     segment = logs.segment(topic, admin_url)
     try:
@@ -101,7 +105,7 @@ def opened(client: PulsarClient, topic: str, admin_url: str | None, txn: TxnId, 
 
 def claim(client: PulsarClient, opening: Opened, attempt: Attempt) -> None:
     """Write the record of an attempt, and check that the attempt may send the rows of its partition. Raises AttemptRefused if it
-    may not, and the broker's error.
+    may not, or an error of the broker.
     """
     assert attempt.partition is not None
     mine = _written(client, opening.segment, attempt)
@@ -130,8 +134,8 @@ def claim(client: PulsarClient, opening: Opened, attempt: Attempt) -> None:
 
 
 def _written(client: PulsarClient, segment: str, attempt: Attempt) -> Position:
-    """Write the record of an attempt and return its position. After a lost receipt the record is written again. Then the topic may
-    have it twice, with the same id, and the first one counts.
+    """Write the record of an attempt and return its position. If the receipt of the record is lost, write the record again. The
+    topic may then have two records with the same id, and the first one counts.
     """
     for _ in range(TRIES - 1):
         try:

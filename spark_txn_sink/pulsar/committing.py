@@ -1,12 +1,14 @@
-"""The driver's steps of one commit, over an interface of the control topic. The rules are in `control`.
+"""The steps by which the driver commits one version. They reach the control topic through the interface `Control`. The rules are in
+`control`.
 
-    take    once for each run and process: become the only producer, read the log, abort leftovers
+    take    once for each run and process: become the only producer, read the log, abort the transactions of earlier runs
     begin   write `begin`, outside of the transaction
     done    write `done`, inside of the transaction that has the rows
     end     commit the transaction, and ask again until the outcome is known
 
-An error before `done` was sent: take over again and repeat. An error while `done` is sent: abort, since nothing was decided. An
-error while the transaction ends: only the coordinator knows the outcome, so ask again.
+If an error ends the producer before `done` is sent, the driver takes over again and repeats the steps. If an error occurs while
+`done` is sent, the driver aborts the transaction, because nothing is decided yet. If an error occurs while the transaction ends,
+only the coordinator knows the outcome, so the driver asks it again.
 """
 
 from __future__ import annotations
@@ -51,25 +53,28 @@ class NotCommitted(TxnSegmentError):
 
 
 class OutcomeUnknown(TxnSegmentError):
-    """It is unknown whether a write was committed. The next run learns it from the control topic."""
+    """It is unknown whether a write was committed. The next run finds the outcome in the control topic."""
 
 
 class Control(Protocol):
     """The control topic of one application and data topic, and its transaction coordinator."""
 
     def take(self, run: str) -> Position:
-        """End all other producers, write a `take`, and return its position."""
+        """End all other producers, write a `take`, and return the position of this record."""
 
     def read(self, to: Position) -> Iterator[tuple[Position, Record]]:
-        """Yield the readable records from the last checkpoint to a position. If no more records are readable, wait a moment for
-        them, then end. If the position was not reached, the caller calls again. The next call may yield the same records again.
+        """Yield the readable records from the last checkpoint to a position. If the next record is not readable, wait for it for a
+        moment, and then end. If the position was not reached, the caller calls this method again. The next call may yield the same
+        records again.
         """
 
     def append(self, record: Record, txn: TxnId | None = None) -> Position:
         """Write a record and wait for its receipt."""
 
     def end(self, txn: TxnId, *, commit: bool) -> None:
-        """End a transaction. Raises TransactionEnded if it has ended in the other way, or is not known."""
+        """Commit or abort a transaction. Raises TransactionEnded if the coordinator does not know the transaction, or if it has
+        ended in the other way.
+        """
 
     def keep_from(self, position: Position) -> None:
         """Let later reads begin after a position."""
@@ -88,8 +93,8 @@ class Control(Protocol):
 
 @dataclass(frozen=True)
 class Work:
-    """The version that one commit makes visible, and its transaction. `run`: the start of the streaming query; each batch write is
-    a run of its own. `what`: application and topic, for errors. `accepts_loss`: whether missing versions of a stream are accepted.
+    """The version that one commit makes visible, and its transaction. `run`: the id of one start of a streaming query, or an id of
+    one batch write. `what`: application and topic, for errors. `accepts_loss`: whether missing versions of a stream are accepted.
     """
 
     txn: TxnId
@@ -109,15 +114,15 @@ class Work:
 
 
 def _already() -> None:
-    """Return at once: it is recorded where the rows are."""
+    """Return at once, because nothing has to be recorded before the commit."""
 
 
 class Committer:
-    """Commits the versions of one application to one topic. Keeps the state of the control topic as long as its producer is the
-    only one: no other process can have written a record then.
+    """Commits the versions of one application to one topic. Keeps the state of the control topic as long as it has the only
+    producer of this topic, because no other process can write a record in this time.
 
-    `pause`: waits a number of seconds. `now`: a monotonic clock in seconds. `patience`: the number of seconds for which an outcome
-    is asked for again.
+    `pause`: waits a number of seconds. `now`: a monotonic clock in seconds. `patience`: for how many seconds a request with an
+    unknown outcome is repeated.
     """
 
     def __init__(self, control: Control, *, pause: Callable[[float], None], now: Callable[[], float], patience: float) -> None:
@@ -128,11 +133,12 @@ class Committer:
         """The position of the last record that this producer wrote."""
 
     def commit(self, work: Work, recorded: Callable[[], object] = _already) -> bool:
-        """Commit a version. Return False if it was committed before; then the transaction is aborted. `recorded`: waits
-        until the record of the rows' positions is written. This record must exist before the transaction is committed.
+        """Commit a version. If the version was committed before, abort the transaction and return False. `recorded`: waits until
+        the positions of the rows are recorded (`pulsar_protocol.sent_log`). They must be recorded before the transaction is
+        committed.
 
-        Raises TakenOver, VersionRefused, NotCommitted, OutcomeUnknown, ControlDamaged, and the error of the connection if nothing
-        was decided.
+        Raises TakenOver, VersionRefused, NotCommitted, OutcomeUnknown or ControlDamaged. If the connection fails before anything is
+        decided, raises the error of the connection.
         """
         try:
             go = self._begin(work)
@@ -161,17 +167,17 @@ class Committer:
         return True
 
     def commit_alone(self, work: Work, recorded: Callable[[], object] = _already) -> None:
-        """Commit a write that has no application. It has no version that could be repeated, so the control topic is not used.
-        `recorded`: see `commit`.
+        """Commit a write that has no application. Such a write has no version that could be repeated, so the control topic is not
+        used. `recorded`: see `commit`.
 
-        Raises NotCommitted, OutcomeUnknown, and the error of `recorded`.
+        Raises NotCommitted, OutcomeUnknown, or the error of `recorded`.
         """
         recorded()
         self._end(work, lambda: False)
 
     def abort(self, txn: TxnId) -> Outcome | None:
-        """Abort a transaction, and return its outcome. Return None if it stays unknown; then the transaction ends by its timeout,
-        or by the next run of the application.
+        """Abort a transaction, and return its outcome. Return None if the outcome stays unknown. Then the timeout of the
+        transaction or the next run of the application ends it.
         """
         try:
             return self._resolve(txn)
@@ -182,7 +188,7 @@ class Committer:
     # --- the steps ---
 
     def _begin(self, work: Work) -> bool:
-        """Take over if that is needed, and write `begin`. Return False if the version is committed already."""
+        """Take over the control topic if that is necessary, and write `begin`. Return False if the version is committed already."""
         tries = 0
         while True:
             try:
@@ -201,8 +207,9 @@ class Committer:
                 self._pause(0.2 * tries)
 
     def _decide(self, work: Work) -> Decision:
-        """Decide by the state of this process, or by the log. The state may be old: another process of the driver may have taken
-        over. An old state can only lead to a `begin`, which then fails, because this producer has ended.
+        """Return whether to commit the version or to skip it. If the state that this process keeps allows the commit, return
+        `commit`. Otherwise read the log again. The kept state may be out of date, because another process of the driver may have
+        taken over. Then the `begin` that follows fails, because the other process has ended this producer.
         """
         if self._state is not None and self._run == work.run:
             try:
@@ -217,7 +224,9 @@ class Committer:
         return decide(state, work.run, work.version, what=work.what, streaming=work.streaming, accepts_loss=work.accepts_loss)
 
     def _take(self, work: Work) -> State:
-        """Become the only producer, read the log up to the own `take`, and abort what earlier runs have left. Return the state."""
+        """Become the only producer, read the log up to the `take` of this run, and abort the transactions that earlier runs left
+        open. Return the state.
+        """
         self._state = None
         until = self._control.take(work.run)
         deadline = self._now() + self._patience
@@ -239,7 +248,7 @@ class Committer:
                 )
         found = recovery.state if recovery.replaced else recovery.finish()
         if work.opened is not None and not recovery.replaced:
-            for stray in self._control.strays(work.opened):  # a driver that died before `begin` has left it
+            for stray in self._control.strays(work.opened):  # left by drivers that died before they wrote `begin`
                 if stray not in committed:
                     self._resolve(stray)
             self._control.passed(work.opened)
@@ -247,8 +256,8 @@ class Committer:
         return found
 
     def _resolve(self, txn: TxnId) -> Outcome:
-        """Abort a transaction and ask again until the outcome is known. A transaction that its coordinator has forgotten counts as
-        aborted: if it was committed, its `done` is in the records.
+        """Abort a transaction, and ask again until the outcome is known. Return the outcome. A transaction that its coordinator
+        does not know any more counts as aborted. If it was committed nevertheless, the caller finds its `done` in the records.
         """
         deadline = self._now() + self._patience
         while True:
@@ -263,8 +272,9 @@ class Committer:
                 self._pause(0.2)
 
     def _follows(self, before: Position | None) -> bool:
-        """Return whether the last record follows a position without a gap, so that no other producer wrote in between. Fencing
-        alone is not enough: a broker of version 5.0.0-M1 accepts both of two producers that are opened at the same time.
+        """Return whether the last record of this producer directly follows the position `before`. If it does, no other producer has
+        written in between. Fencing alone does not ensure that, because a broker of version 5.0.0-M1 accepts two producers that are
+        opened at the same time.
         """
         return before is not None and self._last == Position(before.ledger, before.entry + 1)
 
@@ -274,8 +284,8 @@ class Committer:
             self._state = after(self._state, record)
 
     def _end(self, work: Work, found_done: Callable[[], bool]) -> None:
-        """Commit the transaction. `found_done`: whether the control topic has its `done`; called if the coordinator does not know
-        the transaction. Raises NotCommitted, OutcomeUnknown.
+        """Commit the transaction. `found_done`: returns whether the control topic has the `done` of this transaction. It is called
+        if the coordinator does not know the transaction. Raises NotCommitted, OutcomeUnknown.
         """
         deadline = self._now() + self._patience
         while True:

@@ -1,6 +1,7 @@
 """The rules of the control topic, which makes each version of an application commit at most once. Pure.
 
-A control topic belongs to one application and one data topic. Its records are JSON, in the order of its one log:
+A control topic belongs to one application and one data topic. Its records are JSON, in the order of its one log. A plain record is
+written outside of a transaction:
 
     take        plain          a run takes over. A run is one start of a streaming query, or one batch write
     begin       plain          the run is about to commit this version by this transaction
@@ -12,7 +13,8 @@ Only one producer may write to the topic: a new one ends the earlier one (fencin
 - The `done` of a transaction is in the transaction, so rows and `done` become visible together.
 - The `begin` of a transaction is in the log before its `done`. So a run that reads the log learns of every transaction that may
   still commit, and aborts it first.
-- A run reads the log up to its own `take`. All records of earlier producers are before this `take`, since it fences them.
+- A run reads the log up to its own `take`. All records of earlier producers are before this `take`, since the run ends these
+  producers before it writes the `take`.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ from pulsar_protocol.layout import Position
 
 T = TypeVar("T")
 RUNS: Final = 64
-"""The number of runs that the state remembers. A run that was replaced by so many later runs is taken for a new one."""
+"""How many runs the state remembers. A run that was replaced by as many later runs is forgotten, and then counts as a new run."""
 CHECKPOINT_EVERY: Final = 100
-"""The number of records after which the owner writes a checkpoint."""
+"""After this many records the owner of the control topic writes a checkpoint."""
 FORMAT: Final = 1
 
 
@@ -44,12 +46,12 @@ class TakenOver(TxnSegmentError):
 
 
 class VersionRefused(TxnSegmentError):
-    """The version of a write does not follow the last committed one."""
+    """The version of a write does not follow the last committed version."""
 
 
 @dataclass(frozen=True)
 class Begin:
-    """A transaction that may be committed."""
+    """The record `begin`: a transaction that may be committed."""
 
     txn: TxnId
     version: int
@@ -58,7 +60,7 @@ class Begin:
 
 @dataclass(frozen=True)
 class Done:
-    """A committed version. `segments`: the first and the last position of its rows in each segment."""
+    """The record `done`: a committed version. `segments`: the first and the last position of its rows in each segment."""
 
     txn: TxnId
     version: int
@@ -70,16 +72,16 @@ class Done:
 
 @dataclass(frozen=True)
 class Take:
-    """A run takes over."""
+    """The record `take`: a run takes over."""
 
     run: str
 
 
 @dataclass(frozen=True)
 class State:
-    """What the records up to some position say. `runs`: the last runs that took over, in their order; the last is the owner.
-    `last`: the committed version. `open`: the transactions with a `begin` and without a `done`. `records`: the number of records
-    since the last checkpoint.
+    """The state of the control topic after some of its records. `runs`: the newest runs that took over, in their order. The last of
+    them is the owner. `last`: the `done` of the highest committed version. `open`: the transactions with a `begin` and without a
+    `done`. `records`: how many records followed the last checkpoint.
     """
 
     runs: tuple[str, ...] = ()
@@ -94,7 +96,7 @@ class State:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state after all records before the checkpoint."""
+    """The record `checkpoint`: the state after all records before it."""
 
     state: State
 
@@ -135,16 +137,17 @@ Decision = Literal["commit", "skip"]
 
 
 class Recovery:
-    """Takes over the control topic for one run. The caller feeds records in their order and carries out what is asked:
+    """Takes over the control topic for one run. The caller passes the records in their order, and aborts the leftovers:
 
-        recovery = Recovery(run, own)
+        recovery = Recovery(run, own, until)
         for position, record in records:
             recovery.read(position, record)
             for txn in recovery.leftovers(): recovery.ended(txn, the outcome of aborting it)
         recovery.finish()
 
-    `own`: the transaction of this run, which is not aborted. `until`: the position of the run's `take`. A transaction that is open
-    holds back the records after its `done`, so the caller aborts leftovers at once and reads on.
+    `own`: the transaction of this run, which is not aborted. `until`: the position of the run's `take`. A leftover is a transaction
+    of an earlier run that may still commit. An open transaction holds back the records after its `done`, so the caller aborts
+    leftovers at once and reads on.
     """
 
     def __init__(self, run: str, own: TxnId, until: Position) -> None:
@@ -155,7 +158,7 @@ class Recovery:
 
     @property
     def replaced(self) -> bool:
-        """Whether a later run has taken over. Then nothing more is read, and nothing is aborted."""
+        """Whether a later run has taken over. If so, the caller reads no more records and aborts nothing."""
         return self.state.replaced(self._run)
 
     def read(self, position: Position, record: Record) -> None:
@@ -164,17 +167,19 @@ class Recovery:
         self.complete = self.complete or position >= self._until
 
     def leftovers(self) -> list[TxnId]:
-        """Return the transactions of earlier runs that may still commit. Each must be aborted before anything is committed."""
+        """Return the transactions of earlier runs that may still commit. The caller must abort each of them before it commits."""
         if self.replaced:
             return []
         return [txn for txn in self.state.open if txn != self._own and txn not in self._outcomes]
 
     def ended(self, txn: TxnId, outcome: Outcome) -> None:
-        """Tell the outcome of a leftover. `committed`: the abort came too late, so the leftover's `done` follows in the records."""
+        """Take note of the outcome of a leftover. `committed` means that the abort came too late, so the leftover's `done` follows
+        in the records.
+        """
         self._outcomes[txn] = outcome
 
     def finish(self) -> State:
-        """Return the state, without leftovers. Raises ControlDamaged if a transaction was committed without a `done`."""
+        """Return the state without the leftovers. Raises ControlDamaged if a leftover was committed and its `done` is missing."""
         missing = [txn.text for txn in self.state.open if self._outcomes.get(txn) == "committed"]
         if missing:
             raise ControlDamaged(
@@ -280,7 +285,7 @@ def _record(fields: Mapping[str, object]) -> Record:
 
 
 def _of(kind: type[T], value: object) -> T:
-    """Return a value of a type. Raises TypeError for another one."""
+    """Return the value if it has the type `kind`. Otherwise raise TypeError."""
     if not isinstance(value, kind):
         raise TypeError(f"{value!r:.100} is no {kind.__name__}")
     return value

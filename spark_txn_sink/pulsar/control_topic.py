@@ -1,7 +1,7 @@
 """Reads and writes the control topic of one application and one data topic.
 
-A durable subscription protects the last checkpoint and the records after it from retention. A reader begins at the position of the
-subscription. So a recovery reads only the records from the last checkpoint on, however long the history is.
+A durable subscription protects the last checkpoint, and the records after this checkpoint, from retention. A reader begins at the
+position of the subscription. So a recovery reads only the records from the last checkpoint on, however long the history is.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ControlTopic:
     def take(self, run: str) -> Position:
         self.drop()
         segment = self._where()
-        with self._cursor(segment):  # makes the subscription before the first record, so that retention keeps it
+        with self._cursor(segment):  # makes the subscription before the first record, so that retention keeps this record
             self._producer = Producer(self._opened(), segment, access="fencing")
         return self.append(Take(run))
 
@@ -99,7 +99,7 @@ class ControlTopic:
         return self._client
 
     def _cursor(self, segment: str, subscription: str = SUBSCRIPTION) -> Consumer:
-        """Return a consumer of the durable subscription of a segment. It is open for a moment only, and receives no messages."""
+        """Return a consumer of a durable subscription of a segment. It gets no messages. The caller must close it."""
         return Consumer.durable(self._opened().broker_of(segment), segment, subscription)
 
     def _where(self) -> str:

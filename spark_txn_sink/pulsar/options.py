@@ -142,7 +142,7 @@ SINK: Final = OptionTable(
 
 @dataclass(frozen=True)
 class PulsarWriteOptions:
-    """The options of one write. None has the meanings that it has in `spark_txn_sink.options.WriteOptions`."""
+    """The options of one write. None means the same as in the fields of `spark_txn_sink.options.WriteOptions`."""
 
     service_url: str
     topic: str

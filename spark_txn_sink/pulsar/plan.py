@@ -40,7 +40,9 @@ class PulsarPlan:
 
 
 def plan_write(client: PulsarClient, options: PulsarWriteOptions, schema: StructType, unique: str) -> PulsarPlan:
-    """Return the plan of a write, with an open transaction. Raises SchemaError, OptionError, TopicMissing, the broker's error."""
+    """Return the plan of a write, with an open transaction. Raises SchemaError, OptionError, TopicMissing, or another error of the
+    broker.
+    """
     check_key_column(options, schema)
     admin = options.admin_url if options.auto_create else None
     layout = found_or_created(client, options.topic, admin, options.segments)
@@ -74,11 +76,13 @@ def _abort(client: PulsarClient, txn: TxnId) -> None:
 
 
 def check_key_column(options: PulsarWriteOptions, schema: StructType) -> None:
-    """Check that the rows have the key column, with a type of a key. Raises OptionError."""
+    """Check that the rows have the key column, and that its type is allowed for a key. Raises OptionError."""
     if options.key_column is not None:
         check_key(options.key_column, arrow_schema(schema))
 
 
 def hash_bits(option: HashBits, client: PulsarClient) -> Bits:
-    """Return the bits of a key's hash by which the broker's clients route. Raises NotSupported for an unknown version."""
+    """Return which bits of a key's hash choose its segment. The option `auto` takes the bits that Pulsar's own clients use with the
+    broker's version. Raises UnknownVersion if `auto` meets a version whose bits are not known.
+    """
     return bits_of(client.channel().ready.server) if option == "auto" else option

@@ -1,4 +1,4 @@
-"""The messages of rows: keys and values, by the schema of the topic."""
+"""Converts rows into messages, with keys and values, by the schema of the topic."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from spark_txn_sink.pulsar.options import ValueFormat
 
 @dataclass(frozen=True)
 class RowFormat:
-    """How rows become messages. It is pickled to the tasks. `key`: the column with the key of a message. `columns`: the columns of
-    its value. `schema`: the bytes of the topic's schema; None: the value is one binary column without a schema.
+    """How rows become messages. This object is pickled to the tasks. `key`: the column with the key of a message. `columns`: the
+    columns that form the value of a message. `schema`: the topic's schema as bytes; None: the value is one binary column without a
+    schema.
     """
 
     key: str | None
@@ -50,9 +51,10 @@ def row_format(
 ) -> RowFormat:
     """Return the format of a write, and register a schema if the topic has none and the rows need one. Idempotent.
 
-    The topic's schema decides. If the topic has none, the columns beside the key decide. A single binary column `value` is sent as
-    it is. A single column `value` of another type gets the schema of its type. Other columns become an AVRO record. Raises
-    SchemaError, OptionError, and SchemaRefused by the broker.
+    The values are encoded by the topic's schema. If the topic has no schema, the format depends on the columns other than the key.
+    A single binary column `value` is sent as it is. For a single column `value` of another type, the topic gets the schema of this
+    type. For all other columns the topic gets an AVRO schema of a record. Raises SchemaError, OptionError, or SchemaRefused by the
+    broker.
     """
     kept = None if value_format == "binary" else client.schema(topic)
     values = _new(columns, key, value_format) if kept is None else codec(kept, topic)

@@ -1,9 +1,9 @@
-"""The work of a write's tasks: they route rows to segments, send them in the transaction, and report where the rows are.
+"""The work of a write's tasks: they route rows to segments, send the rows in the transaction, and report where the rows are.
 
-A segment may be split or merged during the write. It then refuses entries. The task reads the layout again and sends the refused
-rows, and all later ones, to the successors of the segment. The rows of a key keep their order: a refused entry is not in the
-segment, it is sent before all later rows, and readers read a segment after its parents. The transaction then has rows in parents
-and children. If it is unknown whether a sealed segment has an entry, the task fails.
+A segment may be split or merged during the write. The old segment then refuses entries. The task reads the layout again and sends
+the refused rows, and all later rows, to the segment's children. The rows of a key keep their order for three reasons: a refused
+entry is not in the old segment, the task sends its rows before all later rows, and readers read a segment after its parents. The
+transaction then has rows in parents and children. If it is unknown whether a sealed segment has an entry, the task fails.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from spark_txn_sink.pulsar.attempts import Attempt, Opened, claim
 from spark_txn_sink.pulsar.plan import PulsarPlan
 
 THREADS: Final = 8
-"""The greatest number of segments to which a task sends at a time."""
+"""To how many segments a task sends at the same time, at most."""
 LAYOUT_SECONDS: Final = 30.0
 LAYOUT_PAUSE: Final = 0.05
 
@@ -46,8 +46,8 @@ class Sender(Protocol):
 
 @dataclass
 class Sent(WriterCommitMessage):
-    """The report of one task. `segments`: the first and the last position of its rows in each segment. `query`: the id of the
-    streaming query, `run`: the id of its start; both are None for a batch write outside of `foreachBatch`.
+    """The report of one task. `segments`: the first and the last position of the task's rows in each segment. `query`: the id of
+    the streaming query. `run`: the id of this start of the query. Both are None for a batch write outside of `foreachBatch`.
     """
 
     txn: TxnId
@@ -85,7 +85,7 @@ def send_rows(
     client: PulsarClient, plan: PulsarPlan, batches: Iterable[pa.RecordBatch], task: Task, app: str | None = None
 ) -> Sent:
     """Send the rows of one task and return the report. Raises AttemptRefused, TopicTerminated (a segment was sealed, and the layout
-    does not name its successors), and the broker's error. Spark then gives up the batch.
+    does not name its children), or another error of the broker.
     """
     attempt, txn = uuid.uuid4().hex, plan.opened.txn
     router = Router(plan.layout, plan.bits, plan.entry_bytes, plan.entry_rows, task.start)
@@ -121,8 +121,8 @@ class _Waiting:
 
 
 class Router:
-    """Collects messages into entries for each active segment. The order of the messages of a segment is kept. Messages without a
-    key fill one entry, and the next entry goes to the next segment.
+    """Collects messages into entries for each active segment. The messages of a segment keep their order. Messages without a key go
+    to one segment until an entry of this segment is full, and then to the next segment.
     """
 
     def __init__(self, layout: Layout, bits: Bits, entry_bytes: int, entry_rows: int, start: int) -> None:
@@ -141,7 +141,7 @@ class Router:
         self._keyless %= len(self._segments)
 
     def route(self, messages: Iterable[Message]) -> Iterator[tuple[str, list[Message]]]:
-        """Take messages, and yield the entries that are full: the segment and the messages of each."""
+        """Take messages. Yield each entry that becomes full, as its segment and its messages."""
         for message in messages:
             self.rows += 1
             if message.key is None:
@@ -158,18 +158,19 @@ class Router:
                 yield self._segments[index], waiting.messages
 
     def rest(self) -> list[tuple[str, list[Message]]]:
-        """Return the entries that are not full, and forget them."""
+        """Return the entries that are not full, and remove them from this object."""
         waiting, self._waiting = self._waiting, [_Waiting() for _ in self._segments]
         return [(segment, one.messages) for segment, one in zip(self._segments, waiting, strict=True) if one.messages]
 
     def gone(self, layout: Layout) -> list[str]:
-        """Return the segments to which messages are routed, and which the layout has sealed."""
+        """Return the segments to which this object routes messages and which are not active in the layout."""
         names = {one.name for one in layout.active}
         return [name for name in self._segments if name not in names]
 
     def adopt(self, layout: Layout, refused: Mapping[str, Sequence[Message]]) -> list[tuple[str, list[Message]]]:
-        """Route by another layout from now on. Return the entries that became full. `refused`: for each sealed segment
-        the messages that it has refused. They are routed before the messages that wait here for this segment.
+        """Route by another layout from now on. The messages for segments that are not active any more are routed again. Return the
+        entries that became full. `refused`: for each sealed segment the messages that it has refused. They are routed before the
+        messages that wait in this object for the same segment.
         """
         waiting = dict(zip(self._segments, self._waiting, strict=True))
         moved = [one for name in self.gone(layout) for one in (*refused.get(name, ()), *waiting[name].messages)]
@@ -180,7 +181,7 @@ class Router:
 
 
 def _ring(layout: Layout) -> npt.NDArray[np.uint16]:
-    """Return for each hash value of the ring the index of the active segment that has it."""
+    """Return, for each hash value, the index of the active segment whose range contains it."""
     place = np.zeros(RING, np.uint16)
     for number, one in enumerate(layout.active):
         place[one.start : one.end + 1] = number
@@ -203,7 +204,7 @@ class Outgoing:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="txnsegment-pulsar-send")
 
     def send(self, segment: str, messages: Sequence[Message]) -> None:
-        """Send an entry after the receipt of the previous one of its segment. Raises the broker's error."""
+        """Wait for the receipt of the previous entry of the segment, and then send this entry. Raises the errors of the broker."""
         self.settle(segment)
         if segment in self.refused:
             self.refused[segment] += messages
@@ -211,7 +212,7 @@ class Outgoing:
             self._flying[segment] = self._pool.submit(self._sent, segment, messages), messages
 
     def settle(self, segment: str) -> None:
-        """Wait until no entry of a segment is in flight. Raises the broker's error."""
+        """Wait until no entry of a segment is in flight. Raises the errors of the broker."""
         future, messages = self._flying.pop(segment, (None, ()))
         if future is None:
             return
@@ -223,8 +224,8 @@ class Outgoing:
         self._found[segment] = (self._found.get(segment, (place, place))[0], place)
 
     def finish(self) -> dict[str, tuple[Position, Position]]:
-        """Wait for all receipts. Return the first and the last position of the entries in each segment. They are incomplete while
-        there are `refused` messages.
+        """Wait for all receipts. Return the first and the last position of the entries in each segment. If there are `refused`
+        messages, these positions are not final.
         """
         for segment in [*self._flying]:
             self.settle(segment)
@@ -250,11 +251,11 @@ def follow(
     pause: Callable[[float], None] = time.sleep,
     now: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Send again the messages that sealed segments have refused, to the successors of these segments. `layout`: reads the layout of
-    the topic. A broker seals a segment a moment before the layout names its successors. Until then the layout is read again, for
-    `LAYOUT_SECONDS`.
+    """Send again the messages that sealed segments have refused, to the children of these segments. `layout`: reads the layout of
+    the topic. A broker seals a segment a moment before the layout names the children. So the layout is read again and again until
+    it names them, for at most `LAYOUT_SECONDS`.
 
-    Raises TopicTerminated, the broker's error.
+    Raises TopicTerminated, or another error of the broker.
     """
     deadline = now() + LAYOUT_SECONDS
     while outgoing.refused:
@@ -278,7 +279,7 @@ def follow(
 
 def finish(router: Router, outgoing: Outgoing, layout: Callable[[], Layout]) -> dict[str, tuple[Position, Position]]:
     """Send all remaining messages, also those that sealed segments refuse. Return the first and the last position of the rows in
-    each segment. Raises TopicTerminated, the broker's error.
+    each segment. Raises TopicTerminated, or another error of the broker.
     """
     while True:
         for segment, entry in router.rest():

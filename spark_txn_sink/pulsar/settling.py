@@ -1,5 +1,6 @@
-"""Appends a record to a topic's log (`pulsar_protocol.sent_log`) from time to time. It tells which earlier records are settled:
-readers of the newest rows do not need them. So such a reader reads few records, however many writes there were.
+"""Appends a `Settled` record to a topic's log (`pulsar_protocol.sent_log`) from time to time. This record says which earlier
+records are settled, which means that readers of the newest rows do not need them. So such a reader reads few records, however many
+writes there were.
 """
 
 from __future__ import annotations
@@ -16,19 +17,20 @@ from spark_txn_sink.pulsar.attempts import Opened
 
 log = logging.getLogger("txnsegment.sink.pulsar")
 EVERY: Final = 500
-"""The number of records in the log after which one writer records what is settled."""
+"""After this many records in the log one writer appends a `Settled` record."""
 
 
 def is_due(opened: Position, recorded: Position) -> bool:
-    """Return whether this write records what is settled. `opened`, `recorded`: its first and its last record in the log. The write
-    does so if a multiple of `EVERY`, or the begin of a ledger, is between the first record and the one after the last.
+    """Return whether this write appends a `Settled` record. `opened`, `recorded`: the positions of the write's first and last
+    record in the log. A `Settled` record is due if `opened` and the entry after `recorded` lie in different ledgers, or in
+    different blocks of `EVERY` entries.
     """
     return (opened.ledger, opened.entry // EVERY) != (recorded.ledger, (recorded.entry + 1) // EVERY)
 
 
 def settle(client: PulsarClient, topic: str, opened: Opened, recorded: Position) -> None:
-    """Record what is settled, if this write is due to (`is_due`). Call it after the commit. An error is only logged: the next write
-    that is due tries again.
+    """Append a `Settled` record if one is due (`is_due`). The caller has committed the write. An error is only logged, because the
+    next write for which a record is due tries again.
     """
     if not is_due(opened.place, recorded):
         return

@@ -1,7 +1,8 @@
 """The writers that Spark calls for a Pulsar topic.
 
-Spark makes the writer of a stream twice for each micro-batch. The first one is pickled for the tasks. The second one commits, in
-another process. So the transaction is opened when the writer is pickled, and the second writer gets its id from the tasks' reports.
+Spark makes the writer of a stream twice for each micro-batch. The first writer is pickled for the tasks. The second writer commits,
+in another process. So the transaction is opened when the first writer is pickled, and the second writer gets the transaction's id
+from the reports of the tasks.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ from spark_txn_sink.pulsar.settling import settle
 log = logging.getLogger("txnsegment.sink.pulsar")
 
 PATIENCE_SECONDS = 60.0
-"""How long the coordinator is asked again for an outcome."""
+"""How long a request to the coordinator is repeated while its outcome is unknown."""
 Messages = Sequence[WriterCommitMessage | None]
 _committers: dict[tuple[str, str, str], Committer] = {}
 """The committers of this process, by service URL, application and topic. A process commits one batch at a time."""
 
 
 class NotPlanned(TxnSegmentError, pickle.PickleError):
-    """A write was refused before its first task. Spark asks for the plan while it pickles the writer, and reports an error of any
-    other kind as one of pickling.
+    """A write was refused before its first task. The write is planned while Spark pickles the writer. This error is a PickleError,
+    because Spark reports any other error at this time as a failure of the pickling.
     """
 
 
 class _Writer:
-    """What both writers have in common."""
+    """The code that `BatchWriter` and `StreamWriter` share."""
 
     def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool, *, streaming: bool) -> None:
         if overwrite:
@@ -68,8 +69,9 @@ class _Writer:
         return self.__dict__
 
     def _planner(self) -> PulsarClient:
-        """Return the client that plans. A stream, and an application that counts its versions, plan each batch in a new process, so
-        they wait for a broker that is away. Any other batch whose first connection fails may have a wrong address.
+        """Return the client that plans the write. A stream, and a batch with `txnVersion`, are planned in a new process each time,
+        so their client waits for a broker that is away. For any other batch the address may be wrong if the first connection fails,
+        so its client does not wait.
         """
         client = shared(self.options.service_url)
         return client.patient() if self.options.streaming or self.options.txn_version is not None else client
@@ -122,8 +124,8 @@ class _Writer:
         return True
 
     def _record(self, work: Work) -> Position | None:
-        """Record where the rows are, so that readers see all of them or none (`pulsar_protocol.sent_log`). Return the position of
-        the record, or None without rows.
+        """Record where the rows of the transaction are, so that readers see all of them or none (`pulsar_protocol.sent_log`).
+        Return the position of the record, or None if the transaction has no rows.
         """
         if not work.segments:
             return None
@@ -142,7 +144,9 @@ class _Writer:
             committer(self.options, self.options.txn_app_id or "").abort(txn)
 
     def _txn(self, reports: Sequence[Sent]) -> TxnId | None:
-        """Return the transaction of the reports. Raises NotCommitted if they have several."""
+        """Return the transaction of the reports. Without reports return the transaction of the plan, or None if there is no plan.
+        Raises NotCommitted if the reports have several transactions.
+        """
         found = {one.txn for one in reports} or ({self.plan.opened.txn} if self.plan is not None else set())
         if len(found) > 1:
             raise NotCommitted("The tasks of one write used several transactions.", advice="Run the write again.")

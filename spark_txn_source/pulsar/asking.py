@@ -12,11 +12,13 @@ from pulsar_protocol.retries import repeat
 T = TypeVar("T")
 AT_ONCE: Final = 8
 PATIENCE_SECONDS: Final = 60.0
-"""The time after which a plan fails if a broker is away."""
+"""How long a request is repeated while the broker is away. After this time the plan fails."""
 
 
 def each(names: Iterable[str], ask: Callable[[str], T]) -> dict[str, T]:
-    """Ask about each name, several at once, and return the answers. Questions are repeated while the broker is away or busy."""
+    """Call `ask` for each name, with several names at the same time, and return the answers by name. A call is repeated while the
+    broker is away or busy, for at most `PATIENCE_SECONDS`.
+    """
 
     def patiently(name: str) -> T:
         return repeat(lambda left: ask(name), PATIENCE_SECONDS, stop=threading.Event())

@@ -1,5 +1,5 @@
-"""The batch reader of Pulsar topics. It plans once: each segment is read from the start up to its cut. Parents are before their
-children in the order of the tasks.
+"""The batch reader of Pulsar topics. It plans once, and reads each segment from the start of the read up to the segment's cut, or
+up to the end that the options give. In the list of tasks the parents of a segment come before the segment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class BatchReader(DataSourceReader):
     """The reader of one `spark.read.format("txnsegment").load(...)` from Pulsar."""
 
     def __init__(self, options: dict[str, str], schema: StructType, part: Part | None = None) -> None:
-        """`part`: the options and columns of this topic, if it is one of several that are read."""
+        """`part`: the options and columns of this topic, if it is one of several topics that are read."""
         self._options, self._columns = part or part_of(options, schema, streaming=False)
 
     def partitions(self) -> Sequence[InputPartition]:

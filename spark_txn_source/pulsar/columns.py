@@ -27,14 +27,17 @@ METADATA_FIELDS = (
     StructField("__eventTime", TimestampType()),
     StructField("__orderingKey", BinaryType()),
 )
-"""Columns that the other sources have, too, have the same names and meanings there."""
+"""The metadata columns of a read. The first ones are those of reads from a txnsegment cluster, with the same meanings. The others
+exist only for Pulsar's messages.
+"""
 _KINDS = {field.name: field.dataType for field in METADATA_FIELDS}
 
 
 @dataclass(frozen=True)
 class PulsarColumns:
-    """The columns of a read. `wanted`: those of the topic's schema that are read. `output`: the columns that Spark gets. `schema`:
-    the bytes of a schema of the topic: the latest one when the read began, or that of `schemaVersion`. None: the values are bytes.
+    """The columns of a read. `wanted`: the columns to read from the topic. `output`: the columns that Spark gets. `schema`: the
+    schema of the topic as bytes, in the version of the option `schemaVersion`, or else in the version that was the latest when the
+    read began. None: values are not decoded, and the column `value` has their bytes.
     """
 
     wanted: StructType
@@ -98,7 +101,9 @@ def parts_of(
 
 
 def united(columns: Mapping[str, tuple[StructType, bytes | None]]) -> StructType:
-    """Return the columns of several topics: by name, and with widened types. Raises SchemaError if two of them conflict."""
+    """Return the union of the columns of several topics, by name and with widened types. Raises SchemaError if two columns of the
+    same name conflict.
+    """
     found = [columns_of for columns_of, _ in columns.values()]
     return found[0] if len(found) == 1 else schemas.nullable(schemas.union(found, list(columns)))
 
@@ -109,7 +114,7 @@ def _columns_of(
     """Return the columns of each topic, and the bytes of its schema."""
 
     def one(topic: str) -> tuple[StructType, bytes | None]:
-        layout(client, topic)  # a topic that does not exist has no schema either: its error must name the topic
+        layout(client, topic)  # raises TopicMissing; the request for a schema does not tell whether the topic exists
         schema = None if options.value_format == "binary" else _schema(client, topic, options.schema_version)
         return from_arrow_schema(codec(schema, topic).columns), None if schema is None else schema.SerializeToString()
 
@@ -118,7 +123,9 @@ def _columns_of(
 
 
 def _schema(client: PulsarClient, topic: str, version: int | None) -> Any | None:
-    """Return the schema of a topic (None: it has none). `version` None: the latest one. Raises SchemaError for an unknown one."""
+    """Return a version of a topic's schema, or the latest version if `version` is None. Return None if the topic has no schema.
+    Raises SchemaError if the topic does not have the version.
+    """
     if version is None:
         return client.schema(topic)
     found = client.schema(topic, version.to_bytes(8, "big"))

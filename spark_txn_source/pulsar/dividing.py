@@ -1,9 +1,9 @@
 """Divides the tasks of a read, so that several tasks read one segment (`minPartitions`, `maxPartitionBytes`).
 
 A broker does not tell clients the sizes of ledgers. But it tells the position before the first entry of a temporary subscription.
-For a subscription that begins at the first entry of a ledger, this position is the last entry of the ledger before. So the entries
-of a range are counted ledger by ledger, from the last ledger to the first, with three requests for each. The size of an entry is
-estimated as the mean of some entries.
+For a subscription that begins at the first entry of a ledger, this position is the last entry of the previous ledger. So the
+entries of a range are counted ledger by ledger, from the last ledger to the first, with three requests for each ledger. The size of
+an entry is estimated by the mean size of a few entries.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from spark_txn_source.pulsar.pieces import Run, divided, numbers
 from spark_txn_source.pulsar.tasks import PulsarTask
 
 MOST_LEDGERS: Final = 256
-"""The number of ledgers of a segment that are counted, from the last one on. The first task has all earlier entries."""
+"""How many ledgers of a segment are counted at most: the last ones. The first task gets all entries of earlier ledgers."""
 SAMPLES: Final = 4
-"""The number of entries of a segment whose mean size stands for all."""
+"""How many entries of a segment are measured. Their mean size is the estimated size of every entry of the segment."""
 
 
 def divide(
     client: PulsarClient, found: Sequence[PulsarTask], min_partitions: int | None, max_bytes: int | None
 ) -> list[PulsarTask]:
-    """Return the tasks, divided into smaller ones. The tasks of a segment follow one another, in the order of its entries.
+    """Divide the tasks into smaller tasks, and return those. The tasks of a segment follow one another, in the order of its
+    entries.
 
-    `found`: at most one task for each segment. `min_partitions`: the least number of tasks, if there are as many entries.
-    `max_bytes`: the approximate limit of a task. Without both the tasks are returned unchanged. Raises the broker's error.
+    `found`: at most one task for each segment. `min_partitions`: how many tasks are returned at least, if there are as many
+    entries. `max_bytes`: the approximate limit of a task. If neither of the two is given, the tasks are returned unchanged. Raises
+    the errors of the broker.
     """
     if not found or (max_bytes is None and min_partitions in (None, 1)):
         return list(found)
@@ -51,8 +53,9 @@ def divide(
 
 
 def runs_of(segment: Segment, after: Position, to: Position, most: int = MOST_LEDGERS) -> list[Run]:
-    """Return the entries of a segment after one position and up to another one, ledger by ledger. `to`: at or before the cut.
-    `most`: the number of ledgers; earlier ones are left out. Entries of aborted transactions and markers count.
+    """Return the entries of a segment after the position `after` and up to the position `to`, as one run for each ledger. `to` is
+    at or before the cut. `most`: how many ledgers are returned at most; earlier ledgers are left out. Entries of aborted
+    transactions, and entries that are markers, are counted, too.
     """
     found: list[Run] = []
     last = to
@@ -69,6 +72,6 @@ def runs_of(segment: Segment, after: Position, to: Position, most: int = MOST_LE
 
 
 def _mean_size(segment: Segment, task: PulsarTask, runs: Sequence[Run]) -> int:
-    """Return the mean size in bytes of some entries, which are evenly spread."""
+    """Return the mean size in bytes of up to `SAMPLES` entries, which are spread evenly over the range of the task."""
     places = [place for place, _ in divided(task.after, task.to, runs, SAMPLES)]
     return sum(segment.first_after(place).size for place in places) // len(places)

@@ -1,9 +1,10 @@
 """The durable subscription of a query, which keeps unread entries from retention.
 
-The option `subscription` names it. Spark tells the reader of a Python source neither the query's id nor where its checkpoint is. So
-with `subscription=auto` the name is random, and a part of the stream's offset: Spark keeps it in the checkpoint, and a restarted
-query finds it there. The subscription is made after Spark has written the name into the checkpoint. Otherwise a query that is
-killed before this write would leave a subscription whose name nobody knows, and which holds entries for ever.
+The option `subscription` gives the name of the subscription. Spark tells the reader of a Python source neither the query's id nor
+where its checkpoint is. So with `subscription=auto` the name is random, and the stream's offset contains it: Spark keeps the offset
+in the checkpoint, and a restarted query finds the name there. The subscription is made after Spark has written the name into the
+checkpoint. Otherwise a query that is killed before this write would leave a subscription whose name nobody knows, and which holds
+entries for ever.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ AUTO: Final = "auto"
 
 
 class Holding:
-    """The subscription of one reader. `given`: the option, or None: no subscription. `connect` opens one by its name."""
+    """The subscription of one reader. `given`: the value of the option `subscription`; None: the reader has no subscription.
+    `connect`: a function that opens the subscription of a given name.
+    """
 
     def __init__(self, given: str | None, connect: Callable[[str], Subscription]) -> None:
         self._given, self._connect = given, connect
@@ -32,26 +35,30 @@ class Holding:
         return self._given is not None and self._given.lower() == AUTO
 
     def named(self, offset: PulsarOffset) -> PulsarOffset:
-        """Return the offset with the name of the subscription, if the offset keeps it."""
+        """Return the offset with the name of the subscription, for `subscription=auto`. If the offset has no name yet, make a
+        random one. For any other value of the option return the offset unchanged.
+        """
         if not self.is_auto or offset.subscription is not None:
             return offset
         return replace(offset, subscription=f"txnsegment-{uuid.uuid4().hex}")
 
     def hold(self, offset: PulsarOffset, segments: Sequence[str]) -> None:
-        """Let the subscription hold the unread entries of these segments. `offset`: one that is in the checkpoint. Raises
-        ConnectionLost, the broker's error.
+        """Let the subscription hold the unread entries of these segments. `offset`: an offset that Spark has written into the
+        checkpoint. Raises ConnectionLost, or another error of the broker.
         """
         found = self._of(offset)
         if found is not None:
             found.hold([*segments])
 
     def holds(self, offset: PulsarOffset) -> bool:
-        """Whether the subscription of the offset is open, or there is none."""
+        """Return whether this object has opened the subscription of the offset. Return True if there is no subscription."""
         name = self._name(offset)
         return name is None or (self._open is not None and self._open.name == name)
 
     def acknowledge(self, offset: PulsarOffset, positions: Mapping[str, Position]) -> None:
-        """Acknowledge all entries of segments up to these positions. `offset`: one that is in the checkpoint. Idempotent."""
+        """Acknowledge all entries of segments up to these positions, inclusive. `offset`: an offset that Spark has written into the
+        checkpoint. Idempotent. Raises ConnectionLost, or another error of the broker.
+        """
         found = self._of(offset)
         if found is not None:
             found.acknowledge(positions)
@@ -69,7 +76,7 @@ class Holding:
         return self._open
 
     def close(self) -> None:
-        """End the consumers. The subscription stays."""
+        """Close the consumers of the subscription. The subscription itself stays."""
         if self._open is not None:
             self._open.close()
             self._open = None

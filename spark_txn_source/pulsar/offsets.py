@@ -1,6 +1,7 @@
 """The offset of a stream from Pulsar: `{"topic":"topic://..","epoch":E,"segments":{"segment://..":"ledger:entry"}}`.
 
-A segment that is named has been read up to its position, inclusive. A segment that is not named has not been read yet.
+The stream continues after the position of each segment in `segments`. It reads a segment that is not in `segments` from its
+beginning.
 
 `"ended":["segment://.."]` names sealed segments that have been read to their end. Their children are read after them.
 
@@ -8,8 +9,8 @@ A segment that is named has been read up to its position, inclusive. A segment t
 several results. `"began":{..}`, in the end of the first batch only, has the positions from which the batch was planned. Every later
 plan of this batch starts there.
 
-`"sent":{"segment://..":"ledger:entry"}` has positions in the log of txnsegment's writers (`pulsar_protocol.sent_log`). The records
-before them are not needed after this offset.
+`"sent":{"segment://..":"ledger:entry"}` has a position for each segment of the log of txnsegment's writers
+(`pulsar_protocol.sent_log`). A read after this offset does not need the records up to these positions.
 
 `"subscription":".."` is the name of the query's subscription, with `subscription=auto` (`holding`).
 """
@@ -28,7 +29,7 @@ Positions = Mapping[str, Position]
 
 @dataclass(frozen=True)
 class PulsarOffset:
-    """The offset of a stream. (The module's text explains the fields.)"""
+    """The offset of a stream. The docstring of this module explains the fields."""
 
     topic: str
     epoch: int
@@ -55,7 +56,7 @@ class PulsarOffset:
 
     @staticmethod
     def of_json(found: Mapping[str, Any]) -> PulsarOffset:
-        """Return the offset from its JSON. Raises OffsetOutOfRange if it is no offset of this source."""
+        """Return the offset from its JSON. Raises OffsetOutOfRange if the JSON is not an offset of this source."""
         try:
             began, sent = found.get("began"), found.get("sent")
             return PulsarOffset(

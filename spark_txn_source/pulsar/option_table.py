@@ -1,5 +1,5 @@
-"""The declarations of the options of a read from Pulsar. They have the names of the other sources' options. An option that Pulsar
-topics do not have is refused with the reason.
+"""The declarations of the options of a read from Pulsar. The options have the same names as those of a read from a txnsegment
+cluster. An option that only reads from a txnsegment cluster have is refused with the reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OFFSET_ADVICE: Final = (
 
 @dataclass(frozen=True)
 class At:
-    """A place: the last entry before it in each segment."""
+    """A place in a topic. For each segment it has the position of the last entry before this place."""
 
     segments: Mapping[str, Position]
 
@@ -50,7 +50,7 @@ def _place(name: str, text: str) -> Place:
 
 
 def _several(name: str, text: str, found: dict[str, Any]) -> At:
-    """Return the place that the offset of several topics gives."""
+    """Return the place that the offset of a stream from several topics gives."""
     topics = found["topics"]
     if not isinstance(topics, dict) or not all(isinstance(one, dict) for one in topics.values()):
         raise bad(name, text, "the field topics is not a JSON object with an offset of each topic", _OFFSET_ADVICE)

@@ -39,7 +39,9 @@ from spark_txn_source.pulsar.selection import Selection, TopicsPattern, selectio
 
 @dataclass(frozen=True)
 class PulsarReadOptions:
-    """The options of one read. `start`, `end`: a place, or a publish time in ms. An option that was not given is None."""
+    """The options of one read. `start`, `end`: a place, or a publish time in ms. An option that has no default and was not given is
+    None.
+    """
 
     url: str
     metadata_url: ServiceUrl | None
@@ -67,12 +69,14 @@ class PulsarReadOptions:
 
     @property
     def several(self) -> bool:
-        """Whether several topics are read, or those that match a pattern."""
+        """Whether several topics are read, or the topics that match a pattern."""
         return isinstance(self.selection, TopicsPattern) or len(self.selection) > 1
 
     @classmethod
     def parse(cls, options: Mapping[str, object], *, streaming: bool | None) -> PulsarReadOptions:
-        """Parse and check the options. `streaming`: None while the mode is not known. Raises OptionError."""
+        """Parse and check the options. `streaming`: whether the read is a stream, or None if this is not known yet. Raises
+        OptionError.
+        """
         given = SOURCE.read(options, streaming=streaming)
         if given.value(VALUE_FORMAT) == "binary" and COLUMNS in given and given.get(COLUMNS) != ("value",):
             raise OptionError(

@@ -1,7 +1,7 @@
 """Divides the range of a segment into pieces, which several tasks read. Pure: no I/O, no clock.
 
-A piece is a range `(after, to]` of positions. Each entry of the segment is in exactly one piece, however the pieces are chosen. A
-message in chunks is in the piece of its last chunk (`pulsar_protocol.chunks`). So the choice never changes the rows of a read.
+A piece is a range `(after, to]` of positions. Each entry of the range is in exactly one piece, and a message in chunks belongs to
+the piece of its last chunk (`pulsar_protocol.chunks`). So a read returns the same rows however its range is divided.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pulsar_protocol.layout import Position
 
 Piece = tuple[Position, Position]
-"""The position before the first entry, and the last position."""
+"""The position before the first entry of the piece, and the position of its last entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class Run:
 def numbers(
     entries: Mapping[str, int], sizes: Mapping[str, int], min_partitions: int | None, max_bytes: int | None
 ) -> dict[str, int]:
-    """Return the number of pieces of each segment, at least one, and at most the number of its entries.
+    """Return into how many pieces each segment is divided. A segment has at least one piece, and at most one for each entry.
 
-    `entries`: their number in each segment. `sizes`: the mean size of an entry in bytes; segments that are missing are not divided
-    by their size. `min_partitions`: the least number of all pieces, if there are as many entries. `max_bytes`: the limit of a
-    piece.
+    `entries`: how many entries each segment has. `sizes`: the mean size of an entry in bytes, by segment. A segment that is not in
+    `sizes` is not divided by `max_bytes`. `min_partitions`: how many pieces all segments have together at least, if they have as
+    many entries. `max_bytes`: the approximate limit of a piece in bytes.
 
     >>> numbers({"a": 90, "b": 10}, {"a": 100, "b": 100}, 5, 3000)
     {'a': 4, 'b': 1}
@@ -53,15 +53,15 @@ def numbers(
 
 def _share(counts: Collection[int], number: int) -> int:
     """Return the largest size of a piece, in entries, that still divides all segments into at least `number` pieces together.
-    Return 1 if no size does. `counts`: the number of entries of each segment.
+    Return 1 if no size does. `counts`: how many entries each segment has.
     """
     most = range(1, max(counts, default=0) + 1)
     return max(1, bisect_right(most, -number, key=lambda share: -sum(-(-count // share) for count in counts)))
 
 
 def divided(after: Position, to: Position, runs: Sequence[Run], number: int) -> list[Piece]:
-    """Return `number` pieces of the range `(after, to]` in their order, with nearly equal numbers of entries. `runs`: the entries
-    of the range, ascending. There are fewer pieces if there are fewer entries.
+    """Divide the range `(after, to]` into `number` pieces, each with nearly as many entries as the others, and return them in
+    order. `runs`: the entries of the range, ascending. If the range has fewer than `number` entries, each entry is one piece.
 
     >>> divided(Position(3, 4), Position(7, 1), [Run(3, 5, 8), Run(7, 0, 1)], 3)[0]
     (Position(ledger=3, entry=4), Position(ledger=3, entry=6))

@@ -19,15 +19,15 @@ _NO_FLOORS: Final[Mapping[str, Position]] = {}
 
 
 class Places:
-    """The places of the segments of one topic."""
+    """Finds positions in the segments of one topic: cuts, and the starts and ends of reads."""
 
     def __init__(self, client: PulsarClient, topic: str, recorded: RecordedCuts | None = None) -> None:
-        """`recorded`: finds cuts by the records in the metadata store. None: probes find them."""
+        """`recorded`: finds cuts by the records in the metadata store. None: cuts are found by probes."""
         self._client, self._topic, self._recorded = client, topic, recorded
 
     def cuts(self, segments: Iterable[LayoutSegment], floors: Mapping[str, Position] = _NO_FLOORS) -> dict[str, Cut]:
-        """Return the cut of each segment, by name. `floors`: earlier cuts. The layout must be read before this call: a
-        segment that is sealed in the layout gets no more entries.
+        """Return the cut of each segment, by name. `floors`: earlier cuts, at which the searches begin. `segments` must come from a
+        layout that was read before this call. A segment that is sealed in this layout gets no more entries.
         """
         if self._recorded is not None:
             return self._recorded.cuts([*segments], floors, self._segment)
@@ -47,7 +47,9 @@ class Places:
         return each(cuts, lambda name: self._segment(name).before_time(start, cuts[name].position))
 
     def ends(self, end: At, cuts: Mapping[str, Cut]) -> dict[str, Position]:
-        """Return the positions that the user gave. Raises OffsetOutOfRange for an end that is not decided yet."""
+        """Return the positions that the user gave as the end of a read. Raises OffsetOutOfRange for a position above the cut of its
+        segment.
+        """
         self._check_names(end.segments, cuts)
         for name, place in end.segments.items():
             if place > cuts[name].position:
@@ -58,7 +60,9 @@ class Places:
         return dict(end.segments)
 
     def until(self, ms: int, cuts: Mapping[str, Cut]) -> dict[str, Cut]:
-        """Return the cuts, each moved back to before the first entry of its segment that was published after the time `ms`."""
+        """Return the cut of each segment for a read up to the publish time `ms`. If an entry below a cut was published after this
+        time, the cut is moved back to the last entry before the first such entry.
+        """
         places = self.starts(ms + 1, cuts)
         return {
             name: cut if places[name] >= cut.position else replace(cut, position=places[name], whole=False)
@@ -77,7 +81,9 @@ class Places:
                 )
 
     def check_kept(self, starts: Mapping[str, Position]) -> None:
-        """Raise DataLoss if retention has removed entries after a start. A read from the beginning of a segment loses nothing."""
+        """Raise DataLoss if retention may have removed entries after a start. A read from the beginning of a segment (EARLIEST)
+        begins at the first entry that is kept, so it loses nothing.
+        """
         places = {name: place for name, place in starts.items() if place != EARLIEST}
         for name, before in each(places, lambda name: self._segment(name).before_first()).items():
             if places[name].ledger < before.ledger:
@@ -88,7 +94,7 @@ class Places:
                 )
 
     def first_after(self, starts: Mapping[str, Position]) -> dict[str, tuple[Position, int, int]]:
-        """Return the first entry after each position: its position, its number of messages and its size in bytes."""
+        """Return the first entry after each position: its position, how many messages it has, and its size in bytes."""
 
         def first(name: str) -> tuple[Position, int, int]:
             found = self._segment(name).first_after(starts[name])

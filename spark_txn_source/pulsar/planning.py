@@ -11,8 +11,8 @@ from spark_txn_source.pulsar.offsets import Positions, PulsarOffset
 
 
 def without_gone(offset: PulsarOffset, layout: Layout, *, fail_on_data_loss: bool) -> PulsarOffset:
-    """Return the offset without the segments that the layout does not have any more. Raises DataLoss if one of them was not read to
-    its end, or if the topic was deleted and created again.
+    """Return the offset without the segments that the layout does not have any more. Raises DataLoss if the topic was deleted and
+    created again. With `fail_on_data_loss` also raises DataLoss if one of these segments was not read to its end.
     """
     if layout.epoch < offset.epoch:
         raise DataLoss(
@@ -34,7 +34,7 @@ def without_gone(offset: PulsarOffset, layout: Layout, *, fail_on_data_loss: boo
 
 @dataclass(frozen=True)
 class FirstEntry:
-    """The first unread entry of a segment: its position, the number of its messages, and its size in bytes."""
+    """The first unread entry of a segment: its position, how many messages it has, and its size in bytes."""
 
     position: Position
     messages: int
@@ -44,8 +44,9 @@ class FirstEntry:
 def limited(
     ends: Mapping[str, Position], firsts: Mapping[str, FirstEntry], max_rows: int | None, max_bytes: int | None
 ) -> dict[str, Position]:
-    """Return the ends within the limits. The limits are soft. Each segment gets the same share, and at least one entry. All
-    entries of a segment are assumed to be as large as the first one. An end is in the ledger of the first entry, or in `ends`.
+    """Return the end of a micro-batch in each segment, by the limits. `ends`: the ends without limits. `firsts`: the first unread
+    entry of each segment. The limits are soft. Each segment gets the same share of them, and at least one entry. All unread entries
+    of a segment are assumed to be as large as the first one. A limited end lies in the ledger of the first unread entry.
     """
     found = {}
     for name, end in ends.items():
@@ -62,7 +63,7 @@ def limited(
 
 def moved(offset: PulsarOffset, ends: Mapping[str, Position], ended: frozenset[str], sent: Positions | None = None) -> PulsarOffset:
     """Return the end of a micro-batch as an offset. The end of the first batch of a checkpoint records the start, too (`began`).
-    `sent`: the positions in the log of writers from which a reader needs the records after this offset.
+    `sent`: the value of this field in the offset (see `offsets`).
     """
     segments = {**offset.segments, **ends}
     began = None

@@ -1,4 +1,4 @@
-"""The readers of a read from Pulsar: of one topic, or of several."""
+"""Chooses the reader of a read from Pulsar: for one topic, or for several topics."""
 
 from __future__ import annotations
 

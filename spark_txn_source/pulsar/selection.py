@@ -1,4 +1,4 @@
-"""The topics of a read: named ones, or those of a namespace that match a pattern."""
+"""The topics of a read: topics given by name, or the topics of a namespace that match a pattern."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _ADVICE: Final = r"Begin it with one tenant and one namespace, as in topic://pub
 
 @dataclass(frozen=True)
 class TopicsPattern:
-    """All scalable topics of a namespace (`tenant/namespace`) whose full name matches the whole regular expression, but not those
-    whose name begins with `__`.
+    """All scalable topics of a namespace (`tenant/namespace`) whose full name matches the regular expression from end to end.
+    Topics whose name begins with `__` are left out.
     """
 
     namespace: str
@@ -39,7 +39,9 @@ Selection = tuple[str, ...] | TopicsPattern
 
 
 def pattern(name: str, text: str) -> TopicsPattern:
-    """Parse the option `topicsPattern`. A broker lists the topics of one namespace only, so the pattern must name it."""
+    """Parse the option `topicsPattern`. A broker lists the topics of one namespace at a time, so the pattern must begin with one
+    tenant and namespace. Raises OptionError.
+    """
     word = words(name, text)
     compiled(word, f"option {name}")
     begin = _BEGIN.match(word)
@@ -55,15 +57,15 @@ def pattern(name: str, text: str) -> TopicsPattern:
 
 
 def _without_groups(marks: str) -> str:
-    """Return a text of `|`, `(` and `)` without its groups."""
+    """Return `marks`, a text of `|`, `(` and `)`, without its groups in parentheses."""
     while (found := re.sub(r"\([^()]*\)", "", marks)) != marks:
         marks = found
     return marks
 
 
 def selection(given: Given, matching: TopicsPattern | None) -> Selection:
-    """Return the topics that the options give. `matching`: the value of `topicsPattern`. Raises OptionError unless they are given
-    in exactly one way.
+    """Return the topics that the options give. `matching`: the value of `topicsPattern`. Raises OptionError unless exactly one of
+    the ways to give topics is used.
     """
     path, topic = given.get(PATH), given.get(TOPIC)
     if path is not None and topic is not None and path != topic:

@@ -1,4 +1,6 @@
-"""The readers of several Pulsar topics. Each topic has the reader that it has alone, and is read up to its own cut."""
+"""The batch reader of several Pulsar topics. It makes a reader for each topic, as for a read of this topic alone, so each topic is
+read up to its own cut. The other functions also serve the stream reader of several topics.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ T = TypeVar("T")
 
 
 def in_parallel(topics: Iterable[str], ask: Callable[[str], T]) -> dict[str, T]:
-    """Call for each topic, several at once, and return the results in the order of the topics."""
+    """Call `ask` for each topic, with several topics at the same time. Return the results in the order of the topics."""
     listed = list(topics)
     with ThreadPoolExecutor(AT_ONCE) as threads:
         return dict(zip(listed, threads.map(ask, listed), strict=True))
@@ -36,8 +38,9 @@ def in_parallel(topics: Iterable[str], ask: Callable[[str], T]) -> dict[str, T]:
 def of_topic(
     options: PulsarReadOptions, topic: str, count: int, segments: Mapping[str, frozenset[str]] | None = None
 ) -> PulsarReadOptions:
-    """Return the options of one topic of a read of `count` topics. Limits are divided evenly. `segments`: the names of each topic's
-    segments; of a start or end that gives positions, the topic gets those of its segments. None: no option has positions.
+    """Return the options for one topic of a read of `count` topics. Each topic gets an equal share of the limits. If the start or
+    the end of the read gives positions, the topic gets the positions in its own segments. `segments`: the names of each topic's
+    segments; None: the start and the end are not changed.
     """
 
     def share(limit: int | None) -> int | None:
@@ -75,7 +78,7 @@ def parts(client: PulsarClient, options: PulsarReadOptions, columns: Mapping[str
 
 
 class SeveralBatchReader(DataSourceReader):
-    """The reader of a batch from several topics. The tasks of a topic follow one another."""
+    """The reader of a batch from several topics. In the list of tasks the tasks of one topic follow one another."""
 
     def __init__(self, options: PulsarReadOptions, schema: StructType) -> None:
         client = shared_client(options.url)

@@ -1,7 +1,7 @@
 """The offset of a stream from several Pulsar topics: `{"topics":{"topic://..":{..}, ..}}`. Pure.
 
-`topics` has the offset of each topic (`offsets`). `"pattern":".."` names the pattern whose topics are read. A stream of one named
-topic has the offset of this topic itself.
+`topics` has the offset of each topic (`offsets`). `"pattern":".."` names the pattern whose topics are read. A stream that reads one
+topic by its name does not have this offset, but the offset of the topic alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from spark_txn_source.pulsar.selection import Selection, TopicsPattern
 
 @dataclass(frozen=True)
 class SeveralOffset:
-    """The offset of a stream from several topics, and the pattern that they match (None: they are named)."""
+    """The offset of a stream from several topics. `pattern`: the pattern whose topics are read. None: the query names the topics
+    that it reads.
+    """
 
     topics: Mapping[str, dict[str, Any]]
     pattern: str | None = None
@@ -29,8 +31,8 @@ class SeveralOffset:
 
     @staticmethod
     def of_json(found: Mapping[str, Any]) -> SeveralOffset:
-        """Return the offset from its JSON, which may be that of one topic. Raises OffsetOutOfRange if it is no offset of this
-        source.
+        """Return the offset from its JSON. The JSON may also be the offset of a stream from one topic. Raises OffsetOutOfRange if
+        the JSON is not an offset of this source.
         """
         try:
             topics = found["topics"] if "topics" in found else {found["topic"]: found}
@@ -58,13 +60,14 @@ class SeveralOffset:
             )
 
     def of(self, topic: str) -> dict[str, Any]:
-        """Return the offset of a topic. For a topic that was added this is the offset of a topic that has not been read."""
+        """Return the offset of a topic. For a topic that is not in this offset, return an offset at the beginning of the topic."""
         return self.topics.get(topic) or PulsarOffset(topic, 0, {}).to_json()
 
 
 def read_in(start: SeveralOffset, end: SeveralOffset) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
-    """Return, for each topic of which a micro-batch has rows, the start and the end. A topic whose end is an initial offset had no
-    rows. Its start may be different nevertheless: if Spark plans the first batch again, it asks for the initial offset again.
+    """Return, for each topic of which a micro-batch has rows, the offsets of the topic at the start and at the end of the batch. A
+    topic whose end is an initial offset has no rows in the batch, even if its start differs from its end. They may differ because
+    Spark asks for a new initial offset whenever it plans the first batch again.
     """
     found = {}
     for topic, to in sorted(end.topics.items()):

@@ -1,4 +1,6 @@
-"""The stream reader of several Pulsar topics. Each topic has the stream reader that it has alone, and an offset of its own."""
+"""The stream reader of several Pulsar topics. It makes a stream reader for each topic, as for a stream of this topic alone. Each
+topic has an offset of its own.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ from spark_txn_source.read_limits import default_limit
 
 
 class SeveralStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of a stream from several topics. Each topic gets an equal share of a limit."""
+    """The reader of a stream from several topics. Each topic gets an equal share of the limits of a micro-batch."""
 
     def __init__(self, options: PulsarReadOptions, schema: StructType) -> None:
         self._options, self._schema = options, schema
@@ -38,7 +40,7 @@ class SeveralStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The topics that `Trigger.AvailableNow` reads. None for other triggers."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what only the planning needs. Spark pickles the reader for its tasks."""
+        """Leave out the readers of the topics, which only the planning needs. Spark pickles this object for its tasks."""
         return {**self.__dict__, "_readers": {}}
 
     def _client(self) -> PulsarClient:
@@ -48,7 +50,7 @@ class SeveralStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamReader({}, self._schema, part)
 
     def _of(self, topic: str) -> StreamReader:
-        """Return the reader of a topic. Make one for a topic that was added, or that only the checkpoint has."""
+        """Return the reader of a topic. Make a reader for a topic that was added, and for a topic that only the checkpoint has."""
         if topic not in self._readers:
             options = self._options
             columns = parts_of(self._client(), options, [*self._readers, topic], self._schema)[topic]
@@ -60,7 +62,7 @@ class SeveralStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return SeveralOffset(topics, selection.regex if isinstance(selection, TopicsPattern) else None)
 
     def _topics(self, start: SeveralOffset) -> tuple[str, ...]:
-        """Return the topics that are read now. Raises DataLoss if one of the pattern's topics was deleted."""
+        """Return the topics that are read now. Raises DataLoss, with `failOnDataLoss`, if a topic of the pattern was deleted."""
         selection = self._options.selection
         if isinstance(selection, tuple):
             return selection
@@ -91,8 +93,9 @@ class SeveralStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         in_parallel(self._readers, lambda topic: self._readers[topic].prepareForTriggerAvailableNow())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next micro-batch. It equals the start if there is nothing to read. Raises OptionError if the topics
-        have changed, DataLoss.
+        """Return the end of the next micro-batch. The end equals the start if there is nothing to read. Raises OptionError if the
+        query reads other topics than its checkpoint, without `topicsChanged=continue`. Raises DataLoss if rows were removed before
+        the stream read them.
         """
         offset = SeveralOffset.of_json(start)
         offset.check_selection(self._options.selection, self._options.topics_changed)
@@ -107,7 +110,7 @@ class SeveralStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(kept).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the offset that the last plan could have reached without limits, for the query's progress."""
+        """Return the offset that the last micro-batch could have reached without limits, for the query's progress."""
         found = {topic: one.reportLatestOffset() for topic, one in self._readers.items()}
         known = {topic: offset for topic, offset in found.items() if offset is not None}
         return self._offset(known).to_json() if known else None
@@ -121,7 +124,7 @@ class SeveralStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 self._of(topic).hold(ends.topics[topic])
                 more_alone, more_together = self._of(topic).undivided(*ranges[topic]) if topic in ranges else ([], [])
-            except TopicMissing:  # the other topics are still read
+            except TopicMissing:  # with failOnDataLoss=false the other topics are still read
                 if options.fail_on_data_loss:
                     raise
                 continue
@@ -140,6 +143,6 @@ class SeveralStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._readers[topic].commit(offset)
 
     def stop(self) -> None:
-        """End the consumers of the subscriptions."""
+        """Stop the readers of all topics."""
         for one in self._readers.values():
             one.stop()

@@ -34,12 +34,12 @@ from spark_txn_source.read_limits import default_limit
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of one `spark.readStream.format("txnsegment").load(...)` from Pulsar. A micro-batch ends at or below the cut of
-    each segment, so it has decided entries only. A micro-batch never has only a part of a transaction of txnsegment's
-    writers. A segment is read after its parents.
+    each segment, so it has decided entries only. A transaction of txnsegment's writers is in a micro-batch as a whole or not at
+    all. A segment is read after its parents.
     """
 
     def __init__(self, options: dict[str, str], schema: StructType, part: Part | None = None) -> None:
-        """`part`: the options and columns of this topic, if it is one of several that are read."""
+        """`part`: the options and columns of this topic, if it is one of several topics that are read."""
         self._options, self._columns = part or part_of(options, schema, streaming=True)
         self._cuts: dict[str, Cut] = {}
         """The newest known cut of each segment."""
@@ -55,7 +55,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return kept | {"_whole_cuts": None, "_cuts": {}, "_target": None}
 
     def _whole(self, read: Mapping[str, Position]) -> WholeCuts:
-        """Return the finder of whole cuts. It keeps the records of the log of writers that it has read. `read`: see `SentLog`."""
+        """Return the object that finds cuts which split no transaction. It keeps the records that it has read of the log of
+        txnsegment's writers. `read`: see `SentLog`; only the first call uses it.
+        """
         if self._whole_cuts is None:
             self._whole_cuts = WholeCuts(SentLog(self._client(), self._options.topic, read), self._layout)
         return self._whole_cuts
@@ -67,7 +69,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _recorded(self) -> RecordedCuts | None:
-        """The finder of cuts by the brokers' records. None: the option `metadataUrl` is not given."""
+        """Return the object that finds cuts by the brokers' records; None if the option `metadataUrl` is not given."""
         url = self._options.metadata_url
         return None if url is None else RecordedCuts(BrokerRecords(url.hosts, url.path))
 
@@ -82,14 +84,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the start of a new checkpoint. Spark calls this method for each plan of the first batch, until the batch is done.
-        The end of the first batch records the result from which the batch was planned.
+        The end of the first batch records the initial offset from which the batch was planned.
         """
         start, found = self._options.start, self._layout()
         segments: dict[str, Position] = {}
         ended: frozenset[str] = frozenset()
         sent: dict[str, Position] | None = None
         if start != "earliest":
-            # Not `_whole`: a query that is started again in its first batch goes on from an older offset, and needs older records.
+            # `_whole` is not used here. A query that is restarted in its first batch continues at an older offset, and then
+            # `_whole` must have the older records that this offset needs.
             whole = WholeCuts(SentLog(self._client(), self._options.topic), self._layout)
             if start == "latest":
                 whole.sent.skip_settled()
@@ -109,7 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._places().cuts(self._layout().segments.values())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next micro-batch. It equals the start if there is nothing to read. Raises DataLoss."""
+        """Return the end of the next micro-batch. The end equals the start if there is nothing to read. Raises DataLoss."""
         options, found = self._options, self._layout()
         given = PulsarOffset.of_json(start)
         given.check_topic(options.topic)
@@ -144,12 +147,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _moved(
         self, found: Layout, offset: PulsarOffset, ends: Mapping[str, Position], ended: frozenset[str], cuts: Mapping[str, Cut]
     ) -> PulsarOffset:
-        """Return the offset, moved on to these ends. An end at or before the offset's position of its segment is ignored."""
+        """Return the offset, moved on to the positions `ends`. A position that is not above the offset's position in the same
+        segment is ignored. `ended`: the segments that are known to have been read to their end.
+        """
         further = {name: end for name, end in ends.items() if end > offset.segments.get(name, EARLIEST)}
         return moved(offset, further, ended_at(found, ended, {**offset.segments, **further}, cuts))
 
     def _cuts_of(self, segments: Iterable[Segment], positions: Mapping[str, Position]) -> dict[str, Cut]:
-        """Return the cuts of segments. A search begins at the segment's newest known cut. A final cut is not searched again."""
+        """Return the cuts of segments. The search in a segment begins at its newest known cut, or at its position in `positions` if
+        that is higher. A cut that is known to be final is not searched again.
+        """
         floors, listed, final = dict(positions), [], {}
         for one in segments:
             known = self._cuts.get(one.name)
@@ -164,7 +171,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return final | found
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the offset that the last plan could have reached without limits, for the query's progress."""
+        """Return the offset that the last micro-batch could have reached without limits, for the query's progress."""
         return self._newest
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -195,8 +202,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._grouped(found)
 
     def _grouped(self, found: Sequence[PulsarTask]) -> tuple[list[PulsarTask], list[OneAfterAnother]]:
-        """Return two lists of tasks. The first one has a task for each segment without an ancestor or descendant in this batch. In
-        the second one a task has a segment and its ancestors or descendants, so that rows of a key stay in order.
+        """Return two lists of tasks. The first list has a task for each segment that has no ancestor or descendant in this batch. A
+        task of the second list reads several segments that are ancestors and descendants of each other, so that rows of a key stay
+        in order.
         """
         if len(found) < 2:
             return list(found), []
@@ -208,8 +216,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Acknowledge the entries of the batch that ends at `end`, if the stream has a subscription. The progress of the stream is
-        in Spark's checkpoint, and the cursors follow it. Idempotent.
+        """Acknowledge the entries of the batch that ends at `end`, if the stream has a subscription. Spark's checkpoint decides
+        where the stream continues, and the cursors only follow the checkpoint. Idempotent.
         """
         if self._options.subscription is None:
             return
@@ -221,14 +229,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._acknowledged |= moved_on
 
     def _done(self, name: str, position: Position, offset: PulsarOffset) -> Position:
-        """Return the last entry of a segment that may be acknowledged. If the segment has ended, this is its last entry, which may
-        be of an aborted transaction.
+        """Return the last entry of a segment that may be acknowledged. If the segment was read to its end, this is the last entry
+        of the segment, which may belong to an aborted transaction.
         """
         known = self._cuts.get(name)
         return max(position, known.last) if known is not None and name in offset.ended else position
 
     def stop(self) -> None:
-        """End the consumers of the subscription. The client stays open, because all queries of the process share it."""
+        """Close the consumers of the subscription, and the connection to ZooKeeper. The client stays open, because all queries of
+        the process share it.
+        """
         self._holding.close()
         if (recorded := self.__dict__.get("_recorded")) is not None:
             recorded.close()

@@ -28,12 +28,12 @@ from spark_txn_source.pulsar.topics import shared_client
 BATCH_ROWS: Final = 10_000
 BATCH_BYTES: Final = 4 * 1024 * 1024
 PATIENCE_SECONDS: Final = 60.0
-"""The time after which a task fails if it gets no entry because the broker is away."""
+"""How long a task waits for the next entry while the broker is away. After this time the task fails."""
 
 
 class PulsarTask(InputPartition):
-    """One task: the entries of a segment after `after`, up to `to`. `fail_on_loss`: whether the task fails
-    if the first chunks of a message of the range were deleted.
+    """One task: the entries of a segment after the position `after`, up to the position `to`, inclusive. `fail_on_loss`: whether
+    the task fails if the first chunks of a message of this range were deleted.
     """
 
     def __init__(
@@ -48,7 +48,9 @@ class PulsarTask(InputPartition):
 
 
 class OneAfterAnother(InputPartition):
-    """One task that reads ranges of several segments, one after another: those of a segment and its descendants."""
+    """One task that reads ranges of several segments, one after another. The segments are ancestors and descendants of each other,
+    and an ancestor is read before its descendants.
+    """
 
     def __init__(self, ranges: list[PulsarTask]) -> None:
         self.ranges = ranges
@@ -64,7 +66,7 @@ def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
         return
     if not isinstance(task, PulsarTask):
         return
-    client = shared_client(task.url).patient()  # the plan reached the cluster, so the address is right
+    client = shared_client(task.url).patient()  # the planning has reached the cluster, so its address is right
     versions = SchemaVersions(client, task.topic, task.columns.values(task.topic))
     rows = _Rows(task, versions)
     for position, entry in _entries(client, task):
@@ -84,7 +86,9 @@ def _entries(
     pause: Callable[[float], None] = time.sleep,
     now: Callable[[], float] = time.monotonic,
 ) -> Iterator[tuple[Position, Entry]]:
-    """Yield the entries of the range. After a lost connection the read goes on after the last entry."""
+    """Yield the entries of the range. After a lost connection the read continues after the last entry that was yielded. Raises the
+    error of the broker if no entry comes for `PATIENCE_SECONDS`.
+    """
 
     def read(start: Position, end: Position) -> Iterator[tuple[Position, Entry]]:
         return entries(client, task.segment, start, end)
@@ -105,13 +109,13 @@ def _entries(
 
 @dataclass
 class _Rows:
-    """Messages of one schema version, and where they come from."""
+    """Messages of one schema version, with the entries that contain them. `batch` converts them into one Arrow batch."""
 
     task: PulsarTask
     versions: SchemaVersions
     version: bytes = b""
     origins: list[tuple[Position, Any, Rows]] = field(default_factory=list)
-    """Of each entry: its position, its metadata and its messages."""
+    """The position, the metadata and the messages of each entry."""
     count: int = 0
     size: int = 0
 
@@ -164,7 +168,9 @@ class _Rows:
         return pa.array(found, pa.int64()).cast(wanted.type) if pa.types.is_timestamp(wanted.type) else pa.array(found, wanted.type)
 
     def _joined(self, attribute: str, nothing: object) -> list[Any]:
-        """Return an attribute of all messages. `nothing`: the value for the messages of an entry in which no message has it."""
+        """Return an attribute of all messages. `nothing`: the value that all messages of an entry get if none of them has the
+        attribute.
+        """
         found: list[Any] = []
         for _, _, rows in self.origins:
             values = getattr(rows, attribute)

@@ -1,17 +1,20 @@
 """Finds cuts by the records that Pulsar's brokers keep in ZooKeeper (the option `metadataUrl`).
 
-The broker of a segment keeps the position up to which all its transactions are decided (maxReadPosition), and delivers nothing
-after it. It writes this position into the segment's watermark record after each plain message, and after it has applied the end of
-a transaction. So the record is never above the position, and may be below it. While a transaction is open, the broker leaves
-some probes without an answer, which costs time. The record saves these probes.
+The broker of a segment keeps the position up to which all transactions of the segment are decided (maxReadPosition), and delivers
+nothing after it. The broker writes this position into the segment's watermark record after each plain message, and after it has
+applied the end of a transaction. So the position in the record is never above maxReadPosition, and may be below it. While a
+transaction is open, the broker leaves some probes without an answer, which costs time. The record saves these probes.
 
-The position itself is wrong after one fault of the broker (seen on 5.0.0-M1, and the same code is in 5.0.1). If a broker restarts
-while a transaction is open in a segment without a watermark record, it takes the end of the segment for the position, and delivers
-the rows of the open transaction. Later it writes this position into the record. The op records show such a fault: a broker writes
-one before each entry of a transaction, and deletes those of a segment after it has applied the transaction's end there. ZooKeeper
-numbers all creations of records. A watermark record is proven (`proven`) if its segment has no older op record. After the creation
-of the watermark record each restarted broker begins at this record, so the entries of transactions with younger op records are
-after it. A proof is valid as long as the watermark record exists.
+maxReadPosition itself may be wrong because of a fault of the broker (seen on 5.0.0-M1; 5.0.1 has the same code). If a broker
+restarts while a transaction is open in a segment without a watermark record, it takes the end of the segment for maxReadPosition,
+and delivers the rows of the open transaction. Later it writes the wrong position into the watermark record.
+
+The op records show whether this can have happened. A broker writes an op record before each entry of a transaction. It deletes the
+op records of a transaction in a segment after it has applied the end of the transaction in this segment. ZooKeeper numbers the
+creations of all records in their order. A watermark record counts as proven (`proven`) if its segment has no op record that is
+older. Younger op records do no harm: once the watermark record exists, a restarted broker begins at the position in this record,
+and the entries of transactions with younger op records lie after it. A watermark record that was once proven stays proven as long
+as it exists.
 """
 
 from __future__ import annotations
@@ -45,33 +48,33 @@ _SCHEME: Final = "segment://"
 
 @dataclass(frozen=True)
 class Watermark:
-    """The watermark record of a segment. `created`: ZooKeeper's number of its creation."""
+    """The watermark record of a segment. `created`: the number that ZooKeeper gave to the creation of the record."""
 
     position: Position
     created: int
 
 
 def proven(found: Watermark, first_op: int | None) -> bool:
-    """Return whether all entries up to a watermark are decided. `first_op`: the number of the creation of the oldest op record
-    that the segment had after the watermark was read. None: there was none.
+    """Return whether all entries up to a watermark are decided. `first_op`: the number that ZooKeeper gave to the creation of the
+    segment's oldest op record. The op records must be read after the watermark. None: the segment had no op record.
     """
     return first_op is None or first_op > found.created
 
 
 class BrokerRecords:
-    """The watermark and op records of a Pulsar cluster whose metadata store is ZooKeeper. It only reads."""
+    """Reads the watermark and op records of a Pulsar cluster whose metadata store is ZooKeeper. Writes nothing."""
 
     def __init__(self, hosts: Sequence[str], root: str) -> None:
         self.url = f"zk://{','.join(hosts)}{root}"
         self._root = root
         self._session = Session(",".join(hosts), root, clock=SystemClock(), connect_seconds=SECONDS, session_seconds=SECONDS)
         self._ops: dict[str, tuple[str, int]] = {}
-        """For each op record its segment (empty: the record is of no write) and the number of its creation. Op records do not
-        change.
+        """For each op record, by its name: its segment, and the number of its creation. The segment is empty for an op record that
+        is not of a write. Op records do not change, so each is read once.
         """
 
     def check(self, segments: Iterable[LayoutSegment]) -> None:
-        """Raise ConfigurationError if the store is not that of the cluster that has these segments."""
+        """Raise ConfigurationError if this store does not belong to the cluster that has these segments. One segment is checked."""
         for one in segments:
             if one.name.startswith(_SCHEME) and one.created_ms:
                 tenant, namespace, rest = one.name.removeprefix(_SCHEME).split("/", 2)
@@ -95,7 +98,7 @@ class BrokerRecords:
         return found
 
     def first_ops(self) -> dict[str, int]:
-        """Return the number of the creation of the oldest op record of each segment that has one now."""
+        """Return, for each segment that has op records now, the number of the creation of the oldest one."""
         _, listed = self._session.flight([lambda client: client.sync_async(f"{self._root}{_OPS}"), children(f"{self._root}{_OPS}")])
         names = set() if isinstance(listed, NoNodeError) else {name for name in listed if not name.endswith(_COUNTER)}
         self._ops = {name: kept for name, kept in self._ops.items() if name in names}
@@ -123,7 +126,7 @@ class BrokerRecords:
 
 @contextmanager
 def recorded_cuts(url: ServiceUrl | None) -> Iterator[RecordedCuts | None]:
-    """Yield a finder of cuts for one plan. None: the option `metadataUrl` is not given."""
+    """Yield an object that finds cuts for one plan. Yield None if the option `metadataUrl` is not given (`url` is None)."""
     if url is None:
         yield None
         return
@@ -135,7 +138,7 @@ def recorded_cuts(url: ServiceUrl | None) -> Iterator[RecordedCuts | None]:
 
 
 class RecordedCuts:
-    """Finds the cuts of segments by the records. It may be used by one thread at a time."""
+    """Finds the cuts of segments by the records of the brokers. It may be used by one thread at a time."""
 
     def __init__(self, records: BrokerRecords) -> None:
         self._records = records
@@ -146,11 +149,13 @@ class RecordedCuts:
     def cuts(
         self, segments: Sequence[LayoutSegment], floors: Mapping[str, Position], segment: Callable[[str], Segment]
     ) -> dict[str, Cut]:
-        """Return the cut of each segment, by name. `floors`: earlier cuts.
+        """Return the cut of each segment, by name. `floors`: earlier cuts. `segment`: returns the object that asks the broker about
+        a segment.
 
-        A proven watermark is the cut. If it lags behind the end of a segment in which no transaction has op records, the broker
-        crashed before it wrote the record again, and probes find the cut. Probes also find the cut of a segment without a
-        watermark, if no transaction has op records in it before the probes or after them. In all other cases the cut is the floor.
+        A proven watermark is the cut, with one exception. If the segment has no op records and the watermark is below the last
+        entry of the segment, the broker has not written the record after this entry, and probes find the cut. Probes also find the
+        cut of a segment without a watermark record, if the segment has no op records, neither before the probes nor after them. In
+        all other cases the cut is the earlier cut in `floors`.
         """
         if not self._checked:
             self._records.check(segments)

@@ -41,8 +41,8 @@ def restore(
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
-    """Restore a cluster from a backup into an empty folder or chroot (--service-url). It takes over the ledgers of the old
-    cluster.
+    """Restore a cluster from a backup into an empty folder or chroot (--service-url). The restored cluster takes over the ledgers
+    of the old cluster.
     """
     made = restore_backup(file, given_url(context, service_url), ledgers=ledgers)
     if json:

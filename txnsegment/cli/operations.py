@@ -58,8 +58,8 @@ def init(
         ),
     ] = False,
 ) -> None:
-    """Create a cluster. It remembers where its ledgers are, so that its URL alone is enough later. Repeating the command changes
-    nothing.
+    """Create a cluster. The cluster remembers where its ledgers are, so that its URL alone is enough later. Repeating the command
+    changes nothing.
 
     With --take-over: make this store the owner of its cluster's ledgers, in place of the store that owns them now. The other
     store cannot be used any more; stop its processes first.

@@ -28,7 +28,7 @@ def schema(
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
-    """Show a topic's Avro schema, list its versions, register one, or set the compatibility mode (before --set takes effect)."""
+    """Show a topic's Avro schema, list its versions, register a version, or set the compatibility mode (applied before --set)."""
     if sum((version is not None, history, register is not None or compatibility is not None)) > 1:
         raise OptionError(
             "--version, --history, and --set or --compatibility exclude each other.", advice="Give one of them at a time."

@@ -30,7 +30,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON, for progra
 
 def opened(context: typer.Context, service_url: str | None, *, create: bool = False) -> Cluster:
     """Return the cluster of `--service-url` (before or after the command) or of the environment variable. `create`: whether to
-    create a missing embedded cluster. Only writing commands do so, because a mistyped URL would otherwise look like an empty
+    create a missing embedded cluster. Only `topics create` does so. For other commands a mistyped URL would look like an empty
     cluster.
     """
     return cluster_at(given_url(context, service_url), create=create)

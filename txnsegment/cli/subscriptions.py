@@ -98,7 +98,7 @@ def _few(texts: tuple[str, ...]) -> str:
 
 
 def _columns(lag: Lag | None) -> tuple[object, object, str]:
-    """Return the columns of a lag. None: a Pulsar cluster, which does not tell it."""
+    """Return the values of the three columns of a lag. `lag` is None for a Pulsar cluster, which does not tell the lag."""
     return ("unknown",) * 3 if lag is None else (lag.rows, lag.bytes, f"{lag.seconds:.1f}")
 
 

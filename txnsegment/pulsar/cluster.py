@@ -22,7 +22,7 @@ from txnsegment.rows import Rows
 from txnsegment.transaction import Batches, Transaction, timeout_ms
 
 TIMEOUT_MS = 60_000
-"""The default time from the begin of a transaction to its end."""
+"""The default for the longest time from the begin of a transaction to its end."""
 MAX_TIMEOUT_MS = 24 * 3_600_000
 _WHY = {
     "consumer": "Read it with Spark (a stream keeps its place in its checkpoint), or with a consumer of Pulsar's own clients. "
@@ -43,7 +43,7 @@ _WHY = {
 
 
 def open_pulsar(url: str, ledgers: str | None) -> PulsarCluster:
-    """Connect to a Pulsar cluster. Raises BadUrl, Unreachable, AuthenticationFailed, OptionError for `ledgers`."""
+    """Connect to a Pulsar cluster. Raises OptionError if `ledgers` is given. Raises BadUrl, Unreachable, AuthenticationFailed."""
     if ledgers is not None:
         raise OptionError(f"The Pulsar cluster {url} has no ledger root.", advice="Leave ledgers out: its rows are in BookKeeper.")
     client = auth.connect(url)
@@ -98,7 +98,7 @@ class PulsarCluster:
 
     def producer(self, topic: str, *, key: str | None = None, max_waiting: int = MAX_WAITING) -> Producer:
         """Return a producer of rows for one topic, which commits them transaction by transaction. `key`: see
-        `PulsarTransaction.append`. `max_waiting`: the number of rows that may wait for a flush. Raises TopicMissing.
+        `PulsarTransaction.append`. `max_waiting`: how many rows may wait for a flush. Raises TopicMissing.
         """
         name = str(topic_name(topic))
         self.client.layout(name)
@@ -121,7 +121,7 @@ class PulsarCluster:
 
 
 class _Keyed:
-    """A transaction whose rows have the key column `key`. `Producer` appends to it and commits it."""
+    """A transaction for `Producer`, which appends rows and commits. `key`: the key column of the rows."""
 
     def __init__(self, txn: PulsarTransaction, key: str | None) -> None:
         self._txn, self._key = txn, key

@@ -16,7 +16,7 @@ from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
 from txnsegment.findings import Finding, Health, tried
 
 TRIED = ("5.0.0-M1",)
-"""The versions of Pulsar that the tests of this project run."""
+"""The versions of Pulsar against which the tests of this project run."""
 
 
 def examine(url: str) -> Iterator[Finding]:

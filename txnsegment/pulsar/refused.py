@@ -1,4 +1,4 @@
-"""Refusals of calls that a Pulsar cluster does not have, and the REST interface for those that the binary protocol lacks."""
+"""Errors for the calls that a Pulsar cluster does not have, and Pulsar's REST interface, which some of the other calls need."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
 
 
 def refusal(owner: object, call: str, reasons: Mapping[str, str], name: str) -> Exception:
-    """Return the error for an attribute that an object does not have. `call`: the object, as programs name it. `reasons`: what to
-    do in place of each call that other clusters have.
+    """Return the error for an attribute that an object does not have. `call`: the name of the object in programs, such as
+    `cluster`. `reasons`: what to do in place of each call that only the clusters of txnsegment have. `name`: the attribute.
     """
     if name not in reasons:
         return AttributeError(f"{type(owner).__name__} has no attribute {name!r}")

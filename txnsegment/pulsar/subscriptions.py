@@ -1,6 +1,7 @@
 """`cluster.subscriptions` of a Pulsar cluster: create, list, describe, seek and delete subscriptions, by Pulsar's REST interface.
 
-The binary protocol cannot list or delete the subscriptions of a scalable topic. It only tells the positions of one subscription.
+The binary protocol cannot list or delete the subscriptions of a scalable topic. It can only tell the positions of a subscription
+whose name is known.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ Where = str | int | datetime
 
 @dataclass(frozen=True)
 class PulsarCursor:
-    """The position of a subscription in one segment. `mark_delete`: the last entry (`ledger:entry`) up to which all is
-    acknowledged; None: nothing is acknowledged. The other fields are those of `CursorDescription` that a broker does not tell
-    clients.
+    """The position of a subscription in one segment. `mark_delete`: the entry (`ledger:entry`) up to which all entries are
+    acknowledged; None: nothing is acknowledged. The other fields are always empty. They exist because `CursorDescription` has them,
+    and a broker does not tell them to clients.
     """
 
     segment: str
@@ -59,19 +60,21 @@ class PulsarSubscriptions:
         self._client = client
 
     def create(self, topic: str, name: str, *, start: Where = "earliest") -> PulsarSubscription:
-        """Create a subscription of the type STREAM. `start`: `earliest`, `latest`, or a datetime with a time zone.
-        Raises TopicMissing, SubscriptionExists, OptionError, the errors of the REST interface.
+        """Create a subscription; for a scalable topic it has the type STREAM. `start`: `earliest`, `latest`, or a datetime with a
+        time zone. Raises TopicMissing, SubscriptionExists, OptionError, or an error of the REST interface.
         """
         full, at = _full(topic), _checked_place(start)
         if checked(name) in self._names(full):
             raise SubscriptionExists(f"{full} has a subscription {name} already.", advice="Take another name, or seek this one.")
         self._ask("PUT", full, name, "?type=STREAM" if full.startswith("topic://") else "")
-        if at != "earliest" or not full.startswith("topic://"):  # in a persistent:// topic a new one begins at the end
+        if at != "earliest" or not full.startswith("topic://"):  # a new subscription of a persistent:// topic begins at the end
             self._move(full, name, at)
         return self.describe(full, name)
 
     def list(self, topic: str | None = None, *, namespace: str = "public/default") -> list[PulsarSubscription]:
-        """List the subscriptions of a topic (None: of all scalable topics of a namespace). Raises TopicMissing, OptionError."""
+        """Return the subscriptions of a topic. If `topic` is None, return those of all scalable topics of the namespace. Raises
+        TopicMissing, OptionError.
+        """
         names = sorted(self._client.topics(namespace)) if topic is None else [_full(topic)]
         return [PulsarSubscription(full, name, count) for full in names for name, count in sorted(self._names(full).items())]
 
@@ -83,7 +86,7 @@ class PulsarSubscriptions:
         return PulsarSubscription(full, name, count, tuple(cursors))
 
     def seek(self, topic: str, name: str, where: Where) -> PulsarSubscription:
-        """Move a subscription to `earliest`, `latest` or a datetime. Raises as `describe`."""
+        """Move a subscription to `earliest`, `latest` or a datetime. Raises the errors of `describe`."""
         full, at = _full(topic), _checked_place(where)
         self._existing(full, name)
         self._move(full, name, at)
@@ -96,7 +99,7 @@ class PulsarSubscriptions:
         self._ask("DELETE", full, name)
 
     def _names(self, topic: str) -> dict[str, int | None]:
-        """Return the subscriptions of a topic, each with the number of its consumers."""
+        """Return the subscriptions of a topic by name, each with the number of its consumers (None: not known)."""
         layout(self._client, topic)  # raises TopicMissing
         found = rest("cluster.subscriptions")
         if topic.startswith("topic://"):

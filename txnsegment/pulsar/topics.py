@@ -33,16 +33,16 @@ _WHY = {
 
 
 class PulsarTopics:
-    """The scalable topics of a Pulsar cluster. A bare `name` means `topic://public/default/name`. Creating, splitting, merging and
-    deleting one needs Pulsar's REST interface: the variable TXNSEGMENT_PULSAR_ADMIN_URL.
+    """The scalable topics of a Pulsar cluster. A bare `name` means `topic://public/default/name`. To create, split, merge and
+    delete topics, Pulsar's REST interface is needed, whose URL is in the variable TXNSEGMENT_PULSAR_ADMIN_URL.
     """
 
     def __init__(self, client: PulsarClient) -> None:
         self._client = client
 
     def list(self, pattern: str | None = None, *, namespace: str = "public/default") -> list[TopicDescription]:
-        """Return the scalable topics of a namespace, by name, without those whose name begins with `__`. `pattern`: a regular
-        expression for the full name, from end to end. Raises OptionError for a bad pattern.
+        """Return the scalable topics of a namespace, sorted by name, without the topics whose name begins with `__`. `pattern`: a
+        regular expression that the full name must match from end to end. Raises OptionError for a bad pattern.
         """
         try:
             wanted = None if pattern is None else re.compile(pattern)
@@ -77,7 +77,9 @@ class PulsarTopics:
         )
 
     def create(self, name: str, *, segments: int = 1, key: str | None = None, schema: object = None) -> TopicDescription:
-        """Create a topic. Raises OptionError for `key` and `schema`, Refused (it exists), and the errors of the REST interface."""
+        """Create a topic. Raises OptionError if `key` or `schema` is given, or if the URL of the REST interface is not set. Raises
+        Refused if the topic exists, or another error of the REST interface.
+        """
         if key is not None or schema is not None:
             raise OptionError(
                 "A topic of a Pulsar cluster is created without a key column and a schema.",
@@ -86,15 +88,17 @@ class PulsarTopics:
         return self._changed(name, "PUT", f"?numInitialSegments={segments}")
 
     def split(self, name: str, segment: int) -> TopicDescription:
-        """Split an active segment, given by its id. Raises as `create`."""
+        """Split an active segment, given by its id. Raises OptionError, or an error of the REST interface."""
         return self._changed(name, "POST", f"/split/{segment}")
 
     def merge(self, name: str, a: int, b: int) -> TopicDescription:
-        """Merge two active neighbours, given by their ids. Raises as `create`."""
+        """Merge two active neighbouring segments, given by their ids. Raises OptionError, or an error of the REST interface."""
         return self._changed(name, "POST", f"/merge/{a}/{b}")
 
     def delete(self, name: str) -> None:
-        """Delete a topic and its rows. This cannot be undone. Raises TopicMissing, and as `create`."""
+        """Delete a topic and its rows. This cannot be undone. Raises TopicMissing, OptionError, or an error of the REST
+        interface.
+        """
         full = str(topic_name(name))
         self._client.layout(full)
         rest("cluster.topics.delete").ask("DELETE", path_of(full))
@@ -109,7 +113,7 @@ class PulsarTopics:
 
 
 def _columns(schema: Any | None, topic: str) -> StructType | None:
-    """Return the columns of a topic's rows, or None if it has no schema."""
+    """Return the columns of a topic's rows, or None if the topic has no schema."""
     if schema is None:
         return None
     found: StructType = from_arrow_schema(codec(schema, topic).columns)

@@ -29,9 +29,9 @@ from pulsar_protocol.values import Values, codec
 from txnsegment.transaction import Batches, batches_of
 
 ENTRY_ROWS = 1_000
-"""The greatest number of rows in an entry."""
+"""How many rows an entry has at most."""
 ENTRY_BYTES = 512 * 1024
-"""The size of the values at which an entry is sent."""
+"""The size in bytes of an entry's values and keys at which the entry is sent."""
 
 
 class PulsarTransaction:
@@ -43,11 +43,12 @@ class PulsarTransaction:
             txn.commit()
 
     `append` sends the rows at once, and nobody reads them before the commit. If `append` raises, the transaction is aborted. The
-    end of the block aborts a transaction that is not committed. The broker aborts it after its timeout.
+    end of the block aborts a transaction that is not committed. If the transaction is still open after its timeout, the broker
+    aborts it.
     """
 
     def __init__(self, client: PulsarClient, timeout_ms: int, bits: Callable[[], Bits]) -> None:
-        """`bits`: asks the broker for its version, and returns the bits of a hash by which its clients route keys."""
+        """`bits`: a function that returns which bits of a key's hash choose its segment, by the version of the broker."""
         self._client, self._timeout_ms, self._bits = client, timeout_ms, bits
         self._id: TxnId | None = None
         self._producers: dict[str, Producer] = {}
@@ -65,15 +66,16 @@ class PulsarTransaction:
         return None if self._id is None else self._id.text
 
     def append(self, topic: str, batches: Batches, *, key: str | None = None) -> None:
-        """Send rows to a topic, within this transaction. They are encoded by the topic's schema.
+        """Send rows to a topic, within this transaction. The rows are encoded by the topic's schema.
 
-        `key`: the column whose text or bytes are the key of each message. It routes the row to a segment, and rows of a key keep
-        their order. It stays in the row. None: the messages have no keys, unless the
-        schema has them (KEY_VALUE). Messages without keys go to the segments in turn.
+        `key`: the column with the keys of the messages (text, bytes or integers). The key of a row decides its segment, and rows of
+        a key keep their order. The column stays in the rows. None: the messages have no keys, unless the topic's schema has keys
+        (KEY_VALUE). Messages without keys go to the segments in turn, up to `ENTRY_ROWS` rows at a time. But if the column has the
+        keys, all rows with a null key go to the first active segment.
 
-        Raises TopicMissing, SchemaError, MessageTooLarge (a row is larger than the broker takes), UnknownVersion (with keys),
-        TopicSealed (a segment was split or merged meanwhile: run the transaction again), TxnConflict (the transaction has timed
-        out), OptionError after the end.
+        Raises TopicMissing, SchemaError, MessageTooLarge (a row is larger than the broker takes), UnknownVersion (if there are keys
+        and the routing of the broker's version is not known), TopicSealed (a segment was split or merged meanwhile: run the
+        transaction again), TxnConflict (the transaction has timed out), OptionError (the transaction has ended).
         """
         self._check_open("append")
         name = str(topic_name(topic))
@@ -97,8 +99,8 @@ class PulsarTransaction:
             raise
 
     def _changed(self, layout: Layout) -> bool:
-        """Return whether the topic has another layout now. This may explain an error: a broker closes the producers of a segment
-        that it seals.
+        """Return whether the topic has another layout now. This may explain an error, because a broker that seals a segment closes
+        the producers of the segment.
         """
         try:
             return self._client.layout(layout.topic).epoch != layout.epoch
@@ -137,9 +139,10 @@ class PulsarTransaction:
         return self._producers[segment]
 
     def commit(self) -> Committed:
-        """Make all rows visible. A second call returns the result of the first. Raises TxnConflict if the transaction has timed
-        out, or the broker was lost before the commit, so that nothing is visible; OutcomeUnknown if the broker was lost in the
-        commit: call it again.
+        """Make all rows visible. A second call returns the result of the first.
+
+        Raises TxnConflict if the transaction has timed out, or if the connection was lost before the commit was sent. Then nothing
+        is visible. Raises OutcomeUnknown if the connection was lost after the commit was sent. Then call `commit` again.
         """
         if self._committed is not None:
             return self._committed
@@ -182,8 +185,9 @@ class PulsarTransaction:
         return self._committed
 
     def _record(self, txn: TxnId) -> None:
-        """Record where the rows are, so that Spark's reads see all of a topic's rows or none. A topic that Spark has never written
-        has no log for such records. Each of its segments then shows the transaction's rows at a time of its own.
+        """Record where the rows are, so that Spark's reads see all of a topic's rows or none. A topic to which Spark has never
+        written has no log for such records. In this case the transaction's rows become visible in each segment by itself, and a
+        read may return a part of them.
         """
         for topic, places in self._places.items():
             try:
@@ -193,7 +197,9 @@ class PulsarTransaction:
             record_sent(self._client, log, Sent(txn, places))
 
     def abort(self) -> None:
-        """Abort the transaction. A call after the end changes nothing. Raises the broker's error; then the timeout ends it."""
+        """Abort the transaction. If the transaction has ended, this call changes nothing. If it raises an error of the broker, the
+        transaction ends by its timeout.
+        """
         if self._ended:
             return
         self._ended = True
@@ -202,7 +208,9 @@ class PulsarTransaction:
             self._client.end(self._id, commit=False)
 
     def _abort_after(self, error: BaseException) -> None:
-        """Abort the transaction, unless it has ended. The error gets a note of what the abort has shown."""
+        """Abort the transaction, unless it has ended. If the abort shows how the transaction has ended, add this to `error` as a
+        note.
+        """
         was_open = not self._ended and self._id is not None
         try:
             self.abort()
@@ -239,7 +247,7 @@ class PulsarTransaction:
 
 
 def _entries(messages: list[Message]) -> Iterator[list[Message]]:
-    """Yield the messages in entries of about `ENTRY_BYTES`, at least one in each."""
+    """Divide the messages into entries of about `ENTRY_BYTES`, with at least one message in each entry. Yield the entries."""
     entry: list[Message] = []
     size = 0
     for one in messages:

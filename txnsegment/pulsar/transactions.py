@@ -1,8 +1,8 @@
 """`cluster.transactions` of a Pulsar cluster: the transactions of txnsegment's writers, as far as their records tell.
 
-Pulsar's coordinators do not list transactions: neither the binary protocol nor the REST interface of 5.0.0-M1 does. But the writers
-of this project write into the log of a topic which transactions they open, and, before a commit, where the rows are. The state
-of a transaction is found by a read: the broker delivers its first entry only if the transaction is committed.
+Neither the binary protocol nor the REST interface of Pulsar 5.0.0-M1 can list transactions. But the writers of this project write
+into the log of a topic which transactions they open, and, before a commit, where the rows are. A read of the first entry shows the
+state of a transaction: the broker delivers this entry only if the transaction is committed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pulsar_protocol.reader import entries
 from pulsar_protocol.sent_log import Sent, decode, log_name
 
 NEWEST: Final = 100
-"""The number of transactions of a topic that are listed: the newest ones."""
+"""How many transactions of a topic are listed at most: the newest ones."""
 WAIT_SECONDS: Final = 1.0
-"""How long the first entry of a transaction is waited for."""
+"""How long a call waits for the first entry of a transaction."""
 COMMITTED: Final = "COMMITTED"
 UNDECIDED: Final = "OPEN or ABORTED"
 UNKNOWN: Final = "UNKNOWN"
@@ -36,8 +36,8 @@ class PulsarTransactionDescription:
 
     - `state`: `COMMITTED`, `OPEN or ABORTED` (no row of it is delivered), or `UNKNOWN` (retention has removed its first row).
     - `app`: None for a batch without `txnAppId`, and for `cluster.begin()`.
-    - `created_ms`: the time of its first record in the log, by the clock of the writer.
-    - `segments`: those with rows of the transaction; none before its writer has begun to commit it.
+    - `created_ms`: the time of the transaction's first record in the log, by the clock of the writer.
+    - `segments`: the segments with rows of the transaction; empty before the writer has begun to commit the transaction.
     """
 
     id: str
@@ -56,7 +56,7 @@ class PulsarTransactionDescription:
 
 @dataclass
 class _Known:
-    """What the log of a topic tells of a transaction."""
+    """What the records in the log of a topic say about a transaction."""
 
     created_ms: int
     app: str | None = None
@@ -70,8 +70,9 @@ class PulsarTransactions:
         self._client = client
 
     def list(self, state: str | None = None, *, namespace: str = "public/default") -> list[PulsarTransactionDescription]:
-        """List transactions of txnsegment's writers to the scalable topics of a namespace: for each topic the newest ones. Those of
-        other clients are not known. `state`: one of STATES, or None for all. Raises OptionError for another one.
+        """Return the newest transactions of txnsegment's writers to each scalable topic of a namespace. Transactions of other
+        clients are not known. `state`: `COMMITTED`, `OPEN` or `ABORTED` (both mean the state `OPEN or ABORTED`), or `UNKNOWN`.
+        None: all states. Raises OptionError for any other state.
         """
         wanted = None if state is None else next((one for one in STATES if state.strip().upper() in one.upper().split(" ")), None)
         if state is not None and wanted is None:
@@ -82,7 +83,9 @@ class PulsarTransactions:
         return [one for one in self._all(namespace) if wanted in (None, one.state)]
 
     def get(self, txn_id: str, *, namespace: str = "public/default") -> PulsarTransactionDescription:
-        """Return a transaction of `list`. Raises TransactionNotFound, OptionError for a text that is no id."""
+        """Return one of the transactions that `list` returns. Raises TransactionNotFound. Raises OptionError for a text that is no
+        transaction id.
+        """
         _parsed(txn_id)
         for one in self._all(namespace):
             if one.id == txn_id:
@@ -93,8 +96,8 @@ class PulsarTransactions:
         )
 
     def abort(self, txn_id: str) -> None:
-        """Abort an OPEN transaction of any client. The commit of its owner then fails. Idempotent. Raises TxnConflict if it has
-        committed, TransactionNotFound if its coordinator does not know it (any more).
+        """Abort an OPEN transaction of any client. The commit of its owner then fails. Idempotent. Raises TxnConflict if the
+        transaction has committed. Raises TransactionNotFound if the coordinator does not know the transaction, or not any more.
         """
         try:
             self._client.end(_parsed(txn_id), commit=False)
@@ -134,8 +137,8 @@ class PulsarTransactions:
         return found
 
     def _state(self, sent: Sent | None) -> str:
-        """Return the state of a transaction, as a read shows it. A writer records the rows of a transaction before it commits. So a
-        transaction without such a record is not committed.
+        """Return the state of a transaction, as a read of its first entry shows it. A writer records where the rows are before it
+        commits. So a transaction without such a record (`sent`) is not committed.
         """
         if sent is None or not sent.segments:
             return UNDECIDED
