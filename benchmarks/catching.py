@@ -1,5 +1,5 @@
-"""Compares two kinds of simulator schedules, "quick" and "wide" (docs/conformance.md). Measures for each kind how many of its
-schedules detect a mutant for each second of CPU time.
+"""Compares two kinds of simulator schedules, "quick" and "wide" (docs/conformance.md). Measures for each kind how many schedules
+detect a mutant in a second of CPU time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from conformance.simulator.quiet import quiet
 
 KINDS = {"quick": "", "wide": "wide"}
 COUNTS = {"quick": 4000, "wide": 1600}
-"""Number of schedules for each mutant. Running them takes some seven seconds of CPU time."""
+"""How many schedules of each kind run for each mutant. They take some seven seconds of CPU time."""
 FAULTS = (
     "settle-without-version",
     "raise-after-forget",
@@ -35,7 +35,7 @@ FAULTS = (
 
 
 def rate(fault: Mutant, kind: str, count: int) -> tuple[float, int]:
-    """Run `count` schedules of a kind. Return how many of them detect the mutant: per second of CPU time, and in total."""
+    """Run `count` schedules of a kind. Return how many of them detect the mutant, per second of CPU time and in total."""
     with planted(fault), quiet():
         began = time.process_time()
         seen = sum(by_schedule(seed, kind) is not None for seed in range(count))

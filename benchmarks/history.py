@@ -1,4 +1,6 @@
-"""Measures the cost of a long history: latestOffset, a full batch plan and the planning of a scan over many folded ledgers."""
+"""Measures the cost of a long history: latestOffset and a full batch plan over many folded ledgers, and the planning of a scan over
+many parts.
+"""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def write_set(cluster: Cluster, participants: Sequence[str], version: int) -> Wr
 
 
 def end_in_stream(cluster: Cluster, participants: int, runs: int) -> float:
-    """Return the median of the milliseconds from the start of the decision to the last marker and the final state."""
+    """Return the median time of `end` in milliseconds: from the begin of the decision to the last marker and the final state."""
     coordinator = InStreamCoordinator(cluster, InStreamBuffer(cluster))
     names = persistent(cluster, "end", participants)
     for name in names:
@@ -93,7 +93,7 @@ def end_in_stream(cluster: Cluster, participants: int, runs: int) -> float:
 
 
 def end_in_store(cluster: Cluster, participants: int, runs: int) -> float:
-    """Return the median of the milliseconds of the deciding CAS."""
+    """Return the median time of the deciding CAS, in milliseconds."""
     made = client(cluster)
     names = [s for t in topics(cluster, "end", participants) for s in made.topics.create(t, segments=1).segments()]
     timed = Timed(cluster, lambda job: None, made.buffer.log)
@@ -107,8 +107,9 @@ def end_in_store(cluster: Cluster, participants: int, runs: int) -> float:
 
 
 def past(cluster: Cluster, name: PersistentName, transactions: int, *, transactional: bool) -> None:
-    """Create a topic with this many messages. `transactional`: each message is a transaction of its own, with a marker. Otherwise
-    each message is a plain message. (The entries are written in groups, because another benchmark measures committing.)
+    """Create a topic with one message for each of `transactions`. `transactional`: each message is a transaction of its own, with a
+    marker. Otherwise each message is a plain message. (The entries are written in groups, because another benchmark measures
+    committing.)
     """
     coordinator = InStreamCoordinator(cluster, InStreamBuffer(cluster))
     coordinator.topics.create(name)
@@ -128,7 +129,7 @@ def past(cluster: Cluster, name: PersistentName, transactions: int, *, transacti
 
 
 def opening(make: Callable[[], object], runs: int) -> float:
-    """Return the median of the milliseconds of `make`, which reads the state of a topic without a cache, as a new process does."""
+    """Return the median time of `make` in milliseconds. `make` reads a topic's state without a cache, as a new process does."""
     taken = []
     for _ in range(runs):
         started = time.perf_counter()
@@ -167,8 +168,8 @@ def open_in_store(cluster: Cluster, transactions: int, runs: int) -> float:
 
 
 class Written(NamedTuple):
-    """The cost of one transaction of one message. `of`: all writes to the store, including those of the sweep that follows.
-    `entries`: the number of entries that the transaction adds to the log with the message.
+    """The cost of one transaction of one message, as an average. `of`: all writes to the store, including those of the sweep that
+    follows. `entries`: how many entries the transaction adds to the log of its message, the message's own entry included.
     """
 
     of: Weighed

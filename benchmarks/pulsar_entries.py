@@ -80,8 +80,8 @@ def plain_write(values: Values, keys: list[bytes]) -> Callable[[pa.RecordBatch],
 
 
 def rate(work: Callable[[], object], seconds: float) -> float:
-    """Return the rows for each second of processor time. `work` is repeated for about `seconds`, which are divided into five parts.
-    The fastest part counts.
+    """Return how many rows `work` converts in a second of processor time. `work` is repeated for about `seconds`, which are divided
+    into five parts. The fastest part counts.
     """
     work()
     best, count = float("inf"), max(1, int(seconds / 5 / _once(work)))
@@ -100,7 +100,7 @@ def _once(work: Callable[[], object]) -> float:
 
 
 def measure(seconds: float) -> dict[str, dict[str, int]]:
-    """Return for each case the rows a second of reading and writing."""
+    """Return for each case how many rows a second are read and written, by the code of `pulsar_protocol` and by the baseline."""
     found = {}
     keys = [f"key-{n}".encode() for n in range(ROWS)]
     for name, (values, batch) in cases().items():

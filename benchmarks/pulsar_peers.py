@@ -1,10 +1,10 @@
-"""Rows a second of Spark and of `pulsar_protocol`, beside Pulsar's own Java v5 client, on one live broker and in one run:
-`python -m benchmarks.pulsar_peers`.
+"""Measures how many rows a second Spark and `pulsar_protocol` write and read, beside Pulsar's own Java v5 client, on one live
+broker and in one run: `python -m benchmarks.pulsar_peers`.
 
-All write rows of 100 bytes with 1,000 keys into 4 segments. Each writer has its own default size of an entry: 1,000 rows for the
-Java client, 5,000 rows for Spark. All read the topic that the Java client wrote. The runs alternate, and the medians are compared.
-Spark writes in one transaction, the Java client without one, which is faster: with 5.0.0-M1 its pipelined sends of a transaction
-get receipts in another order, and it connects again at each of them.
+All writers write rows of 100 bytes with 1,000 keys into 4 segments. Each writer has its own default size of an entry: 1,000 rows
+for the Java client, 5,000 rows for Spark. All readers read the topic that the Java client wrote. The runs alternate, and the
+medians are compared. Spark writes in one transaction. The Java client writes without a transaction, because that is faster: with
+5.0.0-M1 the receipts of its pipelined sends in a transaction come in another order, and the client connects again each time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _VALUE = StructType([StructField("value", BinaryType())])
 
 
 def make_rows(path: Path, rows: int) -> None:
-    """Write the input of all our writers: two Parquet files with half of the rows each."""
+    """Write the input of Spark and of `pulsar_protocol`: two Parquet files with half of the rows each."""
     path.mkdir()
     for half in range(2):
         numbers = range(half * rows // 2, (half + 1) * rows // 2)
@@ -56,7 +56,9 @@ def make_rows(path: Path, rows: int) -> None:
 
 
 class Cases:
-    """The writers and readers that are compared. `cores`: the seconds of processor time of each run in this process, by case."""
+    """The writers and readers that are compared. `processor`: for `write` and `read`, the seconds of processor time of each run by
+    `pulsar_protocol` in this process.
+    """
 
     def __init__(self, spark: SparkSession, broker: PulsarBroker, java: JavaClient, root: Path, rows: int) -> None:
         self.spark, self.broker, self.java, self.root, self.rows = spark, broker, java, root, rows
@@ -112,7 +114,7 @@ class Cases:
         rows.write.format("noop").mode("overwrite").save()
 
     def read_client(self) -> None:
-        """Read with the code of the tasks of a Spark read, one after another, without Spark."""
+        """Read with the code of the tasks of a Spark read, one task after another, without Spark."""
         count = 0
         for one in self.client.layout(self.written).active:
             end = Segment(self.client, one.name).cut().position

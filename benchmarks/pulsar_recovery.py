@@ -1,8 +1,8 @@
 """Measures how long a new driver needs to take over the control topic after 10,000 batches, on a live Pulsar broker:
 `python -m benchmarks.pulsar_recovery`.
 
-The batches are committed by the sink's own `Committer`, with the records that it writes for each batch, but without transactions of
-the broker, which would take an hour. The driver that takes over then uses real ones.
+The sink's own `Committer` commits the batches, with the records that it writes for each batch. It uses no transactions of the
+broker, because they would take an hour. The driver that takes over uses real transactions.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ APP = "benchmark"
 
 
 class WithoutTransactions(ControlTopic):
-    """The control topic, with a plain `done` and without an end of transactions."""
+    """A control topic that writes `done` outside of the transaction, and never ends a transaction."""
 
     def append(self, record: Record, txn: TxnId | None = None) -> Position:
         return super().append(record)
 
     def end(self, txn: TxnId, *, commit: bool) -> None:
-        """Return at once: no transaction was begun."""
+        """Do nothing, because no transaction was begun."""
 
 
 def write_batches(client: PulsarClient, broker: PulsarBroker, topic: str, batches: int) -> None:
-    """Write the records of many batches: their openings, the attempt of a task, and `begin` and `done`."""
+    """Write the records of many batches: for each batch its opening, the attempt of one task, `begin` and `done`."""
     control = WithoutTransactions(lambda: PulsarClient(broker.url), APP, topic, broker.admin_url)
     committer = Committer(control, pause=time.sleep, now=time.monotonic, patience=60)
     for version in range(batches):
@@ -57,7 +57,7 @@ def work(txn: TxnId, run: str, version: int, topic: str, opening: Opened) -> Wor
 
 
 def take_over(client: PulsarClient, broker: PulsarBroker, topic: str, batches: int, run: str) -> float:
-    """Let a new driver find out that its first batch is committed. Return the seconds."""
+    """Let a new driver find out that its first batch is committed. Return how many seconds that takes."""
     opening = opened(client, topic, broker.admin_url, client.begin(60_000), uuid.uuid4().hex)
     control = ControlTopic(lambda: PulsarClient(broker.url), APP, topic, broker.admin_url)
     committer = Committer(control, pause=time.sleep, now=time.monotonic, patience=60)

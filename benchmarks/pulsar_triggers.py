@@ -19,7 +19,7 @@ from conformance.pulsar_server import PulsarBroker
 ROWS = 1_000
 BATCHES = 30
 WARM = 5
-"""The first batches of each query, which start workers, connections and the code of the broker. They do not count."""
+"""How many batches at the start of each query do not count, because workers, connections and the broker's code start in them."""
 
 
 def triggers(spark: SparkSession, root: Path, name: str, sink: str, options: dict[str, str], batches: int) -> list[int]:
@@ -33,7 +33,7 @@ def triggers(spark: SparkSession, root: Path, name: str, sink: str, options: dic
 
 
 def measure(spark: SparkSession, root: Path, sinks: dict[str, tuple[str, dict[str, str]]], batches: int, rounds: int) -> Report:
-    """Run the queries in turn, so that all of them see the same load of the machine."""
+    """Run the queries of the sinks in turn, so that all sinks see the same load of the machine. Return the report."""
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(batches + 10))
     for i in range(batches):
         rows = spark.range(i * ROWS, (i + 1) * ROWS).selectExpr(
@@ -61,7 +61,9 @@ def measure(spark: SparkSession, root: Path, sinks: dict[str, tuple[str, dict[st
 
 
 def run(*, batches: int = BATCHES, rounds: int = 2, batching: bool = False) -> Report:
-    """`batching`: whether the broker collects writes to its metadata store for 5 ms, as it does by default."""
+    """Run the benchmark on a new broker. `batching`: whether the broker collects writes to its metadata store for 5 ms, as it does
+    by default.
+    """
     settings = {"metadataStoreBatchingEnabled": batching}
     with folder() as root, PulsarBroker(root / "broker", settings=settings) as broker, spark_session() as spark:
         topic = broker.create(f"triggers-{uuid.uuid4().hex}", 4)

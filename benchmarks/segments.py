@@ -38,12 +38,12 @@ SEGMENTS = 64
 BATCH = 20_000
 FOLDED = Settings().fold_after_registrations
 SPREADS = (1, 4, 16, 64, 256)
-"""Numbers of segments, or of topics with one segment each, in one transaction."""
+"""How many segments, or how many topics with one segment each, one transaction has."""
 
 
 def folded(made: Client, name: str, first: int, each: int, part: Part, *, segments: int = SEGMENTS) -> int:
     """Create a topic of this many segments. Each segment has `each` folded ledgers, from transactions over all segments. The newest
-    registration is still in the log; return its number.
+    registration is still in the log. Return the number of this registration.
 
     As after a sweep, the ledgers of the last fold (at most 64) are in the heads of the snapshots. (The records are written
     directly, because another benchmark measures committing.)

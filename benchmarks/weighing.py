@@ -24,8 +24,8 @@ class Weighed(NamedTuple):
 
 
 class Weighing:
-    """Counts the records and bytes of all writes to a `FaultyStore`, as the policy that the store calls. `weighed`: the totals so
-    far.
+    """Counts the records and bytes of all writes to a `FaultyStore`. The store calls this object as its policy. `weighed`: the
+    totals so far.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,5 @@
-"""The programs and commands in README.md and docs: fenced blocks whose first line names a language and a purpose.
+"""Finds the programs and commands in README.md and docs, and runs the quick start. A program or command is a fenced block whose
+first line names a language and a purpose.
 
 python docs/readme.py quickstart    run the quick start of README.md and compare its output with the page
 """
@@ -17,12 +18,14 @@ from pathlib import Path
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 PAGES = (README, *(README.parent / "docs" / name for name in ("tour.md", "reference.md", "deployment.md")))
-"""The pages whose blocks are run, in this order."""
+"""The pages whose programs and commands are run, in this order."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block. `language` and `purpose`: the words after its fence, such as `python quickstart`. `line`: of its fence."""
+    """A fenced block. `language` and `purpose`: the words after its opening fence, such as `python quickstart`. `line`: the number
+    of the line with its opening fence.
+    """
 
     language: str
     purpose: str
@@ -38,7 +41,7 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    """All fenced blocks of a page, in order. Raises ValueError for a fence that is never closed."""
+    """Return all fenced blocks of a page, in order. Raises ValueError for a fence that is never closed."""
     found: list[Block] = []
     opened: tuple[int, str] | None = None
     lines: list[str] = []
@@ -57,7 +60,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def block(language: str, purpose: str) -> Block:
-    """The only block of README.md with this language and purpose. Raises ValueError if there is none or more than one."""
+    """Return the only block of README.md with this language and purpose. Raises ValueError if there is none or more than one."""
     found = [b for b in blocks(README.read_text(encoding="utf-8")) if (b.language, b.purpose) == (language, purpose)]
     if len(found) != 1:
         raise ValueError(f"README.md has {len(found)} blocks '{language} {purpose}'; one is needed")

@@ -5,8 +5,8 @@ job, in a process of its own, streams them, one day at a time, into a topic of f
 
 This process watches the metadata store. As soon as a transaction is OPEN, it suspends the job with all its workers. If the
 transaction is still OPEN, the job gets SIGKILL. Otherwise the job continues until the next transaction. The job is started again,
-killed again, and then finishes. Finally one batch read and one more stream read the topic, and must find every flight once. Exits
-with 1 if a count is off by one.
+killed again, and then finishes. Finally a batch query and another streaming query read the topic. Both must find every flight once.
+Exits with 1 if a count is wrong.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ PICTURE = OUT / "delays.png"
 
 
 def write_days(flights: pa.Table) -> int:
-    """Write one Parquet file for each day. Spark's file source reads files in the order of their modification times, so the files
-    get times in the order of the days.
+    """Write one Parquet file for each day, and return how many there are. Spark's file source reads files in the order of their
+    modification times, so the files get times in the order of the days.
     """
     DAYS.mkdir(parents=True)
     count = 0
@@ -87,7 +87,7 @@ def stream_flights() -> None:
 
 
 def one(what: str, number: int = 1) -> AbstractContextManager[subprocess.Popen[bytes]]:
-    """Run one of the JOBS."""
+    """Run one of the JOBS in a process of its own."""
     return job([sys.executable, __file__, "--job", what], LOGS / f"{what}-{number}.txt")
 
 
@@ -95,7 +95,7 @@ def one(what: str, number: int = 1) -> AbstractContextManager[subprocess.Popen[b
 
 
 def per_carrier(flights: DataFrame) -> DataFrame:
-    """Return, for each carrier, the number of flights, the number that arrived, and the sum of their delays in minutes."""
+    """Return, for each carrier, how many flights there are, how many of them arrived, and the sum of their delays in minutes."""
     return flights.groupBy("carrier").agg(
         F.count("*").alias("flights"), F.count("arr_delay").alias("arrived"), F.sum("arr_delay").alias("delay")
     )
@@ -132,7 +132,9 @@ def stream_delays(spark: SparkSession) -> int:
 
 
 def fingerprint(flights: DataFrame) -> tuple[int, int]:
-    """Return the number of rows, and the sum of a 64-bit hash over all columns of each row. Equal multisets give equal results."""
+    """Return how many rows there are, and the sum of their hashes. The hash of a row has 64 bits and covers all columns. Equal
+    multisets of rows give equal sums.
+    """
     row = flights.select(F.count("*"), F.sum(F.xxhash64(*sorted(flights.columns)).cast("decimal(38,0)"))).first()
     assert row is not None  # an aggregate without groups has one row
     return int(row[0]), int(row[1] or 0) % 2**64
@@ -148,7 +150,7 @@ class Carrier:
 
 
 def read_back() -> None:
-    """Run the batch read and the second stream, and write the results to FOUND."""
+    """Read the source files and the topic of flights by batch queries, run `stream_delays`, and write what was found to FOUND."""
     spark = session("delays", SERVICE_URL)
     source = fingerprint(spark.read.parquet(str(DAYS)))
     topic = fingerprint(spark.read.format("txnsegment").load(FLIGHTS))

@@ -31,8 +31,8 @@ STOP_SECONDS, GO_ON_SECONDS, GIVE_UP_SECONDS = 3.0, 0.1, 60.0
 this program gives up and ends.
 """
 ENDED = (ProcessLookupError,) if sys.platform == "linux" else (ProcessLookupError, PermissionError)
-"""The errors that killpg raises when all processes of a group have ended. On systems other than Linux, PermissionError has the same
-meaning, for a process that has not been waited for yet.
+"""The errors that killpg raises when all processes of a group have ended. On systems other than Linux it raises PermissionError if
+a process has ended and its parent has not waited for it yet.
 """
 
 
@@ -98,7 +98,7 @@ class Processes:
         self._groups = [first]
 
     def look(self) -> set[int]:
-        """Register new groups. Return the groups in which a thread is neither stopped nor ended."""
+        """Add the groups of new descendants to the list. Return the groups in which a thread is neither stopped nor ended."""
         # -L makes ps list threads. On other systems -L has another meaning, so ps lists processes there.
         each = ["-L"] if sys.platform == "linux" else []
         command = ["ps", "-A", *each, "-o", "pid=,ppid=,pgid=,state="]
@@ -179,7 +179,7 @@ def kill_when(process: subprocess.Popen[bytes], due: Callable[[], T | None], *, 
 
 
 def kill_in_a_commit(cluster: Cluster, process: subprocess.Popen[bytes], after: int) -> str | None:
-    """Wait for `after` commits, then kill the job in the next commit whose transaction is caught OPEN. Returns the transaction's
+    """Wait for `after` commits. Then kill the job in the next commit whose transaction can be seen OPEN. Returns the transaction's
     id, or None if the job ended first.
     """
     while process.poll() is None and len(cluster.transactions.list("COMMITTED")) < after:

@@ -5,7 +5,7 @@ micro-batch into three topics: punctual flights, late flights, and flights that 
 acknowledgement of the flights are one transaction. Its version is the id of the micro-batch, so it commits exactly once. The job is
 killed in the middle of two commits and started again.
 
-    python examples/split_flights.py     exits with 1 if a count is off by one
+    python examples/split_flights.py     exits with 1 if a count is wrong
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ SERVICE_URL = (HERE / "cluster").as_uri()
 
 
 def feed(cluster: Cluster, flights: pa.Table) -> int:
-    """Write the input, one transaction for each day. Returns the number of transactions."""
+    """Create the topic of flights and its subscription. Write the flights, one transaction for each day. Returns how many
+    transactions there are.
+    """
     cluster.topics.create(FLIGHTS, segments=4, key="tailnum", schema=flights.schema)
     cluster.subscriptions.create(FLIGHTS, NAME)
     days = dict(by_day(flights))

@@ -78,7 +78,7 @@ class Credentials:
         return None if self.certificate is None else lambda challenge: ("tls", b"")
 
     def current_token(self) -> bytes:
-        """Return the token: that of the file if there is one. Raises BadCredentials."""
+        """Return the token. If a token file is given, read it again at each call. Raises BadCredentials."""
         name, text = TOKEN, self.token or ""
         if self.token_file is not None:
             name = f"The file of {TOKEN_FILE}, {self.token_file},"
@@ -153,8 +153,9 @@ os.register_at_fork(after_in_child=_SHARED.forget)
 
 
 def shared(url: str) -> PulsarClient:
-    """Return this process's client of a service URL, which all its threads use. It is closed at the end of the process; a client
-    that was closed before is replaced. A forked child makes its own. Raises BadUrl, BadCredentials.
+    """Return this process's client of a service URL, which all threads of the process use. The client is closed at the end of the
+    process. If it was closed earlier, a new client replaces it. A forked child makes its own client. Raises BadUrl,
+    BadCredentials.
     """
     key = Service.parse(url), Credentials.read()
     with _SHARED.guard:

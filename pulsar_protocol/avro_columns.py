@@ -1,7 +1,7 @@
 """Avro binary to Arrow columns with numpy, for all values of an entry at once. Pure.
 
-It reads field by field. The positions of all rows move forward together. Schemas with arrays or maps, and values that are unusual
-or invalid, are left to `ledgers.avro.rows.Codec`, which reads value by value, and names the value that is wrong.
+The fields are read one after another, each for all rows at once. This module leaves schemas with arrays or maps, and values that
+are unusual or invalid, to `ledgers.avro.rows.Codec`. The codec reads value by value, and names a value that is wrong.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Unusual(Exception):
 
 
 def supported(kind: Type) -> bool:
-    """Return whether values of this schema can be read here."""
+    """Return whether this module can read values of this schema."""
     match plain(kind):
         case Array() | Map():
             return False
@@ -56,14 +56,17 @@ def decode(values: Sequence[bytes], record: Record, columns: pa.Schema) -> pa.Re
 
 
 class _Reading:
-    """The next position of each row. `ends`: the ends of the rows. Rows whose field is null do not move with the others."""
+    """Reads the fields of all rows. `data`: the values of all rows, one after another. `at`: for each row, the position of the next
+    byte to read. `ends`: for each row, the position after its last byte. A row whose field is null stays where it is while the
+    other rows move behind the field.
+    """
 
     def __init__(self, data: bytes, at: Rows, ends: Rows) -> None:
         self._buffer, self._data = pa.py_buffer(data), np.frombuffer(data, np.uint8)
         self.at, self._ends = at, ends
 
     def read(self, kind: Type) -> pa.Array:
-        """Return the field of all rows, without logical types, and move behind it."""
+        """Return the next field of all rows, without logical types, and move the position of each row behind the field."""
         if not isinstance(kind, Optional):
             return self._plain(kind)
         branch = self._data[self.at]
@@ -115,7 +118,7 @@ class _Reading:
         raise Unusual
 
     def _move(self, step: Any) -> None:
-        """Move all rows. Raises Unusual if a row ends before its new position."""
+        """Move the positions of all rows by `step`. Raises Unusual if a row ends before its new position."""
         self.at = self.at + step
         if (self.at > self._ends).any():
             raise Unusual
@@ -139,8 +142,8 @@ class _Reading:
         return self._data[begin[:, None] + np.arange(size)]
 
     def _binary(self, lengths: Any) -> pa.Array:
-        """Return the bytes of these lengths. The data is divided into pieces, of which every second one is a value that is
-        returned.
+        """Return the next bytes of each row, as many as `lengths` says. The data is divided into pieces: the bytes of a row, and
+        then the bytes up to those of the next row. Every second piece is returned.
         """
         begin = self.at
         if (lengths < 0).any() or (lengths > self._ends - begin).any():

@@ -1,8 +1,8 @@
 """The payload of a batch, parsed and written without an object for each message. Pure.
 
-It gives the same as `entries.Entry.messages` and `entries.encode_batch`, which are simpler and slower; tests compare them. Most
-messages have only a key, a size and a sequence id in their metadata. For these the bytes are read here. All other metadata goes
-through `protobuf`.
+This module gives the same as the simpler and slower code in `entries` (`Entry.messages`, and `encode_batch` for a list of
+messages). Tests compare the two. Most messages have only a key, a size and a sequence id in their metadata. This module parses the
+bytes of such metadata itself. `protobuf` parses all other metadata.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Message:
 class Rows:
     """The messages of one entry, as columns of equal length. None in place of a column: no message has the attribute.
 
-    `values`: None is a null value. `indexes`: the place of each message in its batch, from 0; a compacted topic may lack places.
+    `values`: None is a null value. `indexes`: the place of each message in its batch, from 0. Compaction may have removed places.
     `events`: the event times in ms, 0 for none. `binary_keys`: whether each key was given as bytes.
     """
 
@@ -91,7 +91,7 @@ class Rows:
 
 
 def message_of(metadata: Any, value: bytes) -> Message:
-    """Return a message from its metadata, a `MessageMetadata` (of a single message) or `SingleMessageMetadata`. Raises
+    """Return a message from its value and its metadata: a `SingleMessageMetadata` in a batch, otherwise a `MessageMetadata`. Raises
     ProtocolError.
     """
     binary, key = metadata.partition_key_b64_encoded, None
@@ -242,7 +242,7 @@ _SHORT: Final = [varint(number) for number in range(1 << 14)]
 _LOW: Final = [bytes([number & 0x7F | 0x80, number >> 7 | 0x80]) for number in range(1 << 14)]
 """The first two bytes of the numbers that need more than two bytes, by the low 14 bits of the number."""
 _HEADS: Final = [_SIZE.pack(number) for number in range(1 << 10)]
-"""Sizes of metadata in four bytes."""
+"""The size of a message's metadata as four bytes, for each size below 1,024."""
 
 
 def _number(number: int) -> bytes:
@@ -283,7 +283,7 @@ def batch_payload(rows: Rows, sequence: int) -> bytes:
 
 
 def text_key(key: bytes) -> bytes:
-    """Return a key that is text in UTF-8. Raises ProtocolError."""
+    """Return the key, which must be text in UTF-8. Raises ProtocolError if it is not."""
     if not key.isascii():
         try:
             key.decode()
@@ -295,7 +295,9 @@ def text_key(key: bytes) -> bytes:
 
 
 def _head(rows: Rows, row: int, key: bytes | None, size: bytes) -> bytes:
-    """Return the metadata of a message up to its ordering key. `size`: the field of its size."""
+    """Return the encoded metadata of a message, up to and with its ordering key. `size`: the encoded field with the size of its
+    value.
+    """
     pieces = []
     for name, value in ({} if rows.properties is None else rows.properties[row]).items():
         pair = b"".join(_field(tag, text.encode()) for tag, text in ((b"\x0a", name), (b"\x12", value)))

@@ -1,4 +1,4 @@
-"""One connection to a broker over a socket. A thread reads from it; any thread may ask and tell.
+"""One connection to a broker over a socket. One thread reads from the socket. Any thread may call `ask` and `tell`.
 
 with Channel("127.0.0.1", 6650) as channel:
     body = channel.ask("lookup_topic", topic="persistent://public/default/t")
@@ -28,24 +28,26 @@ from pulsar_protocol.messages import command
 ANSWER_SECONDS: Final = 30.0
 """The time in which a broker must answer a request, or take bytes that are sent to it."""
 SILENCE_SECONDS: Final = 30.0
-"""After this time without a byte from the broker the client sends a ping. After the same time again the connection is lost."""
+"""After this time without a byte from the broker the client sends a ping. If the same time passes again without a byte, the client
+gives the connection up.
+"""
 _READ: Final = 1 << 18
 MAY_BE_DONE: Final = " What was asked may have been done: read before you repeat it."
 _ADVICE: Final = "Check that the broker runs and can be reached." + MAY_BE_DONE
 
 Handler = Callable[[Delivery | PulsarError], None]
-"""Takes the deliveries for one producer, consumer, session or watch. At the end of the connection it takes the error. The reading
-thread calls it, so it must not wait.
+"""A function that takes the deliveries for one producer, consumer, session or watch. When the connection ends, it takes the error
+that ended it. The reading thread calls the function, so it must not wait.
 """
 
 
 class Channel:
     """One connection to a broker or proxy. `tls`: the context for a `pulsar+ssl` URL; None: no encryption. `authenticate`,
     `through_proxy_to`: see `Connection`. `seconds`: the time limit of each request. `silence_seconds`: see `SILENCE_SECONDS`.
-    `connect_seconds`: the time limit of the connection before its first request (None: `seconds`).
+    `connect_seconds`: the time limit for opening the socket (None: `seconds`).
 
-    Raises ConnectionLost or TimedOut if the broker cannot be reached, AuthenticationFailed (also if its certificate is not
-    trusted), ProtocolError.
+    Raises ConnectionLost or TimedOut if the broker cannot be reached, ProtocolError, or the error that the broker reports. Raises
+    AuthenticationFailed if the broker refuses the credentials, and if the broker's certificate is not trusted.
     """
 
     def __init__(
@@ -64,9 +66,9 @@ class Channel:
         self._seconds, self._silence = seconds, silence_seconds
         self._connection = Connection(authenticate, through_proxy_to)
         self._io = threading.Lock()
-        """Guards the socket: an encrypted one must not be read and written at once."""
+        """Guards the socket: an encrypted one must not be read and written at the same time."""
         self._order = threading.Lock()
-        """Guards the order of whole frames."""
+        """Held while a frame is sent, so that the frames of several threads are not mixed."""
         self._guard = threading.Lock()
         self._asked: dict[int, tuple[Future[Any], str]] = {}
         self._handlers: dict[tuple[Target, int], Handler] = {}
@@ -86,7 +88,9 @@ class Channel:
     # --- requests ---
 
     def ask(self, name: str, *, seconds: float | None = None, **fields: object) -> Any:
-        """Send a request and return the message of its answer. Raises the broker's error, ConnectionLost, TimedOut."""
+        """Send a request and return the message of its answer. Raises ConnectionLost, TimedOut, or the error that the broker
+        reports.
+        """
         number, what = self._connection.next_id(), _what(name, fields)
         future: Future[Any] = Future()
         with self._guard:
@@ -184,12 +188,14 @@ class Channel:
                     raise error
 
     def _write(self, view: memoryview) -> int:
-        """Send some bytes. Return their number. If the broker takes none now, wait a moment and return 0. Raises ConnectionLost."""
+        """Send some of the bytes, and return how many. If the broker takes none now, wait a moment and return 0. Raises
+        ConnectionLost.
+        """
         try:
             with self._io:
                 return self._socket.send(view)
         except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
-            self._wait(select.POLLOUT, 0.1)  # also ends if the socket is closed; `_send` then raises the reason
+            self._wait(select.POLLOUT, 0.1)  # the wait also ends if the socket is closed; `_send` then raises the reason
             return 0
         except OSError as error:
             self._end(self._broken(error))
@@ -219,7 +225,7 @@ class Channel:
             self._end(self._broken(error))
         except PulsarError as error:
             self._end(error)
-        except Exception as error:  # otherwise the thread would end, and every request would wait for its deadline
+        except Exception as error:  # without this the thread would end, and every request would wait for its deadline
             self._end(ProtocolError(f"{self.address} sent what cannot be processed: {error!r}.", advice="Report this as a bug."))
             raise
 
@@ -297,7 +303,7 @@ class Channel:
 
 
 def _what(name: str, fields: dict[str, object]) -> str:
-    """Return the request in words for an error."""
+    """Return the words by which an error names the request."""
     about = fields.get("topic") or fields.get("subscription")
     if "txnid_most_bits" in fields:
         about = f"transaction {fields['txnid_most_bits']}_{fields['txnid_least_bits']}"

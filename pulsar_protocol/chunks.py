@@ -1,13 +1,14 @@
 """Messages in chunks: a message that is too large for one entry is sent as several entries. Pure but for the given `read`.
 
-Each chunk has the uuid of its message, its own number (`chunk_id`), and the number and total size of all chunks. The payload is
+Each chunk has the uuid of its message, its own number (`chunk_id`), the count of all chunks, and their total size. The payload is
 compressed before it is divided. Chunks of several producers may be mixed. A producer that sends again after a lost connection
 repeats chunks. The rules are those of Pulsar's Java consumer: chunk 0 begins the message (again), a chunk that is already there is
-ignored, and after a gap all chunks of the message are dropped. A message without all its chunks is no message.
+ignored, and after a gap all chunks of the message are dropped. A message that lacks a chunk is not delivered.
 
-A message in chunks belongs to the range `(start, end]` that has its last chunk, and its position is that of this chunk. So each
-message is read exactly once, however the ranges are cut. `whole` looks for chunks before the start where it needs them. Chunks at
-the end of a range whose last chunk comes later are left to the range that has it.
+The position of a message in chunks is the position of its last chunk. The message belongs to the range `(start, end]` that has this
+position. So each message is read exactly once, however a segment is divided into ranges. If chunks of a message are before the
+start of the range, `whole` reads them as well. If the last chunk of a message is after the end of the range, `whole` leaves the
+message out.
 
     for position, entry in whole(read, after, to):   # read(after, to) yields (position, entry), as `reader.entries` does
         entry.first                                  # the position of the first chunk; None: the entry is no message in chunks
@@ -35,14 +36,14 @@ from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.messages import MessageMetadata
 
 MAX_HELD: Final = 1 << 26
-"""The bytes of incomplete messages that are held in memory. If there are more, the chunks of the oldest messages are forgotten.
-They are read again when the last chunk of their message comes.
+"""The greatest size, in bytes, of the incomplete messages in memory. Above this size the chunks of the oldest messages are
+forgotten. They are read again when the last chunk of their message comes.
 """
 MAX_MESSAGES: Final = 10_000
-"""The number of incomplete messages that are held."""
+"""The greatest count of incomplete messages in memory."""
 
 Read = Callable[[Position, Position], Iterable[tuple[Position, Entry]]]
-"""Yields the entries of a segment after a position, up to another one."""
+"""Yields the entries of a segment after the first position, up to the second one, inclusive."""
 
 
 class ChunksLost(PulsarError):
@@ -50,8 +51,8 @@ class ChunksLost(PulsarError):
 
 
 class Missing(NamedTuple):
-    """The last chunk of a message whose earlier chunks are not held. `last`: its position. `chunks`: the number of all chunks of
-    the message.
+    """The last chunk of a message whose earlier chunks are not in memory. `last`: its position. `chunks`: how many chunks the
+    message has.
     """
 
     uuid: str
@@ -61,7 +62,9 @@ class Missing(NamedTuple):
 
 @dataclass
 class _Begun:
-    """A message of which chunks are missing."""
+    """A message of which some chunks are still missing. `first`: the position of its first chunk. `count`, `total`: how many chunks
+    it has, and their size in bytes. `pieces`, `size`: the chunks that have come, and their size.
+    """
 
     first: Position
     count: int
@@ -74,19 +77,21 @@ class Assembler:
     """Puts messages together from chunks, in bounded memory. It takes the entries of one segment in their order."""
 
     def __init__(self, held: int = MAX_HELD, messages: int = MAX_MESSAGES) -> None:
-        """`held`, `messages`: the limits. One message alone may be larger than `held`, up to `entries.MAX_BYTES`."""
+        """`held`, `messages`: the limits (`MAX_HELD`, `MAX_MESSAGES`). One message alone may be larger than `held`, up to
+        `entries.MAX_BYTES`.
+        """
         self._limit, self._messages = held, messages
         self._begun: dict[str, _Begun] = {}
         self._held = 0
 
     @property
     def held(self) -> int:
-        """The bytes that are held."""
+        """The size, in bytes, of the incomplete messages in memory."""
         return self._held
 
     def feed(self, position: Position, entry: Entry) -> Entry | Missing | None:
         """Take the next entry. Return it unchanged if it is no chunk. For the last chunk of a message return the whole message, or
-        Missing if earlier chunks are not held. Return None for other chunks, and for a last chunk after a gap. Raises
+        Missing if earlier chunks are not in memory. Return None for other chunks, and for a last chunk after a gap. Raises
         ProtocolError, NotSupported.
         """
         if not entry.is_chunk:
@@ -134,7 +139,9 @@ class Assembler:
 
 
 def _checked(position: Position, entry: Entry) -> tuple[str, int, int, int]:
-    """Return uuid, number, number of chunks and total size. Raises ProtocolError, NotSupported."""
+    """Return the uuid of the message, the number of this chunk, how many chunks the message has, and their total size in bytes.
+    Raises ProtocolError, NotSupported.
+    """
     metadata = entry.metadata
     number, count, total = metadata.chunk_id, metadata.num_chunks_from_msg, metadata.total_chunk_msg_size
     if not isinstance(metadata.uuid, str) or not metadata.uuid or not 0 <= number < count or total < 0:
@@ -177,8 +184,8 @@ def whole(
 
 
 def _looked_up(read: Read, missing: Missing) -> tuple[bool, Entry | None]:
-    """Read backwards until the first chunk of a message. Return whether the first chunk exists, and the message. The message is
-    None if its last chunk only repeats an earlier one, or comes after a gap.
+    """Search further and further back for the first chunk of a message. Return whether the first chunk exists, and the message. The
+    message is None if its last chunk only repeats an earlier one, or comes after a gap.
     """
     for start in _starts(missing):
         assembler, begun, found = Assembler(), False, None
@@ -217,8 +224,8 @@ def encode_chunks(
     txn: tuple[int, int] | None = None,
     compression: Compression = "none",
 ) -> list[bytes]:
-    """Return the entries of a message that is too large for one entry. `size`: the greatest size of the payload of a chunk. The
-    producer sends them in order, all with the same sequence id.
+    """Return the entries of a message that is too large for one entry. `size`: the greatest payload of a chunk, in bytes. The
+    producer sends the entries in order, all with the same sequence id.
     """
     value = message.value or b""
     payload = compressed(value, compression)

@@ -40,7 +40,7 @@ REDIRECTS: Final = 20
 """The greatest number of redirects of one lookup, as in Pulsar's own clients."""
 Kept = TypeVar("Kept")
 _NO_COORDINATOR: Final = 20
-"""Pulsar's code for: this broker does not have the transaction coordinator, so it has done nothing."""
+"""Pulsar's error code of a broker that does not run the transaction coordinator. The broker has done nothing."""
 
 
 class TxnId(NamedTuple):
@@ -55,7 +55,7 @@ class TxnId(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> TxnId:
-        """Raises ValueError."""
+        """Return the id of a text such as `3_17`. Raises ValueError for any other text."""
         most, least = text.split("_")
         return TxnId(int(most), int(least))
 
@@ -68,8 +68,8 @@ def _no_scalable_topics(channel: Channel, what: str) -> ScalableTopicsOff:
 
 
 class _Assigned(NamedTuple):
-    """The transaction coordinators. `total`: their number in the cluster. `brokers`: for each coordinator that a broker runs now,
-    the URL of this broker.
+    """The transaction coordinators. `total`: how many the cluster has. `brokers`: for each coordinator that a broker runs now, the
+    URL of this broker.
     """
 
     total: int
@@ -81,8 +81,9 @@ class PulsarClient:
     a connection.
 
     Lookups, layouts, schemas, the search for coordinators and the end of a transaction are repeated, with growing pauses, if the
-    connection is lost or the broker asks to try again: all within `seconds`. To begin a transaction and to send are not repeated,
-    since their outcome would be unknown.
+    connection is lost or the broker asks to try again. The request and its repetitions take at most `seconds`. The begin of a
+    transaction and the sending of an entry are not repeated, because it is unknown whether the broker has carried out the first
+    request.
     """
 
     def __init__(
@@ -131,8 +132,8 @@ class PulsarClient:
         return self.channel(through_proxy_to="")
 
     def broker_of(self, topic: str) -> Channel:
-        """Return a connection to the broker that has this topic or segment. Raises the broker's error, NotSupported after too many
-        redirects.
+        """Return a connection to the broker that has this topic or segment. Raises NotSupported after too many redirects, or the
+        error that the broker reports.
         """
         return self._repeat(lambda left: self._broker_of(topic, left))
 
@@ -217,7 +218,9 @@ class PulsarClient:
         return int(self._repeat(lambda left: self.channel().ask("partition_metadata", seconds=left, **fields)).partitions)
 
     def schema(self, topic: str, version: bytes | None = None) -> Any | None:
-        """Return a schema of the topic (None as `version`: the latest), or None if it has none. Raises the broker's error."""
+        """Return a version of the topic's schema, or None if the topic does not have it. `version`: None means the latest one.
+        Raises the error that the broker reports.
+        """
         fields = {"topic": topic, "schema_version": version}
         try:
             return self._repeat(lambda left: self.channel().ask("get_schema", seconds=left, **fields)).schema
@@ -238,7 +241,9 @@ class PulsarClient:
     # --- transactions ---
 
     def coordinators(self) -> dict[int, str]:
-        """Return the URL of the broker of each transaction coordinator. Raises NotSupported if transactions are switched off."""
+        """Return, for each transaction coordinator that has a broker now, its number and the URL of this broker. Raises
+        NotSupported if transactions are switched off.
+        """
         return dict(self._repeat(self._assignments).brokers)
 
     def _assignments(self, left: float) -> _Assigned:
@@ -257,8 +262,9 @@ class PulsarClient:
             return self._assigned
 
     def begin(self, timeout_ms: int, coordinator: int | None = None) -> TxnId:
-        """Begin a transaction, which the broker aborts after `timeout_ms`. `coordinator`: its number; None: any. Raises Retriable,
-        NotSupported. If the outcome is unknown (ConnectionLost, TimedOut), the transaction ends by its timeout.
+        """Begin a transaction, which the broker aborts after `timeout_ms`. `coordinator`: the number of a coordinator; None: any.
+        Raises Retriable, NotSupported. After ConnectionLost or TimedOut it is unknown whether a transaction was begun; if so, it
+        ends by its timeout.
 
         The request is sent again only if the broker has answered that it does not have the coordinator.
         """
@@ -271,8 +277,9 @@ class PulsarClient:
         return self._repeat(once, when=lambda error: error.code == _NO_COORDINATOR)
 
     def end(self, txn: TxnId, *, commit: bool) -> None:
-        """Commit or abort a transaction. A repetition of the call succeeds. Raises TransactionEnded if it has ended in the other
-        way, or if the broker does not know it any more. After ConnectionLost or TimedOut the outcome is unknown: call it again.
+        """Commit or abort a transaction. The same call may be repeated, and succeeds again. Raises TransactionEnded if the
+        transaction has ended in the other way, or if the broker does not know it any more. After ConnectionLost or TimedOut the
+        outcome is unknown: repeat the call.
         """
         fields = {"txnid_most_bits": txn.most, "txnid_least_bits": txn.least, "txn_action": 0 if commit else 1, "scalable": True}
 
@@ -334,7 +341,7 @@ class PulsarClient:
         return repeat(call, limit, pauses=self._pauses, stop=self._connections.closed, when=when)
 
     def _first(self, channel: Channel, left: float, target: Target, ask: str, end: str, field: str, **fields: object) -> Any:
-        """Open a session or watch, return its first message, and close it."""
+        """Open a session or watch, return its first message, and close the session or watch."""
         seen: queue.Queue[Delivery | PulsarError] = queue.Queue()
         number = channel.add(target, seen.put)
         what = f"{ask.replace('_', ' ')} {fields.get('topic', '')}".rstrip()
@@ -353,7 +360,7 @@ class PulsarClient:
         return found.body
 
     def kept(self, kind: type[Kept], make: Callable[[PulsarClient], Kept]) -> Kept:
-        """Return the object of a class that lives as long as this client. `make`: makes it at the first call."""
+        """Return this client's one object of a class. The first call makes the object by `make`. It lives as long as the client."""
         with self._guard:
             if kind not in self._kept:
                 self._kept[kind] = make(self)

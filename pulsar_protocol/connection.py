@@ -1,12 +1,13 @@
 """The state of one connection to a broker, without I/O: bytes in, events out.
 
-    connection = Connection(auth=lambda: ("token", b".."))
+    connection = Connection(authenticate=lambda challenge: ("token", b".."))
     socket.sendall(connection.hello())
     for event in connection.feed(socket.recv(65536)):
-        socket.sendall(event.reply) ...
+        if isinstance(event, Reply):
+            socket.sendall(event.data)
 
-The caller sends `Reply.data` at once, completes the request of an `Answer`, and gives a `Delivery` to the producer, consumer or
-watch that it names.
+The caller sends `Reply.data` at once, completes the request of an `Answer`, and gives a `Delivery` to the producer, consumer,
+session or watch that it names.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pulsar_protocol.messages import command, name_of
 PROTOCOL_VERSION: Final = 21
 CLIENT_VERSION: Final = "txnsegment"
 _ROOM: Final = 64 * 1024
-"""The bytes of a frame beside the message: commands and metadata."""
+"""The bytes that a frame may have in addition to a message of the greatest size: its command and metadata."""
 Target = Literal["producer", "consumer", "session", "watch"]
 _DELIVERIES: Final[dict[str, tuple[Target, str]]] = {
     "send_receipt": ("producer", "producer_id"),
@@ -38,7 +39,9 @@ _DELIVERIES: Final[dict[str, tuple[Target, str]]] = {
     "watch_tc_assignments_update": ("watch", "watch_id"),
     "watch_scalable_topics_update": ("watch", "watch_id"),
 }
-"""The commands that are for a producer, a consumer, a session of a layout or a watch, and the field with its id."""
+"""The commands that the broker sends to a producer, a consumer, a watch, or a session that reads a layout. For each command: the
+kind of its receiver, and the field that has the receiver's id.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,15 +25,17 @@ _OTHER_HOST: Final = (ConnectionLost, TimedOut, Retriable)
 
 @dataclass
 class _Place:
-    """The connection of one key, with its own lock. So a broker that does not answer blocks only callers with its key."""
+    """The connection to one broker or proxy, with its own lock. So a broker that does not answer blocks only the callers that need
+    its connection.
+    """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     channel: Channel | None = None
 
 
 class Connections:
-    """The open connections of one client. `seconds`: the limit of each request. `silence_seconds`: see `Channel`. `pauses`: those
-    between tries of the first connection. `order`: puts the hosts of a URL in the order in which they are tried.
+    """The open connections of one client. `seconds`: the limit of each request. `silence_seconds`: see `Channel`. `pauses`: the
+    pauses between the tries of the first connection. `order`: puts the hosts of a URL in the order in which they are tried.
     """
 
     def __init__(
@@ -57,10 +59,10 @@ class Connections:
         self.closed = threading.Event()
 
     def get(self, service: Service, through_proxy_to: str | None = None) -> Channel:
-        """Return a connection to one of the hosts. Open one if none is open. Raises ConnectionLost or TimedOut if none
-        can be reached (Unreachable: the cluster was never reached), AuthenticationFailed.
+        """Return a connection to one of the hosts. Open one if none is open. Raises ConnectionLost or TimedOut if no host can be
+        reached, Unreachable if the cluster was never reached, or AuthenticationFailed.
         """
-        if os.getpid() != self._process:  # two processes would read from one socket
+        if os.getpid() != self._process:  # a forked child and its parent would read from one socket
             raise PulsarError(
                 "The connections of this PulsarClient belong to another process.",
                 advice="Make one in each process.",
@@ -81,7 +83,7 @@ class Connections:
             return place.channel
 
     def _first(self, service: Service, through_proxy_to: str | None) -> Channel:
-        """Make the first connection, within `FIRST_SECONDS`. After this time each call tries once. Raises Unreachable."""
+        """Make the first connection, within `FIRST_SECONDS`. After this time each further call tries once. Raises Unreachable."""
         now = time.monotonic()
         if self._first_until is None:
             self._first_until = now + min(FIRST_SECONDS, self._seconds)
@@ -97,7 +99,7 @@ class Connections:
             )
         except ConnectionLost as error:
             self._check()
-            if self.reached:  # by another thread meanwhile
+            if self.reached:  # another thread has reached the cluster meanwhile
                 raise
             raise Unreachable(
                 f"The Pulsar cluster at {hosts} cannot be reached: {error.message}",

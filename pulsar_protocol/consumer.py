@@ -23,14 +23,16 @@ _EARLIEST: Final = 1
 _CUMULATIVE: Final = 1
 UNKNOWN_SECONDS: Final = 10.0
 _UNKNOWN_ERROR: Final = 0
-"""Pulsar's code for an exception of the broker that has no code."""
+"""Pulsar's code for an exception in the broker that has no code of its own."""
 
 
 class Consumer:
-    """One consumer, for one thread. Made by `durable`, `registered` and `temporary`. It gets no messages before `permit`."""
+    """One consumer, for one thread. `durable`, `registered` and `temporary` make it. It gets no messages before `permit`."""
 
     def __init__(self, channel: Channel, topic: str, subscription: str, *, ask: str = "subscribe", **fields: Any) -> None:
-        """`ask`: the command that opens it. `fields`: further fields of it. Raises the broker's error, ConnectionLost, TimedOut."""
+        """`ask`: the command that opens the consumer. `fields`: further fields of this command. Raises ConnectionLost, TimedOut, or
+        the error that the broker reports.
+        """
         self.topic, self._channel = topic, channel
         self._over = False
         self._events: queue.SimpleQueue[Delivery | PulsarError] = queue.SimpleQueue()
@@ -43,7 +45,7 @@ class Consumer:
 
     @staticmethod
     def durable(channel: Channel, topic: str, subscription: str, *, name: str | None = None) -> Consumer:
-        """Open a durable subscription. A new one begins with the first entry. It may have several consumers."""
+        """Open a durable subscription. A new subscription begins with the first entry. It may have several consumers."""
         fields: dict[str, Any] = {"sub_type": _FAILOVER, "initial_position": _EARLIEST, "consumer_name": name}
         return Consumer(channel, topic, subscription, durable=True, **fields)
 
@@ -58,8 +60,8 @@ class Consumer:
         """Open a subscription that the broker forgets when it is closed. It begins at the entry `at`. `else_earliest`: whether it
         begins with the first entry of the topic if there is no entry at or after `at`.
 
-        It is opened again after an UnknownError, for `UNKNOWN_SECONDS`. The broker 5.0.0-M1 answers so if the ledger of a segment
-        has no first position (seen after restarts, in segments that were split or merged).
+        If the broker answers UnknownError, the subscription is opened again, for up to `UNKNOWN_SECONDS`. The broker 5.0.0-M1 gives
+        this answer if the ledger of a segment has no first position (seen after restarts, in segments that were split or merged).
         """
         place: dict[str, Any] = {"start_message_id": at.message_id, "initial_position": _EARLIEST if else_earliest else _LATEST}
 
@@ -86,7 +88,7 @@ class Consumer:
         self._channel.ask("ack", consumer_id=self._id, ack_type=_CUMULATIVE, message_id=[to.message_id])
 
     def permit(self, messages: int) -> None:
-        """Let the broker send this number of further messages."""
+        """Let the broker send this many further messages."""
         self._channel.tell("flow", consumer_id=self._id, message_permits=messages)
 
     def next(self, seconds: float) -> Delivery:

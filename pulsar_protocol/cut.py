@@ -21,21 +21,24 @@ from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.probing import Bounds, following
 
 WAIT_SECONDS: Final = 0.25
-"""How long the highest of several probes is waited for. If it has no answer then, a known entry is probed. The probes that have no
-answer when this one is answered count as unanswered.
+"""How long a round of probes waits for the answer to its highest probe. Without that answer, the client also probes an entry that
+is known to be decided. When the broker has answered the probe of the known entry, all probes that still have no answer count as
+unanswered.
 """
 ALONE_SECONDS: Final = 2.0
-"""The further wait for the lowest probe, if no entry of the segment is known."""
+"""The further wait for the lowest probe of a round, if no entry of the segment is known to be decided."""
 PATIENCE_SECONDS: Final = 2.0
 """The longest wait for the probe of a known entry. Retention may have removed the entry."""
 PROBES: Final = 8
-"""The number of probes at a time."""
+"""How many positions one round of a search probes at the same time. The first round probes two."""
 _LATEST: Final = Position((1 << 63) - 1, (1 << 63) - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The first entry that the broker delivered at or after a position. `count`: its messages. `size`: its bytes."""
+    """The first entry that the broker delivered at or after a position. `count`: how many messages it has. `size`: its size in
+    bytes.
+    """
 
     position: Position
     publish_ms: int
@@ -62,17 +65,19 @@ class Cut:
 
 
 class Probe:
-    """One probe. It is over at `close`."""
+    """One probe: a subscription that asks for one entry at or after the position `at`. `close` ends it."""
 
     def __init__(self, channel: Channel, topic: str, at: Position) -> None:
         self.at = at
         self._consumer = Consumer.temporary(channel, topic, at, else_earliest=at == EARLIEST)
         self.found: Found | None = None
         self.at_end = False
-        """Whether the broker told that a sealed segment has no more entries from `at` on, except those of aborted transactions."""
+        """Whether the broker has answered that the segment is sealed, and has no entries from `at` on except those of aborted
+        transactions.
+        """
 
     def begins(self) -> Position:
-        """Return the position before the first entry of the probe. It does not depend on transactions."""
+        """Return the position just before the place where the probe begins. It does not matter which transactions are decided."""
         return self._consumer.position
 
     def ask(self) -> Self:
@@ -80,7 +85,7 @@ class Probe:
         return self
 
     def take(self, seconds: float) -> bool:
-        """Wait for the answer. Return whether it came. Raises ConnectionLost."""
+        """Wait for the answer to the probe. Return whether it came within `seconds`. Raises ConnectionLost."""
         deadline = time.monotonic() + seconds
         while self.found is None and not self.at_end:
             try:
@@ -101,14 +106,16 @@ class Probe:
 
 
 class Segment:
-    """A segment or topic whose places are searched. It may be used by one thread at a time."""
+    """A segment or topic in which positions are searched. One thread at a time may use it."""
 
     def __init__(self, client: PulsarClient, topic: str) -> None:
         self.topic = topic
         self._channel = client.broker_of(topic)
 
     def last(self) -> Position:
-        """Return the last entry of the segment, which may be undecided. The entry id is -1 if the last ledger has no entry yet."""
+        """Return the position of the last entry of the segment, decided or not. The entry id is -1 if the last ledger has no entry
+        yet.
+        """
         return self._begins(_LATEST)
 
     def before_first(self) -> Position:
@@ -116,13 +123,13 @@ class Segment:
         return self._begins(EARLIEST)
 
     def before(self, position: Position) -> Position:
-        """Return the last entry before a position, which may be undecided. The entry id is -1 if there is none. `position`: at or
-        before the last entry of the segment.
+        """Return the position of the last entry before `position`, decided or not. The entry id is -1 if there is no such entry.
+        `position` must be at or before the last entry of the segment.
         """
         return self._begins(position)
 
     def first_after(self, position: Position, seconds: float = ANSWER_SECONDS) -> Found:
-        """Return the first entry after a position, which must be below the cut. Raises TimedOut if no entry comes."""
+        """Return the first entry after a position. The position must be below the cut. Raises TimedOut if no entry comes."""
         probe = Probe(self._channel, self.topic, following(position))
         try:
             probe.ask().take(seconds)
@@ -136,8 +143,9 @@ class Segment:
         return probe.found
 
     def cut(self, floor: Position = EARLIEST, *, sealed: bool = False) -> Cut:
-        """Return the cut. `floor`: an earlier cut, or EARLIEST. The result is never below it. `sealed`: whether the segment is
-        sealed. Then `whole` counts the entries of aborted transactions at the end of the segment as decided, too.
+        """Return the cut. `floor`: an earlier cut, or EARLIEST. The cut that is returned is never below the floor. `sealed`:
+        whether the segment is sealed. For a sealed segment, `whole` counts the entries of aborted transactions at its end as
+        decided, too.
         """
         last = self.last()
         if last <= floor or (floor == EARLIEST and last.entry < 0 and self.before_first() == last):
@@ -147,8 +155,8 @@ class Segment:
         return Cut(low, last, whole, sealed)
 
     def last_read(self, decided: Position, floor: Position = EARLIEST) -> Position:
-        """Return the last entry at or below `decided` that may be read: one that is not of an aborted transaction. All entries up
-        to `decided` are known to be decided. `floor`: an earlier cut, or EARLIEST. The result is never below the floor.
+        """Return the position of the last entry at or below `decided` that is not of an aborted transaction. The caller knows that
+        all entries up to `decided` are decided. `floor`: an earlier cut, or EARLIEST. The position is never below the floor.
         """
         if decided <= floor:
             return floor
@@ -159,7 +167,7 @@ class Segment:
         return self._search(Bounds(floor, following(decided)), decided)
 
     def _delivers(self, position: Position) -> bool:
-        """Return whether the broker delivers the entry at this position at once."""
+        """Return whether the broker delivers the entry at this position within `WAIT_SECONDS`."""
         probe = Probe(self._channel, self.topic, position)
         try:
             return probe.ask().take(WAIT_SECONDS) and probe.found is not None and probe.found.position == position
@@ -167,7 +175,7 @@ class Segment:
             probe.close()
 
     def _search(self, bounds: Bounds, most: Position) -> Position:
-        """Return the last entry between the bounds, and at or below `most`, that the broker delivers."""
+        """Return the position of the last entry that the broker delivers between the bounds, and at or below `most`."""
         number = 2
         while not bounds.done:
             probes = self._probe(bounds.places(number), bounds.low).items()
@@ -177,8 +185,8 @@ class Segment:
         return bounds.low
 
     def before_time(self, ms: int, cut: Position) -> Position:
-        """Return the last entry up to `cut` that was published before `ms`, as a binary search finds it (EARLIEST: none). Clients
-        set the publish times, so these need not ascend.
+        """Return the position of the last entry up to `cut` that was published before `ms` (EARLIEST: none). Clients set the
+        publish times. If the times do not ascend, the search may return another entry.
         """
         bounds = Bounds(EARLIEST, following(cut))
         while cut != EARLIEST and not bounds.done:
@@ -205,7 +213,9 @@ class Segment:
         return probe.at_end
 
     def _probe(self, places: Sequence[Position], known: Position) -> dict[Position, Probe]:
-        """Probe positions at once. If the highest probe is answered, the others are not waited for."""
+        """Probe all these positions at the same time. After an answer to the highest probe, do not wait for the others. `known`: an
+        entry that is known to be decided, or EARLIEST.
+        """
         probes = self._asked(places)
         try:
             if not probes[-1].take(WAIT_SECONDS):
@@ -221,7 +231,7 @@ class Segment:
             self._over(probes)
 
     def _asked(self, places: Sequence[Position]) -> list[Probe]:
-        """Begin probes at these positions at once. If one of them fails, end the others."""
+        """Begin probes at all these positions at the same time. If one of them fails, end the others."""
         probes: list[Probe] = []
         failed: BaseException | None = None
         with ThreadPoolExecutor(len(places)) as threads:

@@ -33,7 +33,9 @@ _NUMBERS: Final[dict[Compression, int]] = {"none": 0, "lz4": 1, "zlib": 2, "zstd
 _ARROW: Final = {1: "lz4_raw", 3: "zstd", 4: "snappy"}
 """The name in pyarrow of each compression that pyarrow has."""
 MAX_BYTES: Final = 1 << 28
-"""The greatest size of a payload after decompression. An entry has at most 5 MB by default, so only a hostile one comes near it."""
+"""The greatest size in bytes of a payload after decompression. An entry has at most 5 MB by default, so only a hostile entry comes
+near this limit.
+"""
 
 
 def compression_number(compression: Compression) -> int:
@@ -52,8 +54,8 @@ def compressed(payload: bytes, compression: Compression) -> bytes:
 
 
 def decompressed(payload: bytes | memoryview, number: int, size: int) -> bytes | memoryview:
-    """Return the payload before compression. `number`: Pulsar's number of the compression. `size`: the size of the result in bytes.
-    Raises ProtocolError, NotSupported.
+    """Return the payload as it was before compression. `number`: Pulsar's number of the compression. `size`: the size of the
+    decompressed payload in bytes. Raises ProtocolError, NotSupported.
     """
     if number == 0:
         return payload
@@ -61,7 +63,7 @@ def decompressed(payload: bytes | memoryview, number: int, size: int) -> bytes |
         raise ProtocolError(f"An entry announces {size} bytes; at most {MAX_BYTES} are possible.", advice="It is damaged.")
     try:
         if number == 2:
-            found = zlib.decompressobj().decompress(payload, size + 1)  # Pulsar's Java client writes no end of the stream
+            found = zlib.decompressobj().decompress(payload, size + 1)  # Pulsar's Java client does not end the zlib stream
         elif number in _ARROW:
             _check_size(payload, number, size)
             found = bytes(pa.Codec(_ARROW[number]).decompress(payload, size, asbytes=True))
@@ -75,12 +77,12 @@ def decompressed(payload: bytes | memoryview, number: int, size: int) -> bytes |
 
 
 def _check_size(payload: bytes | memoryview, number: int, size: int) -> None:
-    """Raise ProtocolError if the payload has fewer than `size` bytes after decompression. pyarrow would fill the rest with whatever
-    is in its memory.
+    """Raise ProtocolError if the payload has fewer than `size` bytes after decompression. pyarrow would fill the missing bytes with
+    whatever is in its memory.
     """
     if _ARROW[number] == "snappy":
         announced = shift = 0
-        for byte in bytes(payload[:5]):  # the size is at the begin
+        for byte in bytes(payload[:5]):  # a snappy payload begins with its size after decompression
             announced |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
@@ -108,9 +110,9 @@ def encode_batch(
     txn: tuple[int, int] | None = None,
     compression: Compression = "none",
 ) -> bytes:
-    """Return an entry with a batch of messages. `messages`: `Rows` are the fast way. `sequence`: the sequence id of its first
-    message. `txn`: the two numbers (most, least) of the transaction. Raises ProtocolError for a key that is neither text nor
-    binary.
+    """Return an entry with a batch of messages. `messages`: `Rows` are encoded faster than a list. `sequence`: the sequence id of
+    the first message. `txn`: the two numbers (most, least) of the transaction. Raises ProtocolError for a key that is neither text
+    nor marked as binary.
     """
     payload = batch_payload(messages, sequence) if isinstance(messages, Rows) else _payload(messages, sequence)
     metadata = MessageMetadata(
@@ -142,7 +144,7 @@ def _payload(messages: Sequence[Message], sequence: int) -> bytes:
 
 
 def described(metadata: Any, message: Message) -> None:
-    """Set the fields that a message has in its metadata."""
+    """Set in the metadata of a message: its key, properties, event time and ordering key, and whether its value is null."""
     if message.key is not None:
         if message.key_is_binary:
             metadata.partition_key, metadata.partition_key_b64_encoded = base64.b64encode(message.key).decode(), True
@@ -160,9 +162,9 @@ def described(metadata: Any, message: Message) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A parsed entry. `metadata`: its `MessageMetadata`. `payload`: the bytes after decompression; of a chunk: its part of the
-    payload before decompression. `first`: the position of the first chunk, if the entry was put together from chunks
-    (`pulsar_protocol.chunks`). `metadata` is then that of the last chunk.
+    """A parsed entry. `metadata`: its `MessageMetadata`. `payload`: the bytes after decompression. The payload of a chunk is its
+    part of the compressed payload of the message. `first`: the position of the first chunk, if the entry was put together from
+    chunks (`pulsar_protocol.chunks`). `metadata` is then the metadata of the last chunk.
     """
 
     metadata: Any
@@ -171,22 +173,22 @@ class Entry:
 
     @property
     def is_marker(self) -> bool:
-        """Whether the entry is a marker of the broker, which has no message."""
+        """Whether the entry is a marker of the broker. A marker has no message."""
         return bool(self.metadata.HasField("marker_type"))
 
     @property
     def is_chunk(self) -> bool:
-        """Whether the entry is a part of a message, which has no rows alone."""
+        """Whether the entry is one chunk of a message. A chunk alone has no rows."""
         return self.first is None and self.metadata.num_chunks_from_msg > 1
 
     @property
     def count(self) -> int:
-        """The number of messages, and of permits that the entry used."""
+        """How many messages the entry has. The entry uses as many permits."""
         return int(self.metadata.num_messages_in_batch) if self.metadata.HasField("num_messages_in_batch") else 1
 
     def rows(self) -> Rows:
-        """Return the messages as columns. This is the fast way: `values.decode(rows.values, rows.keys)` gives an Arrow batch.
-        Raises ProtocolError if a batch is damaged.
+        """Return the messages as columns, which is faster than `messages`. `values.decode(rows.values, rows.keys)` makes an Arrow
+        batch of them. Raises ProtocolError if a batch is damaged, NotSupported for a chunk.
         """
         self._refuse_chunk()
         if self.metadata.HasField("num_messages_in_batch"):
@@ -194,7 +196,9 @@ class Entry:
         return Rows.of([message_of(self.metadata, bytes(self.payload))])
 
     def messages(self) -> Iterator[Message]:
-        """Yield the messages in their order, each as an object. Raises ProtocolError if a batch is damaged."""
+        """Yield the messages in their order, each as an object. Raises ProtocolError if a batch is damaged, NotSupported for a
+        chunk.
+        """
         self._refuse_chunk()
         if not self.metadata.HasField("num_messages_in_batch"):
             yield message_of(self.metadata, bytes(self.payload))

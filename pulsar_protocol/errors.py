@@ -1,4 +1,4 @@
-"""The errors of this package. Errors that a broker reports have the class and the advice of Pulsar's error code."""
+"""The errors of this package. An error that a broker reports has the class and the advice that `_CODES` gives for its code."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ScalableTopicsOff(NotSupported):
 
 
 class UnknownVersion(NotSupported):
-    """It is not known how the broker's version works."""
+    """It is not known how clients of the broker's version route keys to segments."""
 
 
 class MessageTooLarge(PulsarError):
@@ -84,7 +84,7 @@ class OlderModel(TopicMissing):
 
 
 class TopicTerminated(PulsarError):
-    """The segment was sealed by a split or merge. The layout of the topic names its successors."""
+    """The segment was sealed by a split or merge. The layout of the topic names its children."""
 
 
 class SchemaRefused(PulsarError):
@@ -144,7 +144,7 @@ _CODES: Final[dict[int, tuple[type[PulsarError], str, str]]] = {
 
 
 def broker_error(code: int, message: str, what: str) -> PulsarError:
-    """Return the error for an error code of a broker. `what`: the request, with the names that it concerned."""
+    """Return the error for an error code of a broker. `what`: the request in words, with the topic or transaction it was about."""
     kind, name, advice = _CODES.get(code, (PulsarError, f"error {code}", "This error code is unknown to this client."))
     error = kind(f"{what}: the broker answered {name}: {message or 'no message'}.", advice=advice)
     error.code = code

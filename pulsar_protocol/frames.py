@@ -18,7 +18,9 @@ from pulsar_protocol.errors import ProtocolError
 from pulsar_protocol.messages import BaseCommand, MessageMetadata
 
 MAX_FRAME: Final = 5 * 1024 * 1024 + 64 * 1024
-"""The greatest frame, in bytes, before the broker names its own limit of a message: Pulsar's default and room for metadata."""
+"""The greatest size of a frame in bytes, until the broker has named its own limit of a message. It is Pulsar's default limit of a
+message, and room for metadata.
+"""
 _CHECKSUM: Final = b"\x0e\x01"
 _BROKER_METADATA: Final = b"\x0e\x02"
 

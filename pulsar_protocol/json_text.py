@@ -66,8 +66,8 @@ def needs_fractions(kind: Type) -> bool:
 
 
 def reader(kind: Type, path: str) -> Read:
-    """Return the function that converts a parsed JSON value. It raises Unfit, which names the field. A null is accepted everywhere,
-    because every column may be null.
+    """Return a function that converts a parsed JSON value of this type. The function raises an Unfit that names the field (`path`).
+    It accepts null for every type, because every column may be null.
     """
     read = _reader(plain(kind), path)
 
@@ -162,7 +162,9 @@ def _base64(found: Any) -> bytes | None:
 
 
 def _string(found: Any) -> str | None:
-    """Return a text. A number is accepted, because Java's BigDecimal and BigInteger are strings in Avro and numbers in JSON."""
+    """Return the text of a JSON string or number. Numbers are accepted, because Java's BigDecimal and BigInteger are strings in
+    Avro and numbers in JSON.
+    """
     if isinstance(found, str):
         return found
     if isinstance(found, Fraction):
@@ -194,7 +196,7 @@ def _date(found: Any) -> int | None:
 
 
 def _timestamp(found: Any, unit: int, local: bool) -> int | None:
-    """Return the number of units (`unit` in a second) since 1970."""
+    """Return how many units have passed since 1970. `unit`: how many units a second has."""
     micros: int
     match found:
         case bool():
@@ -224,7 +226,7 @@ def _micros(moment: datetime.datetime, local: bool) -> int:
 
 
 def writer(kind: Type) -> Write:
-    """Return the function that writes a plain Avro value as JSON."""
+    """Return a function that writes a plain Avro value of this type as JSON."""
     if isinstance(kind, Optional):
         write = _writer(kind.type)
         return lambda value: "null" if value is None else write(value)

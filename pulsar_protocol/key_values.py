@@ -1,7 +1,7 @@
 """Values of KEY_VALUE schemas: the columns `key` and `value`. A part whose schema is a record is a struct. Pure.
 
-With the encoding INLINE both parts are in the value: the size in 4 bytes (-1: null) and the bytes of each. With SEPARATED the value
-of the message is the value alone, and the key of the message is the key, in base64.
+With the encoding INLINE the value of a message has both parts. Each part has its size in 4 bytes (-1: null), and then its bytes.
+With SEPARATED the value of a message has the part `value` alone, and the key of the message is the part `key`, in base64.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Make = Callable[[Any], Values]
 
 
 class KeyValues(Values):
-    """Rows of a key and a value, each with its own schema. `separated`: whether the key is that of the message."""
+    """Rows of a key and a value, each with its own schema. `separated`: whether the key of the row is the key of its message."""
 
     def __init__(self, key: Values, value: Values, *, separated: bool, schema: Any | None = None) -> None:
         self._key, self._value, self.takes_keys = key, value, separated
@@ -133,7 +133,7 @@ def _column(part: Values) -> pa.DataType:
 
 
 def _packed(part: Values, given: Bytes, where: NameRow) -> pa.Array:
-    """Return the column of a part."""
+    """Return the column of one part, decoded from its bytes in each row."""
     batch = part.decode(given, None, where)
     if _alone(part):
         return batch.column(0)
@@ -142,7 +142,7 @@ def _packed(part: Values, given: Bytes, where: NameRow) -> pa.Array:
 
 
 def _unpacked(part: Values, column: pa.Array, where: NameRow) -> list[bytes | None]:
-    """Return the bytes of a part."""
+    """Return the bytes of one part for each row, encoded from its column."""
     if _alone(part):
         return part.encode(pa.RecordBatch.from_arrays([column], [VALUE]), where)
     there = [row for row, valid in enumerate(column.is_valid().to_pylist()) if valid]

@@ -34,7 +34,7 @@ class Position(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> Position:
-        """Raises ValueError."""
+        """Return the position of a text `ledger:entry`. Raises ValueError for any other text."""
         found = re.fullmatch(r"(-?\d+):(-?\d+)", text)
         if found is None:
             raise ValueError(f"{text!r} is no position; a position is ledger:entry.")
@@ -62,8 +62,9 @@ EARLIEST: Final = Position(-1, -1)
 @dataclass(frozen=True)
 class Segment:
     """A segment of a scalable topic. `name`: `segment://..`, or the name of the old topic if the topic was migrated. `start` and
-    `end` are its range of the ring, both inclusive. `created_ms`, `sealed_ms`: in ms since 1970; None: not sealed. `broker`: the
-    URL of the broker that has it (empty: not known).
+    `end` are its range of the ring, both inclusive. `created_ms`, `sealed_ms`: when it was created and sealed, in ms since 1970
+    (`sealed_ms` None: not sealed). `broker`, `broker_tls`: the plain and the encrypted URL of the broker that has the segment
+    (empty: not known).
     """
 
     id: int
@@ -93,7 +94,9 @@ class Layout:
         return tuple(sorted((one for one in self.segments.values() if one.active), key=lambda one: one.start))
 
     def segment_of(self, key: bytes, bits: Bits) -> Segment:
-        """Return the active segment to which messages with this key go. Raises PulsarError if no range has the hash."""
+        """Return the active segment to which messages with this key go. Raises PulsarError if no active segment has the key's place
+        on the ring.
+        """
         place = ring_place(key, bits)
         for one in self.active:
             if one.start <= place <= one.end:
@@ -110,8 +113,8 @@ def ring_place(key: bytes, bits: Bits) -> int:
 
 
 def bits_of(server: str) -> Bits:
-    """Return the bits of a hash by which clients of this broker's version route keys. `server`: the version, as in `Ready.server`.
-    Raises UnknownVersion for a text without a version, and for a version after 5.
+    """Return which half of a key's hash decides its segment in clients of this broker's version. `server`: the version, as in
+    `Ready.server`. Raises UnknownVersion for a text without a version, and for a version after 5.
     """
     found = re.search(r"(\d+)\.\d+\.\d+(-M\d+)?", server)
     if found is None or int(found[1]) > NEWEST:

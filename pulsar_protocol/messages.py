@@ -1,8 +1,8 @@
 """The messages of Pulsar's binary protocol as classes of the `protobuf` library.
 
 A table below gives the number and the type of each field that this package uses. Numbers and types were read from the classes of
-Pulsar 5.0.0-M1. A peer may send other fields: `protobuf` keeps them unread. No field is required, so a message from a newer broker
-without one of them can be parsed; the code that needs a field tests `HasField`.
+Pulsar 5.0.0-M1. A peer may send other fields: `protobuf` keeps them unread. No field is required, so a message of a newer broker
+can be parsed even if a field is missing. The code that needs a field tests `HasField`.
 
     command = BaseCommand(type=PING, ping=CommandPing())
     BaseCommand.FromString(command.SerializeToString())
@@ -128,7 +128,9 @@ CommandWatchScalableTopics: 1 watch_id uint64, 2 namespace string, 3 property_fi
 CommandWatchScalableTopicsUpdate: 1 watch_id uint64, 2 snapshot ScalableTopicsSnapshot, 4 error int32, 5 message string
 CommandWatchScalableTopicsClose: 1 watch_id uint64
 """
-"""`Message: number name type, ..` for each message. A type with `*` is repeated. A type that begins with a capital is a message."""
+"""The fields of each message, as `Message: number name type, ..`. A type with `*` is repeated. A type that begins with a capital is
+a message.
+"""
 
 COMMANDS: Final = {
     2: "connect", 3: "connected", 4: "subscribe", 5: "producer", 6: "send", 7: "send_receipt", 8: "send_error", 9: "message",

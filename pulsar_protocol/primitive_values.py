@@ -13,8 +13,8 @@
 | LOCAL_TIME | nanoseconds of the day in 8 bytes | time |
 | LOCAL_DATE_TIME | as LOCAL_DATE, then as LOCAL_TIME | timestamp_ntz |
 
-Spark's timestamps have microseconds. Nanoseconds are cut when a value is read. If a schema has milliseconds, microseconds are
-cut when a value is written.
+Spark's timestamps have microseconds, so a timestamp loses its nanoseconds when it is read. If a schema has milliseconds, a value
+loses everything finer than a millisecond when it is written.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ _TIME: Final = pa.time64("ns")
 _ADVICE: Final = "It was not written with this schema. Read the topic with valueFormat=binary to see its bytes."
 
 Numbers = Any
-"""A numpy array of numbers: encoded ones, in their byte order, or those of the column."""
+"""A numpy array of numbers: either the encoded numbers of a schema, or the numbers of its column."""
 
 
 @dataclass(frozen=True)
 class Primitive:
-    """A primitive schema. `name`: as Java names it. `wire`: the numpy type of one value; None: text. `read`: converts encoded
-    numbers to those of the column, and tells which rows fit (None: all). `write`: converts numbers of the column to encoded ones.
+    """A primitive schema. `name`: as Java names it. `wire`: the numpy type of one encoded value; None: text. `read`: converts
+    encoded numbers into numbers of the column, and tells which rows fit (None: all). `write`: converts numbers of the column into
+    encoded numbers.
     """
 
     name: str
@@ -73,7 +74,9 @@ def _local_date_time(found: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _pairs(wire: Any, unit: int, nanos: int) -> Callable[[Numbers], Numbers]:
-    """Return the function that divides microseconds into whole units and nanoseconds (`nanos`: those of one microsecond)."""
+    """Return the function that divides microseconds into whole units and the nanoseconds that are left. `unit`: the microseconds of
+    one unit. `nanos`: the nanoseconds of one microsecond.
+    """
 
     def write(found: Numbers) -> Numbers:
         made = np.empty(len(found), wire)
@@ -116,7 +119,7 @@ PRIMITIVES: Final[dict[int, Primitive]] = {
 """The primitive schemas by their type numbers."""
 
 _STORED: Final = {pa.date32(): pa.int32(), _UTC: pa.int64(), _NTZ: pa.int64(), _TIME: pa.int64(), pa.bool_(): pa.uint8()}
-"""For each column type that is no number: the type of the plain numbers that stand for its values."""
+"""For each column type that is not a number type: the number type by which its values are stored."""
 
 
 class PrimitiveValues(Values):

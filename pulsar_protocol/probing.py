@@ -1,11 +1,11 @@
-"""The search for a place in a segment by probes. Pure: no I/O, no clock, no random numbers.
+"""The search for a position in a segment by probes. Pure: no I/O, no clock, no random numbers.
 
 A probe asks the broker for one entry at or after a position. The broker delivers an entry only if it is at or below the position up
 to which all is decided, and if it is not of an aborted transaction. So a delivered entry proves that all entries up to it are
 decided. A probe without a delivery proves nothing, because the broker may be slow. The search then assumes that the
-decided entries end before the probe. So its result may be too low, and is never too high.
+decided entries end before the probe. So the position that the search finds may be too low, and is never too high.
 
-The number of entries of a ledger is not known. So a search over several ledgers first finds the ledger, and then the entry.
+It is not known how many entries a ledger has. So a search over several ledgers first finds the ledger, and then the entry.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ FAR: Final = 1 << 20
 
 
 def following(position: Position) -> Position:
-    """Return the first position after this one. A probe at EARLIEST finds the first entry of the segment."""
+    """Return the position to probe for the first entry after `position`. For EARLIEST this is EARLIEST itself: a probe there finds
+    the first entry of the segment.
+    """
     return EARLIEST if position == EARLIEST else Position(position.ledger, position.entry + 1)
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is known about the place that is searched. `low` was proven by a delivery (EARLIEST: nothing is proven). At and after
-    `high` nothing was delivered, or nothing exists.
+    """What is known about the position that is searched: it is at or above `low`, and below `high`. A delivery has proven `low`
+    (EARLIEST: nothing is proven). At and above `high` the broker delivered nothing, or no entry exists.
     """
 
     low: Position
@@ -40,8 +42,8 @@ class Bounds:
         return following(self.low) >= self.high
 
     def places(self, number: int) -> tuple[Position, ...]:
-        """Return the positions to probe next, ascending, at most `number` (2 or more). The first of them is that after `low`. So
-        each round of probes moves `low` up, or ends the search.
+        """Return the positions to probe next, ascending, at most `number` of them (2 or more). The first one follows `low`
+        directly. So each round of probes moves `low` up, or ends the search.
         """
         if self.done:
             return ()

@@ -1,5 +1,5 @@
-"""Sends entries to one segment. One entry is in flight at a time. A broker can reorder entries of a transaction if they are sent
-before the receipt of the previous one (seen with 5.0.0-M1).
+"""Sends entries to one segment. One entry is in flight at a time. A broker can reorder the entries of a transaction if an entry is
+sent before the receipt of the previous entry has come (seen with 5.0.0-M1).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pulsar_protocol.messages import Schema
 Access = Literal["shared", "exclusive", "fencing"]
 _ACCESS: Final[dict[Access, int]] = {"shared": 0, "exclusive": 1, "fencing": 3}
 CLOSED_SECONDS: Final = 2.0
-"""The longest wait for an answer after the broker has closed the producer."""
+"""The longest wait for the answer to an entry, after the broker has closed the producer."""
 
 
 def now_ms() -> int:
@@ -43,10 +43,10 @@ class _Metadata(TypedDict):
 
 class Producer:
     """A producer of one segment or topic. `access`: `shared`; `exclusive`, which fails if there is another producer; `fencing`,
-    which ends all other producers. `schema`: is registered for the topic if the topic does not have it. `now_ms`: the clock of the
+    which ends all other producers. `schema`: the broker registers it, if the topic does not have it. `now_ms`: the clock of the
     publish times, which clients set in Pulsar.
 
-    Raises TopicTerminated if the segment is sealed, SchemaRefused, Fenced.
+    Raises SchemaRefused, Fenced, or TopicTerminated if the segment is sealed.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Producer:
         return self._sent(entry, sequence, txn, num_messages=len(messages), highest_sequence_id=sequence + len(messages) - 1)
 
     def send_chunks(self, message: Message, size: int, txn: TxnId | None = None, compression: Compression = "none") -> Position:
-        """Send a message that is too large for one entry, in chunks of at most `size` bytes. Return the position of the last one.
+        """Send a message that is too large for one entry, in chunks of at most `size` bytes. Return the position of the last chunk.
         Raises as `send`. If not all chunks were written, no consumer reads the message.
         """
         sequence, self._sequence = self._sequence, self._sequence + 1
@@ -114,7 +114,7 @@ class Producer:
         }
 
     def _sent(self, entry: bytes, sequence: int, txn: TxnId | None, **fields: object) -> Position:
-        """Send an entry, wait for its receipt, and return its position. Raises MessageTooLarge."""
+        """Send an entry, wait for its receipt, and return its position. Raises as `send`."""
         self._check_open()
         limit = self._channel.ready.max_message_size
         if len(entry) > limit:  # the broker would close the connection without a reason
@@ -146,7 +146,7 @@ class Producer:
                 return self._last
 
     def _check_open(self) -> None:
-        """Raise TopicTerminated or ConnectionLost if the broker has closed the producer before the next entry is sent."""
+        """Raise TopicTerminated or ConnectionLost if the broker has closed the producer. Called before each entry is sent."""
         while not self._closed and not self._events.empty():
             found = self._events.get()
             if isinstance(found, PulsarError):
@@ -179,9 +179,9 @@ class Producer:
         raise self._gone()
 
     def _check_not_sealed(self) -> None:
-        """Raise TopicTerminated if the segment is sealed. A broker that seals a segment first closes its producers, without a
-        reason. An attempt to open another producer shows whether the segment is sealed. An exclusive producer makes no such
-        attempt, because the attempt could end another producer.
+        """Raise TopicTerminated if the segment is sealed. A broker that seals a segment first closes its producers, and does not
+        say why. An attempt to open another producer shows whether the segment is sealed. A producer without shared access makes no
+        such attempt, because the attempt could end another producer.
         """
         if self._access == "shared":
             Producer(self._client, self.topic, seconds=self._seconds).close()

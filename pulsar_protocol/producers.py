@@ -1,6 +1,6 @@
 """Producers that stay open after their use, so that a writer of many small batches does not open one for each batch.
 
-with lend(client, segment) as producer:      # this caller's alone
+with lend(client, segment) as producer:      # no other caller gets this producer until it is given back
     producer.send(messages)
 """
 
@@ -20,7 +20,7 @@ from pulsar_protocol.messages import Schema
 from pulsar_protocol.producer import Producer
 
 IDLE_SECONDS: Final = 120.0
-"""The time after which a producer that nobody used is closed, when the next one is lent or given back."""
+"""A producer that nobody has used for this time is closed, as soon as another one is lent or given back."""
 
 
 class _Key(NamedTuple):
@@ -56,7 +56,7 @@ class Producers:
         self._close_old()
 
     def _taken(self, key: _Key) -> Producer | None:
-        """Return the producer that was used last."""
+        """Take the idle producer that was used last, and return it (None: no producer is idle)."""
         with self._guard:
             idle = self._idle.get(key)
             found = idle.pop()[1] if idle else None
@@ -77,8 +77,8 @@ class Producers:
 
 
 class Lent:
-    """A producer on loan. `close` gives it back. After an error of `send` it is closed instead: an entry may still be on its way,
-    and only one may be in flight.
+    """A producer on loan. `close` gives it back. After an error of `send`, `close` closes the producer instead, because its entry
+    may still be in flight, and a producer may have only one entry in flight.
     """
 
     def __init__(self, home: Producers, key: _Key, producer: Producer) -> None:

@@ -1,4 +1,6 @@
-"""Reads the entries of one segment in their order, through a non-durable subscription, which the broker forgets at its end."""
+"""Reads the entries of one segment in their order, through a non-durable subscription. The broker forgets the subscription when it
+is closed.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from pulsar_protocol.errors import TimedOut
 from pulsar_protocol.layout import EARLIEST, Position
 
 PERMITS: Final = 10_000
-"""The number of messages that the broker may send ahead."""
+"""How many messages the broker may send before the reader asks for more."""
 
 
 def entries(
@@ -27,13 +29,14 @@ def entries(
     permits: int = PERMITS,
     inclusive: bool = False,
 ) -> Iterator[tuple[Position, Entry]]:
-    """Yield the entries of a segment or topic after a position (`inclusive`: from it on), up to `to`, each with its position. The
-    broker leaves out rows of open and aborted transactions. Markers are left out, too.
+    """Yield the entries of a segment or topic after the position `after` (with `inclusive`: from that position on), each with its
+    position. The broker leaves out the rows of open and aborted transactions. Markers are left out, too.
 
-    `to`: the last position, inclusive. It must not be after the position up to which all is decided, or the call waits. None: read
-    on for ever, or until no entry came for `idle_seconds`. The end of a sealed segment ends the read.
+    `to`: the last position to read, inclusive. It must not be above the cut, because the broker delivers no entry above the cut.
+    None: read on until the broker delivers nothing more. `idle_seconds`: the read ends if no entry comes for this time. None: no
+    entry for `ANSWER_SECONDS` is an error. The read also ends at the end of a sealed segment.
 
-    Raises TimedOut if no entry comes within the time limit while `to` is not reached, ConnectionLost, the broker's error.
+    Raises TimedOut if `idle_seconds` is None and no entry comes in time, ConnectionLost, or the error that the broker reports.
     """
     if to is not None and (after >= to and not (inclusive and after == to)):
         return

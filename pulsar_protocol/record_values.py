@@ -32,7 +32,7 @@ from pulsar_protocol.value_types import Bytes, NameRow, Values, conformed, numbe
 AVRO: Final = 4
 JSON: Final = 2
 _JAVA: Final = {"__alwaysAllowNull": "true", "__jsr310ConversionEnabled": "false"}
-"""The properties that Pulsar's Java client gives to a schema of a class."""
+"""The properties that Pulsar's Java client gives to a schema that it makes from a class."""
 _BYTES: Final = "Read the topic with valueFormat=binary to see the bytes."
 
 
@@ -54,7 +54,9 @@ def schema_of(record: Record, kind: int) -> Any:
 
 
 class RecordValues(Values):
-    """What AVRO and JSON share. A null value gives a row of nulls. A row of nulls is written as a record, not as a null value."""
+    """The code that AVRO and JSON values share. A null value is read as a row of nulls. A row of nulls is written as a record, not
+    as a null value.
+    """
 
     kind: int
 
@@ -75,12 +77,12 @@ class RecordValues(Values):
 
     @abstractmethod
     def _decode(self, values: Bytes, where: NameRow) -> pa.RecordBatch:
-        """Return the rows of values of which none is null."""
+        """Return the rows of these values, none of which is null."""
 
 
 class AvroValues(RecordValues):
-    """Values in Avro binary, each a record without a header. `written`: the schema version by which the values were written; None:
-    that of the columns.
+    """Values in Avro binary, each a record without a header. `written`: the schema by which the values were written. None means the
+    schema `record`, which has the columns.
     """
 
     kind = AVRO
@@ -95,7 +97,7 @@ class AvroValues(RecordValues):
         if self._resolving is not None:
             return self._resolving.decode(values, where)
         if self._at_once:
-            with contextlib.suppress(avro_columns.Unusual):  # then they are read one by one, which finds a wrong one
+            with contextlib.suppress(avro_columns.Unusual):  # the code below then reads value by value, and names a wrong value
                 return avro_columns.decode([value or b"" for value in values], self.record, self.columns)
         try:
             return self._codec.decode(pa.array(values, pa.binary()), where)
@@ -122,8 +124,9 @@ class AvroValues(RecordValues):
 
 
 class _Resolving:
-    """Reads values of an older version of a schema into the columns of a newer one, by Avro's schema resolution. If the fields that
-    both versions have are of equal types, only whole columns are dropped and added. Otherwise fastavro resolves value by value.
+    """Reads values of an older version of a schema into the columns of a newer one, by Avro's schema resolution. If the versions
+    share fields, and each shared field has the same type in both, only whole columns are dropped and added. Otherwise fastavro
+    resolves value by value.
     """
 
     def __init__(self, written: Record, read: Record, columns: pa.Schema) -> None:
@@ -203,7 +206,7 @@ class JsonValues(RecordValues):
 
 
 def rows_of(found: Sequence[dict[str, Any]], record: Record, columns: pa.Schema, where: NameRow) -> pa.RecordBatch:
-    """Return the rows of plain Avro values. Raises ValueFormatError, which names the row."""
+    """Return rows from records of plain Avro values. Raises a ValueFormatError that names the row."""
     try:
         made = [logical(array([one[f.name] for one in found], f.type), f.type, f.name) for f in record.fields]
         return conform(pa.RecordBatch.from_arrays(made, [f.name for f in record.fields]), columns)

@@ -17,27 +17,28 @@ from pulsar_protocol.errors import PulsarError, Unreachable, broker_error
 
 SECONDS: Final = 30.0
 _SHOWN: Final = 300
-"""The number of characters of a refusal that an error shows."""
+"""How many characters of a refusal an error shows."""
 _AUTHENTICATION: Final = 3
 _AUTHORIZATION: Final = 4
 
 
 class Refused(PulsarError):
-    """The REST interface refused a request. `status`: the status of HTTP."""
+    """The REST interface refused a request. `status`: the HTTP status."""
 
     status = 0
 
 
 class Rest:
-    """The REST interface at a URL. `credentials`: None: those of the environment."""
+    """The REST interface at a URL. `credentials`: None means those of the environment."""
 
     def __init__(self, url: str, credentials: Credentials | None = None, seconds: float = SECONDS) -> None:
         self.url, self._seconds = url.rstrip("/"), seconds
         self._credentials = Credentials.read() if credentials is None else credentials
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        """Send a request and return its answer: JSON, text, or None for nothing. `body`: sent as JSON. Raises Unreachable,
-        AuthenticationFailed, NotAuthorized, Refused for any other status but 2xx.
+        """Send a request. Return its answer as a parsed JSON value, as text if it is not JSON, or None if it is empty. `body`: sent
+        as JSON. Raises Unreachable, AuthenticationFailed (status 401), NotAuthorized (403), or Refused for every other status that
+        reports an error.
         """
         data = b"" if body is None and method != "GET" else None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)

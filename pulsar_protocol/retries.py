@@ -12,13 +12,15 @@ from pulsar_protocol.errors import ConnectionLost, PulsarError, Retriable, Unrea
 
 Result = TypeVar("Result")
 Pauses = Callable[[], Iterator[float]]
-"""Returns the pauses, in seconds, before the first, second and all later repetitions of one request. They have no end."""
+"""Returns the pauses, in seconds, before the first, second and all later repetitions of one request. The iterator never ends."""
 _FIRST: Final = 0.1
 _LONGEST: Final = 2.0
 
 
 def growing(chance: Callable[[], float] = random.random) -> Iterator[float]:
-    """Yield pauses that double up to two seconds, each shortened by up to a half, so that clients do not come at the same time."""
+    """Yield pauses that double up to two seconds. Each pause is shortened by a random share of up to a half, so that clients do not
+    repeat their requests at the same time.
+    """
     pause = _FIRST
     while True:
         yield pause * (1 - chance() / 2)
@@ -26,8 +28,8 @@ def growing(chance: Callable[[], float] = random.random) -> Iterator[float]:
 
 
 def passes(error: PulsarError) -> bool:
-    """Whether the same request may succeed later: the broker said so, or the connection was lost. A broker that was never reached
-    is no such case: the address may be wrong.
+    """Return whether the same request may succeed later: the broker said so, or the connection was lost. Return False for an
+    Unreachable, because its address may be wrong.
     """
     return isinstance(error, Retriable | ConnectionLost) and not isinstance(error, Unreachable)
 
@@ -40,9 +42,9 @@ def repeat(
     stop: threading.Event,
     when: Callable[[PulsarError], bool] = passes,
 ) -> Result:
-    """Call until it succeeds, and return its result. `call` gets the seconds that are left. It must be safe to repeat after the
-    errors for which `when` is true. All other errors are raised at once. These errors are raised after `seconds`, or if `stop` is
-    set.
+    """Call `call` until it succeeds, and return its result. `call` gets the seconds that are left. After an error for which `when`
+    is true, `call` is repeated, so it must be safe to repeat. Such an error is raised only when `seconds` are over, or if `stop` is
+    set. All other errors are raised at once.
     """
     deadline = time.monotonic() + seconds
     for pause in pauses():

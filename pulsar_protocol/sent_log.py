@@ -1,17 +1,18 @@
 """The log of what txnsegment's writers have sent to a topic. Readers use it to read each transaction as a whole.
 
-Pulsar does not tell which entries belong to a transaction before they are read. So a writer records them: before it commits a
-transaction, it writes a `Sent` with the first and last position of its rows in each segment. The records are plain messages in the
-topic's log (`log_name`), so that no transaction holds them back. Tasks write their attempts into the same log
-(`spark_txn_sink.pulsar.attempts`). The log is made with one segment. If somebody splits it, writers go on in one of the new
-segments, and readers read all of them.
+Pulsar does not tell which entries a transaction has; a reader learns it only from the entries that it reads. So a writer records
+the entries: before it commits a transaction, it writes a `Sent` with the first and last position of its rows in each segment. The
+records are plain messages in the topic's log (`log_name`), so that no transaction holds them back. Tasks write their attempts into
+the same log (`spark_txn_sink.pulsar.attempts`). The log is made with one segment. If somebody splits this segment, writers go on in
+one of the new segments, and readers read all segments of the log.
 
-A transaction with visible rows is committed, so its `Sent` was written before. A reader therefore finds the cuts first, and then
-reads the log to its end. A transaction in the log may also be open or aborted. If it is split by the cuts, then its first entry is
-decided in some segment, and the reader looks whether the broker delivers that entry: if so, the transaction is committed.
+If rows of a transaction are visible, the transaction is committed, so its `Sent` was written before. A reader therefore finds the
+cuts first, and then reads the log to its end. The log may also name open and aborted transactions. If the cuts split a transaction,
+then its first entry is at or below the cut in some segment, so this entry is decided. The reader asks the broker for this entry.
+If the broker delivers it, the transaction is committed.
 
-Some writers also write a `Settled`. It tells which earlier records a reader of the newest rows does not need. So such a reader
-reads only the end of the log, however long the log is (`sent_reader`).
+Some writers also write a `Settled`. It tells which earlier records a reader of the newest rows does not need. Such a reader reads
+only the end of the log, however long the log is (`sent_reader`).
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class Sent:
 
 @dataclass(frozen=True)
 class Settled:
-    """Which records readers of the newest rows do not need. `after`: for each segment of the log, the last of these records."""
+    """Which records readers of the newest rows do not need. `after`: for each segment of the log, the position of the last of these
+    records.
+    """
 
     after: Mapping[str, Position]
 
@@ -52,7 +55,7 @@ def log_name(topic: str) -> str:
 
 
 def encode(record: Sent | Settled) -> bytes:
-    """Return the JSON text of a record. It also has the fields of an attempt's record, because attempts are in the same log."""
+    """Return the JSON text of a record. The text also has the fields of an attempt, because attempts are in the same log."""
     fields: dict[str, object] = {"kind": "sent", "txn": "", "segments": {}, "id": "", "partition": None, "app": None}
     match record:
         case Sent(txn, segments):
@@ -65,7 +68,7 @@ def encode(record: Sent | Settled) -> bytes:
 
 
 def decode(data: bytes) -> Sent | Settled | None:
-    """Return a record, or None for a record of an attempt. Raises ProtocolError for a damaged one."""
+    """Return the record that these bytes encode, or None for the record of an attempt. Raises ProtocolError for damaged bytes."""
     try:
         fields = json.loads(data)
         match fields.get("kind"):
@@ -89,7 +92,7 @@ def log_segment(client: PulsarClient, topic: str) -> str:
 
 def record_sent(client: PulsarClient, segment: str, sent: Sent | Settled) -> Position:
     """Write a record into the segment of a log, and return its position. After a `Sent` the caller commits the transaction. Raises
-    the broker's error.
+    the error that the broker reports.
     """
     with lend(client, segment) as producer:
         return producer.send([Message(encode(sent))])

@@ -16,7 +16,7 @@ from pulsar_protocol.whole_transactions import NO_CHILDREN, Child, Extent, least
 
 TRIES: Final = 3
 AT_ONCE: Final = 1000
-"""The number of records that are read at a time while the last `Settled` is searched."""
+"""How many records are read at a time in the search for the last `Settled`."""
 _NOTHING: Final[Mapping[str, Position]] = {}
 
 
@@ -43,14 +43,14 @@ class SentLog:
         return {name for one in self._sent.values() for name in one.segments}
 
     def catch_up(self) -> None:
-        """Read the records up to the end of the log. A topic that Spark has never written has no log. Raises the broker's
-        error, ProtocolError.
+        """Read the records up to the end of the log. A topic that txnsegment has never written has no log. Raises ProtocolError, or
+        the error that the broker reports.
         """
         self._read_log(from_settled=False)
 
     def skip_settled(self) -> None:
-        """Read the records that a reader of the newest rows needs. Call it before the cuts are found: what is settled later may be
-        above them. Raises the broker's error, ProtocolError.
+        """Read the records that a reader of the newest rows needs. Call this before the cuts are found, because transactions that
+        are settled later may have rows above these cuts. Raises ProtocolError, or the error that the broker reports.
         """
         self._read_log(from_settled=True)
 
@@ -66,8 +66,8 @@ class SentLog:
                     self._ended.add(one.name)
 
     def whole(self, cut: Mapping[str, Position], children: Mapping[str, Child] = NO_CHILDREN) -> dict[str, Position]:
-        """Return the greatest cut at or below `cut` that splits no transaction, and has no child before its parents. `cut` must
-        have been found before the last `catch_up`. Raises the broker's error.
+        """Return the greatest cut at or below `cut` that splits no transaction, and has entries of a child only if it has all of
+        its parents (`whole_cut`). `cut` must have been found before the last `catch_up`. Raises the error that the broker reports.
         """
         self._drop_aborted(cut)
         return whole_cut(cut, self._extents(), children)
@@ -75,7 +75,7 @@ class SentLog:
     def limited(
         self, ends: Mapping[str, Position], cut: Mapping[str, Position], children: Mapping[str, Child] = NO_CHILDREN
     ) -> dict[str, Position]:
-        """Return the least cut at or above `ends` that splits no transaction. `cut`: the last result of `whole`."""
+        """Return the least cut at or above `ends` that keeps the rules of `whole`. `cut`: what `whole` returned last."""
         return least_whole_cut(ends, cut, self._extents(), children)
 
     def forget_segments(self, names: AbstractSet[str]) -> None:
@@ -86,13 +86,15 @@ class SentLog:
                 self._sent[txn] = Sent(txn, left)
 
     def forget_to(self, start: Mapping[str, Position]) -> None:
-        """Forget the transactions that lie at or below `start` in all their segments. All later reads begin there."""
+        """Forget the transactions that lie at or below `start` in all their segments. All later reads must begin at or above
+        `start`.
+        """
         for txn, sent in list(self._sent.items()):
             if _lies_within(sent, start):
                 self._forget(txn)
 
     def needed_after(self, start: Mapping[str, Position]) -> dict[str, Position]:
-        """Return for each segment of the log a position. A read from `start` on needs no record up to this position."""
+        """Return, for each segment of the log, the position up to which a read from `start` on needs no record."""
         found = dict(self._read)
         for txn, sent in self._sent.items():
             segment, place = self._places[txn]
@@ -109,8 +111,8 @@ class SentLog:
         self._committed.discard(txn)
 
     def _read_segment(self, segment: str, from_settled: bool) -> None:
-        """Read the new records of a segment of the log. With `from_settled`, read the last ones first, until a `Settled` tells that
-        the others are not needed.
+        """Read the new records of a segment of the log. With `from_settled`, read the newest records first, until a `Settled` says
+        that the older ones are not needed.
         """
         end = upto = self._end(segment, self._read.get(segment, EARLIEST))
         while upto > (known := self._read.get(segment, EARLIEST)):
@@ -128,7 +130,9 @@ class SentLog:
         self._read[segment] = max(end, self._read.get(segment, EARLIEST))
 
     def _earlier(self, segment: str, position: Position) -> Position:
-        """Return a position some records before this one."""
+        """Return the position after which the next older records are read: `AT_ONCE` records before `position`, or the end of an
+        earlier ledger, or EARLIEST.
+        """
         if position.entry >= AT_ONCE:
             return Position(position.ledger, position.entry - AT_ONCE)
         before = Segment(self._client, segment).before(Position(position.ledger, 0))
@@ -146,8 +150,8 @@ class SentLog:
         )
 
     def _drop_aborted(self, cut: Mapping[str, Position]) -> None:
-        """Drop the transactions that the cut splits and that are aborted. Readers never get their rows, so the cut need not be
-        lowered.
+        """Drop the aborted transactions that the cut splits. Readers never get their rows, so the cut need not be lowered for
+        them.
         """
         for txn, sent in list(self._sent.items()):
             begun = {name: first for name, (first, _) in sent.segments.items() if name in cut and first <= cut[name]}

@@ -31,7 +31,7 @@ class Service:
 
     @staticmethod
     def parse(url: str) -> Service:
-        """Raises BadUrl. The text of the error leaves out what may be a password or a token."""
+        """Return the parts of a service URL. Raises BadUrl, whose text leaves out what may be a password or a token."""
         if "@" in url or "?" in url:
             raise BadUrl(
                 "A Pulsar service URL has no user, password, token or parameters, but this one has.",

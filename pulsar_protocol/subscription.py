@@ -1,5 +1,5 @@
-"""A durable subscription of a reader that keeps its own positions. It reads no messages. It tells the broker which entries are
-done, so that retention and the deletion of sealed segments keep all others.
+"""A durable subscription of a reader that keeps its own positions. The subscription reads no messages. It tells the broker which
+entries the reader is done with, so that retention and the deletion of sealed segments keep all other entries.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ PATIENCE_SECONDS: Final = 60.0
 
 
 class Subscription:
-    """A subscription of a topic. It may be used by one thread at a time. `close` ends the connections. The subscription stays."""
+    """A subscription of a topic. One thread at a time may use it. `close` ends the consumers of this object. The subscription stays
+    at the broker.
+    """
 
     def __init__(self, client: PulsarClient, topic: str, name: str) -> None:
         self._client, self.topic, self.name = client, topic, name
@@ -29,8 +31,8 @@ class Subscription:
         self._consumers: dict[str, Consumer] = {}
 
     def acknowledge(self, positions: Mapping[str, Position]) -> None:
-        """Acknowledge all entries of segments up to these positions, inclusive. Idempotent. A segment without a cursor gets one.
-        Raises ConnectionLost if the broker stays away, the broker's other errors.
+        """Acknowledge all entries of each segment up to its position, inclusive. Idempotent. A segment without a cursor gets one.
+        Raises ConnectionLost if the broker stays away, or another error that the broker reports.
         """
 
         def once(left: float) -> None:
@@ -40,8 +42,8 @@ class Subscription:
         repeat(once, PATIENCE_SECONDS, stop=self._closed)
 
     def hold(self, segments: list[str]) -> None:
-        """Register the subscription, and give it a cursor in each of these segments if it has none. A new cursor begins
-        with the first entry. Raises ConnectionLost, the broker's error.
+        """Register the subscription of a `topic://` topic, and give it a cursor in each of these segments where it has none. A new
+        cursor begins with the first entry. Raises ConnectionLost, or another error that the broker reports.
         """
 
         def once(left: float) -> None:

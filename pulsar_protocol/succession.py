@@ -1,4 +1,7 @@
-"""The order of the segments of a topic: children are read after their parents. Pure."""
+"""The order of the segments of a topic: children are read after their parents. Pure.
+
+A segment has ended for a reader if nothing in it, and nothing in its parents, is left to read (`ended_at`).
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ from pulsar_protocol.whole_transactions import Child
 
 
 def unread(layout: Layout, ended: frozenset[str]) -> tuple[Segment, ...]:
-    """Return the segments that have not ended."""
+    """Return the segments of the layout that have not ended. `ended`: the names of those that have."""
     return tuple(one for one in layout.segments.values() if one.name not in ended)
 
 
 def readable(layout: Layout, ended: frozenset[str]) -> tuple[Segment, ...]:
-    """Return the segments that may be read: those that have not ended, and whose parents have all ended. A parent that is not in
-    the layout any more was deleted after its retention, so it does not hold its children back.
+    """Return the segments that may be read: they have not ended, and all their parents have ended. A parent that is not in the
+    layout any more was deleted after its retention, so it does not hold its children back.
     """
     return tuple(one for one in unread(layout, ended) if not _parents(layout, one) - ended)
 
@@ -27,8 +30,9 @@ def _parents(layout: Layout, segment: Segment) -> frozenset[str]:
 
 
 def ended_at(layout: Layout, ended: frozenset[str], positions: Mapping[str, Position], cuts: Mapping[str, Cut]) -> frozenset[str]:
-    """Return the segments that have ended at these positions: they are sealed, all their entries are decided, all committed ones
-    were read, and so were those of their parents. `ended`: segments that are known to have ended.
+    """Return the segments that have ended for a reader at these positions. Such a segment is sealed, all its entries are decided,
+    the reader has read all committed ones, and all parents of the segment have ended. `ended`: segments that are known to have
+    ended.
     """
     while True:
         more = {
@@ -42,7 +46,9 @@ def ended_at(layout: Layout, ended: frozenset[str], positions: Mapping[str, Posi
 
 
 def children(layout: Layout, ended: frozenset[str], starts: Mapping[str, Position], cuts: Mapping[str, Cut]) -> dict[str, Child]:
-    """Return the segments with an ancestor that has not ended. `cuts`: those of segments that have not ended."""
+    """Return, by name, the segments with an ancestor that has not ended. `starts`: where the read begins in each segment (none: at
+    the first entry). `cuts`: the cuts of the segments that have not ended.
+    """
     found = {}
     for one in unread(layout, ended):
         if above := _ancestors(layout, one) - ended:
@@ -52,7 +58,7 @@ def children(layout: Layout, ended: frozenset[str], starts: Mapping[str, Positio
 
 
 def families(layout: Layout, segments: Iterable[str]) -> list[list[str]]:
-    """Return the segments in groups: a segment is in one group with its ancestors. Ancestors are before their descendants."""
+    """Return the segments in groups. A segment is in the same group as its ancestors, and comes after them."""
     by_name = {one.name: one for one in layout.segments.values()}
     found: list[list[str]] = []
     for name in sorted(segments, key=lambda one: (by_name[one].id if one in by_name else -1, one)):

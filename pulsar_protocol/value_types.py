@@ -1,4 +1,4 @@
-"""What all value formats share: the interface `Values`, and rows of bytes."""
+"""What all value formats share: the interface `Values`, and the format of plain bytes."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def numbered(row: int) -> str:
 
 
 class Values(ABC):
-    """The form of the values of one topic: Arrow columns to bytes and back.
+    """The value format of one topic. It converts Arrow columns into the bytes of values, and back.
 
     `columns`: the columns, as Spark expects them. `schema`: the `Schema` that a producer registers; None: no schema. `takes_keys`:
-    whether a part of each row is the key of its message. Such a row needs the keys as well (`decode(values, keys)`, `keys_of`).
+    whether a part of each row is the key of its message. `decode` then needs the keys as well, and `keys_of` returns them.
 
-    An object cannot be sent to another process. Send `schema.SerializeToString()`, and call `codec` there.
+    A `Values` cannot be sent to another process. Send `schema.SerializeToString()`, and call `codec` there.
     """
 
     columns: pa.Schema
@@ -56,8 +56,8 @@ class Values(ABC):
 
     @abstractmethod
     def of_version(self, written: Any | None, name: str) -> Values:
-        """Return the format that reads values of another version of the schema into these columns. `written`: its schema. `name`:
-        its name for errors. Raises SchemaError if its values cannot be read into these columns.
+        """Return the format that reads values of another version of the schema into these columns. `written`: the schema of that
+        version. `name`: the name of that version in errors. Raises SchemaError if its values cannot be read into these columns.
         """
 
 

@@ -1,4 +1,4 @@
-"""Values of Pulsar topics as Arrow columns and back, by the topic's schema.
+"""Converts values of Pulsar topics into Arrow columns and back, by the topic's schema.
 
     values = codec(client.schema(topic), topic)      # values.columns: the columns
     batch = values.decode([b"..", None, ..])         # rows; a null value gives a row of nulls
@@ -33,7 +33,8 @@ _OTHERS: Final = {3: "PROTOBUF", 20: "PROTOBUF_NATIVE", 21: "AUTO_CONSUME", 22: 
 
 
 def codec(schema: Any | None, topic: str = "the topic") -> Values:
-    """Return the value format of a `messages.Schema` (None: no schema, so the values are bytes). `topic`: its name, for errors.
+    """Return the value format of a `messages.Schema` (None: no schema, so the values are bytes). `topic`: the topic's name, for
+    errors.
 
     Raises SchemaError for a schema whose values cannot be columns.
     """
@@ -55,14 +56,15 @@ def codec(schema: Any | None, topic: str = "the topic") -> Values:
 
 
 def codec_for(columns: pa.Schema, kind: Kind = "avro", name: str = "Row") -> Values:
-    """Return the value format for a new topic with these columns. Its `schema` is what to register.
+    """Return the value format for a new topic with these columns. A producer registers its `schema`.
 
-    `avro`, `json`: a record, as Pulsar's Java client derives it from a class with nullable fields. Each field is a union of null
-    and its type, with the default null. Elements of arrays and maps are never null: Java's schemas could not read them. `name`: the
-    full name of the record. The broker's check of compatibility may refuse Java consumers with a class of another name. `bytes`: no
-    schema, for one binary column. `primitive`: the schema of the one column.
+    The kinds `avro` and `json` give a record, as Pulsar's Java client derives it from a class with nullable fields. Each field is a
+    union of null and its type, with the default null. Elements of arrays and maps are never null, because Java's schemas could not
+    read null elements. The kind `bytes` gives no schema, for one binary column. The kind `primitive` gives the schema of the one
+    column.
 
-    Raises SchemaError that names the column.
+    `name`: the full name of the record. The broker's check of compatibility may refuse Java consumers with a class of another name.
+    Raises a SchemaError that names the column.
     """
     match kind:
         case "avro" | "json":
@@ -96,7 +98,9 @@ def _as_java(field: Field) -> Field:
 
 
 def _without_null_elements(kind: Type) -> Type:
-    """Return a derived type whose arrays and maps have no null elements. Java's derived schemas have none, and cannot read them."""
+    """Return a derived type whose arrays and maps have no null elements. Schemas that Java derives have no null elements, and
+    cannot read them.
+    """
     match kind:
         case Optional():
             inner = plain(_without_null_elements(kind.type))
@@ -111,8 +115,8 @@ def _without_null_elements(kind: Type) -> Type:
 
 
 class SchemaVersions:
-    """The value formats of a topic's schema versions. Each version is asked for once. `values`: the format with the reader's
-    columns.
+    """The value formats of a topic's schema versions. The broker is asked for each version once. `values`: the format that has the
+    reader's columns.
     """
 
     def __init__(self, client: PulsarClient, topic: str, values: Values) -> None:
@@ -121,12 +125,15 @@ class SchemaVersions:
 
     @staticmethod
     def latest(client: PulsarClient, topic: str) -> SchemaVersions:
-        """Return the versions of a topic, read into the columns of the latest one. Raises SchemaError, the broker's error."""
+        """Return the versions of a topic's schema. All of them are read into the columns of the latest version. Raises SchemaError,
+        or the error that the broker reports.
+        """
         return SchemaVersions(client, topic, codec(client.schema(topic), topic))
 
     def of(self, version: bytes) -> Values:
-        """Return the format that reads values of a version (`MessageMetadata.schema_version`; empty: none is named) into the
-        reader's columns. Raises SchemaError that names topic and version, the broker's error.
+        """Return the format that reads values of a version into the reader's columns. `version`: `MessageMetadata.schema_version`
+        (empty: the message names no version). Raises a SchemaError that names topic and version, or the error that the broker
+        reports.
         """
         known = self._known.get(version)
         if known is None:

@@ -1,4 +1,4 @@
-"""Finds how far a topic can be read without a part of a transaction of txnsegment's writers."""
+"""Finds how far a topic can be read so that the read splits no transaction of txnsegment's writers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pulsar_protocol.whole_transactions import Child
 
 @dataclass(frozen=True)
 class Newest:
-    """How far a topic can be read now. `positions`: the greatest cut that splits no transaction of txnsegment's writers, and has no
-    child of a segment before its parents; it has all segments of the topic. `ended`: the segments that have ended at the start of
-    the read. `children`: the segments with an ancestor that has not ended there.
+    """How far a topic can be read now. `positions`: for all segments of the topic, the greatest cut that splits no transaction of
+    txnsegment's writers, and has entries of a child only if it has all of its parents. `ended`: the segments that have ended at the
+    start of the read (`succession`). `children`: the segments with an ancestor that has not ended at the start of the read.
     """
 
     positions: Mapping[str, Position]
@@ -51,11 +51,15 @@ class WholeCuts:
         return Newest(self.sent.whole(hidden | positions, born), ended, born)
 
     def limited(self, newest: Newest, ends: Mapping[str, Position]) -> dict[str, Position]:
-        """Return the least cut at or above `ends` that splits no transaction. The last call must have been `newest`."""
+        """Return the least cut at or above `ends` that keeps the rules of `Newest.positions`. `newest`: what the last call of
+        `newest` returned. No other call may come between the two.
+        """
         return self.sent.limited(ends, newest.positions, newest.children)
 
     def _catch_up(self, layout: Layout) -> dict[str, Position]:
-        """Read the log of writers. Return EARLIEST for each segment that the log names and that is newer than the layout."""
+        """Read the new records of the log of the writers (`sent_log`). Return EARLIEST for each segment that a record names, and
+        that was made after the layout was read.
+        """
         self.sent.catch_up()
         unknown = self.sent.segments - {one.name for one in layout.segments.values()}
         if not unknown:
@@ -66,10 +70,10 @@ class WholeCuts:
 
 
 def settled(client: PulsarClient, topic: str) -> Settled:
-    """Return which records in the log of a topic (`topic://..`) are settled now. Raises the broker's error.
+    """Return which records in the log of a topic (`topic://..`) are settled now. Raises the error that the broker reports.
 
-    Their transactions are at or below a cut that splits no transaction. All later cuts are at or above this one, so no reader of
-    the newest rows needs these records any more.
+    The transactions of these records are at or below a cut that splits no transaction. All later cuts are at or above this cut, so
+    no reader of the newest rows needs the records any more.
     """
     sent = SentLog(client, topic)
     sent.skip_settled()

@@ -1,16 +1,21 @@
-"""Cuts that split no transaction, and have no child of a segment before its parents. Pure.
+"""Cuts that split no transaction, and have no entries of a child before all entries of its parents. Pure.
 
-Pulsar shows a committed transaction in each segment on its own. Its rows can be visible in one segment while another transaction,
-which is still open, hides them in the next segment. A reader that takes each segment up to its own maxReadPosition would return a
-part of such a transaction. `whole_cut` lowers these positions until each transaction is complete in the result or absent from it.
+Pulsar makes a committed transaction visible in each segment on its own. Its rows can be visible in one segment while another
+transaction, which is still open, hides them in the next segment. A reader that takes each segment up to its own maxReadPosition
+would return a part of such a transaction. `whole_cut` lowers these positions until the cut has each transaction completely or not
+at all.
 
-A segment that was split or merged is the parent of the segments that follow it. A key has its earlier rows in the parent. So a cut
-has entries of a child only if it has all entries of its parents.
+A segment that was split or merged is the parent of the segments that follow it. The earlier rows of a key are in the parent. So a
+cut may have entries of a child only if it has all entries of the child's parents.
 
-The greatest such cut exists. The least one at or above given positions exists, too (`least_whole_cut`): a rate limit uses it to end
-a batch between transactions. If two cuts keep both rules, then so does the cut that has, in each segment, the greater position
-of the two: a transaction that is complete in one of them is complete in it, a transaction that is absent from both is absent from
-it, and a child with entries has its parents complete in one of them. The same holds for the lesser position of the two.
+A cut that keeps these two rules is called whole here. At or below any cut there is a greatest whole cut (`whole_cut`). At or above
+given positions, and at or below a whole cut, there is a least whole cut (`least_whole_cut`). A rate limit uses the least one to end
+a batch between transactions.
+
+The greatest whole cut exists because two whole cuts can be joined: in each segment, take the greater of their two positions. The
+joined cut is whole. A transaction that one of the two cuts has completely is complete in the joined cut. A transaction that neither
+of them has is absent. If the joined cut has entries of a child, one of the two cuts has them too, and so has all entries of the
+child's parents. The least whole cut exists by the same argument with the lesser positions.
 """
 
 from __future__ import annotations
@@ -31,8 +36,8 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A segment whose ancestors are not read to their ends. `start`: where the read begins in it. `parents`: for each of these
-    ancestors, its last entry that is read; None: the ancestor cannot be read to its end yet.
+    """A segment with ancestors that have not been read to their ends. `start`: where the read begins in this segment. `parents`:
+    for each of these ancestors, its last entry to read before this segment; None: the ancestor cannot be read to its end yet.
     """
 
     start: Position
@@ -45,7 +50,7 @@ NO_CHILDREN: Mapping[str, Child] = {}
 def whole_cut(
     cut: Mapping[str, Position], transactions: Iterable[Extent], children: Mapping[str, Child] = NO_CHILDREN
 ) -> dict[str, Position]:
-    """Return the greatest cut at or below `cut` that splits none of the transactions, and has no child before its parents.
+    """Return the greatest cut at or below `cut` that splits none of the transactions, and reads a child only after its parents.
 
     `cut`: the last position to read in each segment, inclusive. Segments of a transaction that are not in `cut` are not read, so
     they do not count. A transaction with entries beyond `cut` is left out in all its segments.
@@ -84,7 +89,9 @@ def whole_cut(
 
 
 def _by_last(segment: str, read: Sequence[Mapping[str, tuple[Position, Position]]]) -> list[tuple[Position, int]]:
-    """Return the last position in the segment and the number of each transaction, ascending by position."""
+    """Return, for each transaction in the segment, the position of its last entry there and its index in `read`, ascending by
+    position.
+    """
     return sorted((places[segment][1], number) for number, places in enumerate(read) if segment in places)
 
 
@@ -94,8 +101,8 @@ def least_whole_cut(
     transactions: Iterable[Extent],
     children: Mapping[str, Child] = NO_CHILDREN,
 ) -> dict[str, Position]:
-    """Return the least cut at or above `ends` that splits none of the transactions, and has no child before its parents. `cut`:
-    such a cut at or above `ends` (`whole_cut`).
+    """Return the least cut at or above `ends` that splits none of the transactions, and reads a child only after its parents.
+    `cut`: a cut at or above `ends` that keeps these rules, as `whole_cut` returns it.
 
     >>> txn = Extent({"a": (Position(1, 4), Position(1, 5)), "b": (Position(2, 4), Position(2, 6))})
     >>> least_whole_cut({"a": Position(1, 4)}, {"a": Position(1, 9), "b": Position(2, 9)}, [txn])

@@ -39,7 +39,7 @@ SETTINGS = Settings(
     orphan_sweep_ms=600_000,
     grace_period_ms=300_000,
 )
-"""Short times, so that expiry, compaction, trimming and deletion reach their steady state in the first quarter."""
+"""Short times, so that expiry, compaction, trimming and deletion reach their steady state in the first quarter of the soak."""
 KEEP = timedelta(minutes=10)
 
 

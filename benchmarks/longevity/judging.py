@@ -1,6 +1,6 @@
-"""Judges whether the measurements of a soak are flat. It compares the median of the last quarter with the median of the second
-quarter. The first quarter does not count, because in it caches fill, workers start, and retention and expiry have nothing to delete
-yet.
+"""Judges whether the measurements of a soak are flat. The judgement compares the median of the last quarter with the median of the
+second quarter. The first quarter does not count, because in it caches fill, workers start, and retention and expiry have nothing to
+delete yet.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Line:
     judged: bool = True
 
     def median(self, quarter: int) -> float:
-        """Return the median of this quarter of the run's time (1 to 4), in units of `unit`."""
+        """Return the median over one quarter of the run's time, in units of `unit`. `quarter`: from 1 to 4."""
         end = self.series[-1][0]
         found = [v for s, v in self.series if end * (quarter - 1) / 4 <= s <= end * quarter / 4]
         return statistics.median(found) / self.unit if found else float("nan")
 
     @property
     def per_hour(self) -> float:
-        """The slope of a straight line through the second half, in units an hour."""
+        """The slope of a straight line that is fitted to the second half of the run, in units per hour."""
         half = [(s / 3600, v / self.unit) for s, v in self.series if s >= self.series[-1][0] / 2]
         return statistics.linear_regression(*zip(*half, strict=True)).slope if len(half) > 1 else float("nan")
 
