@@ -7,7 +7,7 @@ python -m conformance.scenarios [--store sqlite|zookeeper] [--kills 30] [--seed 
 
 The domain of a topic is topic:// or persistent://. Without --domain, the parts `points` and `job` run on topics of both domains,
 `migrate` on persistent:// topics, and all other parts on topic:// topics. With --domain persistent, the parts that need topic://
-topics are left out. The exit code is 1 if anything was wrong.
+topics are left out. The exit code is 1 if a scenario found anything wrong.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def say(text: str) -> None:
 
 @dataclass(frozen=True)
 class Stage:
-    """One store, and the arguments of the command line. Callers give a new name to each call of `place` and `notes`, so no two
-    scenarios share a place or a folder.
+    """One store, and the arguments of the command line. Each call of `place` or `notes` must have a new name, so that no two
+    scenarios share a cluster or a folder.
     """
 
     forks: Forks
@@ -96,19 +96,20 @@ class Stage:
 
 
 def points(on: Stage) -> Iterator[Scenario]:
-    """Yield one scenario of a commit for each domain and fault. The fault strikes at each store call of the commit in turn: the
-    process is killed, it is stopped, it is killed while a twin does the same work, or the call fails.
+    """Yield a scenario of a commit for each domain and each fault. The fault strikes at each store call of the commit in turn. By
+    the four faults, the process is killed, is stopped, is killed beside a twin that does the same work, or gets an error from the
+    call.
     """
     for domain, fault in itertools.product(on.domains, (Fault.KILL, Fault.STOP, Fault.TWIN, Fault.FAIL)):
         yield CommitPoints(on.forks, on.place(fault, domain), fault)
 
 
 def topics(on: Stage) -> Iterator[Scenario]:
-    """Yield scenarios of transactions with acknowledgements over four topics. First come the scenarios with crash points, and then
-    one with random kills.
+    """Yield scenarios of transactions with acknowledgements over four topics: one with crash points for each fault, and then one
+    with random kills.
     """
     for fault in (Fault.KILL, Fault.STOP, Fault.FAIL):
-        # A process that stops or fails before a call leaves the same store as one that does so after the previous call.
+        # A process that stops before a call, or whose call fails before it is sent, leaves the store as after the previous call.
         whens = AROUND if fault is Fault.KILL else (When.AFTER,)
         yield TopicsPoints(on.forks, on.place(f"topics-{fault}"), fault, whens)
     yield TopicsStorm(on.forks, on.place("storm"), on.notes("topics-storm"), on.given.kills, on.rng)
@@ -124,15 +125,14 @@ def job(on: Stage) -> Iterator[Scenario]:
 
 
 def splits(on: Stage) -> Iterator[Scenario]:
-    """Yield a scenario: a topic is split from 4 to 16 segments and merged, while its writers and readers are killed or stopped."""
+    """Yield the scenario in which a topic is split and merged while its writers and readers are killed and stopped."""
     seconds, kills = 2 * on.given.load_seconds, on.given.kills
     yield Splits(on.forks, on.place("splits"), on.notes("splits"), seconds=seconds, faults=kills, rng=on.rng)
 
 
 def migrate(on: Stage) -> Iterator[Scenario]:
-    """Yield scenarios in which persistent topics migrate while other processes use these topics. In the first scenario transactions
-    are open, in the second Spark jobs run, in the third processes are killed at random. In each further scenario a fault strikes at
-    each store call of the migration.
+    """Yield scenarios of migrations. In the first one a transaction is open. In the second one Spark jobs use the topic. In the
+    third one processes are killed at random. In each further one a certain fault strikes at each store call of a migration.
     """
     yield Refusals(on.forks, on.place("migrations-refused"))
     yield SparkMigration(on.forks, on.place("migrations-spark", PERSISTENT), on.notes("migrations-spark"))
@@ -143,7 +143,7 @@ def migrate(on: Stage) -> Iterator[Scenario]:
 
 
 def load(on: Stage) -> Iterator[Scenario]:
-    """Yield a scenario of writers and readers under load. One of the readers is a Spark query."""
+    """Yield the scenario in which readers read while writers commit as fast as they can. One of the readers is a Spark query."""
     seconds, readers = on.given.load_seconds, ("buffer", "stream")
     place, notes = on.place("load"), on.notes("load")
     yield Load(on.forks, place, notes, seconds=seconds, readers=readers, spark=True, behind_ms=BEHIND_MS)
@@ -158,7 +158,7 @@ def clocks(on: Stage) -> Iterator[Scenario]:
 PARTS: Mapping[str, Callable[[Stage], Iterator[Scenario]]] = {
     made.__name__: made for made in (points, topics, job, splits, migrate, load, clocks)
 }
-"""The parts that run on each store."""
+"""Name of a part -> the function that yields its scenarios. Each part runs on each store."""
 
 
 def main() -> int:
@@ -178,7 +178,7 @@ def main() -> int:
     parser.set_defaults(faults=CLUSTER_FAULTS)
     given = parser.parse_args()
     if given.faketime:
-        faketime()  # raises now if libfaketime is missing, before any scenario has run
+        faketime()  # if libfaketime is missing, raise the error before any scenario runs
     say(f"seed {given.seed}")
     signal.signal(signal.SIGTERM, _interrupt)
     parts = given.only or (OLDER if given.domain == PERSISTENT else (*PARTS, CLUSTER))
@@ -190,7 +190,7 @@ def main() -> int:
 
 
 def _on_stores(given: argparse.Namespace, parts: list[str]) -> list[str]:
-    """Run these parts on each store. Return what was wrong."""
+    """Run the scenarios of these parts on each store. Return what they found wrong."""
     wrong: list[str] = []
     if not parts:
         return wrong
@@ -208,7 +208,7 @@ def _on_stores(given: argparse.Namespace, parts: list[str]) -> list[str]:
 
 
 def _on_a_cluster(given: argparse.Namespace) -> list[str]:
-    """Run the cluster scenario and print its progress. Return what was wrong."""
+    """Run the cluster suite as a scenario, and print its progress. Return what it found wrong."""
     began = time.monotonic()
     if given.logs is not None:
         given.logs.mkdir(parents=True, exist_ok=True)
@@ -230,5 +230,5 @@ def _on_a_cluster(given: argparse.Namespace) -> list[str]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Handle SIGTERM: raise SystemExit, so that the servers and processes of the running scenario end with it."""
+    """Raise SystemExit at SIGTERM, so that the running scenario ends its servers and processes."""
     raise SystemExit(128 + number)

@@ -19,7 +19,7 @@ SUITE = "cluster"
 
 
 def run(given: Given, progress: Progress) -> list[Result]:
-    """Run the suite and return its results. The result `exactly once` contains the rate and the latency over time."""
+    """Run the suite and return its results. The result `exactly once` has the rates and latencies of the run, for charts."""
     from conformance.history.files import read
     from conformance.report.histories import series
     from conformance.scenarios.cluster.run import Cluster, results
@@ -41,7 +41,7 @@ def run(given: Given, progress: Progress) -> list[Result]:
             out=out,
         )
         ran = run_scenario(cluster)
-        history = out / "history.jsonl"  # the file is missing if the run did not reach its end
+        history = out / "history.jsonl"  # a run that fails early writes no history
         measured = series(read(history)) if history.exists() else ()
         if given["record"] is not None and history.exists():
             shutil.copyfile(history, given["record"])

@@ -11,7 +11,7 @@ WORDS = "conformance.words"
 
 
 class Whole(TyperGroup):
-    """A command group that leaves all of its arguments unparsed, also `--help`, because `main` parses them."""
+    """A command that does not parse its arguments, not even `--help`. It keeps them for `main`, which parses them."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[WORDS] = list(args)

@@ -1,4 +1,4 @@
-"""The suite `--exhaustive`: every schedule of two writers, a reader and a sweeper within bounds."""
+"""The suite `--exhaustive`: all schedules of two writers, a reader and a sweeper, up to a number of preemptions and crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite `--check FILE ..`: the history checker on recorded histories."""
+"""The suite `--check FILE ..`: the history checker judges recorded histories."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from conformance.results import Outcome, Result
 
 SUITE = "history"
 SHOWN = 100
-"""The maximum number of findings of one kind that a result describes."""
+"""A result describes at most so many findings of one kind."""
 KEPT = 2_000
-"""The maximum number of operations in a report. Of a longer history the report keeps the operations around the findings."""
+"""A report draws at most so many operations. Of a longer history it draws those around the findings."""
 
 
 def run(given: Given, progress: Progress) -> list[Result]:
-    """Check the history. Return one result for the whole history, and one for each kind of anomaly in it."""
+    """Check the merged history. Return one result for the whole history, and one for each kind of violation that was found."""
     from conformance.history.checker import verdict
     from conformance.history.files import FormatError, merge, read
     from conformance.history.findings import WORDS, Finding

@@ -1,4 +1,4 @@
-"""Run the suites of a command line: print the seed, run the suites, print the results, write the reports, return the exit code."""
+"""Run the suites that a command line selects: print the seed, run the suites, print the results, write the reports."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def main(
     out: TextIO | None = None,
     err: TextIO | None = None,
 ) -> int:
-    """Run the command and return its exit code. 0: all cases passed. 1: a case failed. 2: no case could run, or the command line is
-    invalid. 130: the command was interrupted.
+    """Run the command and return its exit code. 0: all cases passed. 1: a case failed. 2: no case could be checked, or the command
+    line is invalid. 130: Ctrl-C interrupted the command. SIGTERM raises SystemExit with the code 143.
 
-    `arguments`: default `sys.argv`. `draw`: returns the seed for `--seed random`. `out`: the stream for results; `err`: the stream
-    for everything else.
+    `arguments`: the command line without the program (default: `sys.argv[1:]`). `program`: its name in texts. `draw`: returns the
+    seed for `--seed random`. `out`: the stream for results (default: stdout). `err`: the stream for all else (default: stderr).
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     clock, out, err = clock or SystemClock(), out or sys.stdout, err or sys.stderr
@@ -81,7 +81,7 @@ def _run(line: Line, arguments: tuple[str, ...], clock: Clock, draw: Callable[[]
 
 
 def _one(line: Line, suite: Suite, seed: int, progress: Shown) -> list[Result]:
-    """Run one suite. Raises UsageError if the suite needs a package that is not installed."""
+    """Run one suite and return its results. Raises UsageError if the suite needs a package that is not installed."""
     try:
         return suite.run(line.given(suite, seed), progress)
     except ModuleNotFoundError as error:
@@ -102,7 +102,7 @@ def _write_all(report: Report, line: Line, out: TextIO) -> None:
 
 @contextmanager
 def _ended_in_good_order() -> Iterator[None]:
-    """Let SIGTERM raise SystemExit, so that the suites end the servers and processes that they started."""
+    """In this context, SIGTERM raises SystemExit, so that the suites end the servers and processes that they started."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)

@@ -1,4 +1,4 @@
-"""The progress of a run: a bar on a terminal, else a line at intervals. It goes to stderr, so that stdout has only the results."""
+"""The progress of a run, shown as a bar on a terminal, elsewhere as lines. `main` shows it on stderr: stdout gets the results."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rich.progress import Progress as Bars
 from metadata.common.clock import Clock
 
 EVERY = 10.0
-"""Seconds between two lines of progress."""
+"""The least time between two lines of progress, in seconds."""
 
 
 class Progress(Protocol):
     """The methods by which a suite reports its progress."""
 
     def begin(self, suite: str, total: int | None) -> None:
-        """Report that a suite begins. `total`: its number of steps; None if unknown."""
+        """Report that a suite begins. `total`: how many steps it has; None if that is unknown."""
 
     def at(self, what: str) -> None:
         """Report the step that is running now."""
@@ -33,7 +33,7 @@ class Progress(Protocol):
 
 
 class Shown(Progress, AbstractContextManager["Shown"], Protocol):
-    """A progress display. A context manager, whose end removes the bar."""
+    """A `Progress` that is displayed. It is a context manager, whose end removes the bar."""
 
 
 def shown(out: TextIO, clock: Clock) -> Shown:

@@ -50,7 +50,7 @@ def run(given: Given, progress: Progress) -> list[Result]:
 
 
 def _says(file: Path) -> str:
-    """Return the comment at the head of the script, or the script's name if there is none."""
+    """Return the comment at the head of a script; the name of the script if it has no such comment."""
     head = file.read_text(encoding="utf-8").partition("\n\n")[0]
     return " ".join(line.removeprefix("#").strip() for line in head.splitlines() if line.startswith("#")) or file.stem
 

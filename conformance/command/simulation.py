@@ -67,7 +67,7 @@ def run(given: Given, progress: Progress) -> list[Result]:
 
 
 def _simulate(given: Given, progress: Progress) -> tuple[Summary, list[tuple[float, float]]]:
-    """Run all schedules. Return their summary and their rate over time: (seconds since the beginning, schedules per second)."""
+    """Run all schedules. Return their summary, and their rate over time: (seconds since the start, schedules per second)."""
     from conformance.simulator.schedules import Summary
 
     total, rates = Summary(), list[tuple[float, float]]()
@@ -87,7 +87,9 @@ def _simulate(given: Given, progress: Progress) -> tuple[Summary, list[tuple[flo
 
 
 def summaries(cores: int, wanted: int, seed: int, only: str) -> Iterator[Summary]:
-    """Run the schedules of `wanted` seeds in chunks, on `cores` processes. Yield the summaries of the chunks, by ascending seed."""
+    """Run the schedules of `wanted` seeds, from `seed` on, in chunks and on `cores` processes. Yield the summary of each chunk, in
+    order. `only`: the kind of schedules; "" for the usual ones.
+    """
     starts = range(seed, seed + wanted, CHUNK)
     counts = [min(CHUNK, seed + wanted - start) for start in starts]
     from conformance.simulator.quiet import quiet, quiet_forever
@@ -105,8 +107,8 @@ def summaries(cores: int, wanted: int, seed: int, only: str) -> Iterator[Summary
 
 
 def _chunk(only: str, count: int, seed: int) -> Summary:
-    """Run a chunk of schedules. If the product raises an error, run each schedule of the chunk alone. An error is then a violation
-    of the schedule that raised it.
+    """Run the schedules of `count` seeds, from `seed` on. If the product raises an error, run these schedules again, each alone:
+    then the error is counted as a violation of the schedule that raised it.
     """
     from conformance.simulator.schedules import Summary, simulate
 
@@ -148,7 +150,7 @@ def _whole(given: Given, total: Summary, rates: list[tuple[float, float]]) -> Re
 
 
 def _failed(given: Given, seed: int, said: str) -> Result:
-    """Run a failed schedule once more to record its history. Return its result."""
+    """Run a failed schedule once more, to record its history. Return the result of this schedule for the report."""
     from conformance.history.checker import check
     from conformance.history.findings import WORDS
     from conformance.report.histories import clock, spans

@@ -30,7 +30,7 @@ def run(given: Given, progress: Progress) -> list[Result]:
     from conformance.store.suite import CASES
 
     url: str = given["store"]
-    # The suite cuts connections on purpose. The client library would log each cut.
+    # The suite cuts connections on purpose, and the ZooKeeper client library would print a log line for each cut.
     logging.getLogger("kazoo").addHandler(logging.NullHandler())
 
     def told(case: Case, result: Result | None) -> None:

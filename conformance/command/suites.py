@@ -1,4 +1,4 @@
-"""All suites, in the order in which they run: suites that take seconds before suites that take minutes. List a new suite here."""
+"""All suites, in the order in which they run. Suites that take seconds come before suites that take minutes."""
 
 from __future__ import annotations
 

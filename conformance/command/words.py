@@ -1,4 +1,4 @@
-"""The options of the command line, and their parser, which finds the given values, the requested suites and usage errors."""
+"""The options of the command line, and their parser. It finds the values of the options, the requested suites and usage errors."""
 
 from __future__ import annotations
 
@@ -44,11 +44,12 @@ def seconds(text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One option of the command line. All suites that have an option of this name declare the same option.
+    """One option of the command line. If several suites have an option of the same name, it must be the same `Word`.
 
-    `kind`: the function that parses the option's text; None: the option is a switch and has no text. `many`: "+" if the option
-    takes one or more texts, "*" for any number; the option may then be repeated. `default`: the value if the option is not given.
-    `output`: whether the option only says where output goes, so that it does not change the run.
+    `flag`: the option as it is typed. `says`: its help text. `kind`: the function that parses the option's value; None: the option
+    is a switch without a value. `metavar`: what stands for the value in the help text. `many`: "+" if the option takes one or more
+    values, "*" if it takes any number; such an option may be repeated. `default`: the value if the option is not given. `output`:
+    whether the option only says what is printed or written, so that a command that repeats the run leaves it out.
     """
 
     flag: str
@@ -80,7 +81,7 @@ class Word:
             group.add_argument(self.flag, type=self.kind, metavar=self.metavar, default=argparse.SUPPRESS, help=self.says)
 
     def written(self, value: object) -> list[str]:
-        """Return the option and this value as arguments of a command line."""
+        """Return the option with this value, as arguments of a command line."""
         if self.kind is None:
             return [self.flag] if value else []
         return [self.flag, *(map(str, value) if isinstance(value, list | tuple) else [str(value)])]
@@ -88,7 +89,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The options of a suite by `Word.name`. `values`: all options, also the defaults. `said`: the options on the command line."""
+    """The options of one suite, by `Word.name`. `values`: the values of all of them. `said`: only those on the command line."""
 
     suite: Suite
     values: Mapping[str, Any]
@@ -99,7 +100,7 @@ class Given:
         return self.values[name]
 
     def again(self, seed: int | None = None, **changes: object) -> tuple[str, ...]:
-        """Return the arguments that repeat this suite. `changes`: options with other values; None leaves the option out."""
+        """Return the arguments of a command that repeats this suite. `changes`: options that get another value; None: left out."""
         words = {word.name: word for word in (self.suite.chosen_by, *self.suite.words)}
         values = {name: value for name, value in {**self.said, **changes}.items() if value is not None}
         found = [text for name, word in words.items() if name in values and not word.output for text in word.written(values[name])]
@@ -111,8 +112,9 @@ Run = Callable[[Given, Progress], list[Result]]
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A suite of the command line. `chosen_by`: the option that selects the suite. `implied_by`: names of options that select the
-    suite, too, if the command line names no suite. `implied`: the value that `chosen_by` then gets.
+    """A suite of the command line. `says`: its line in the help text. `chosen_by`: the option that selects the suite. `words`: its
+    other options. `run`: runs it. `implied_by`: names of options that also select the suite, if the command line selects no other
+    suite. `implied`: the value that `chosen_by` gets in that case.
     """
 
     name: str
@@ -142,7 +144,7 @@ COMMON = (SEED, REPORT, HELP)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A valid command line. `seed`: None if the seed shall be random."""
+    """A valid command line. `seed`: None if a random one is to be drawn. `chosen`: the suites to run. `said`: the given options."""
 
     seed: int | None
     reports: tuple[Path, ...]
@@ -157,7 +159,7 @@ class Line:
 
 
 def parser(suites: Iterable[Suite], program: str) -> argparse.ArgumentParser:
-    """Return a parser of all options. Raises ValueError if two suites have different options of one name."""
+    """Return a parser of the options of all suites. Raises ValueError if two suites have different options of one name."""
     made = _Parser(
         prog=program,
         usage=f"{program} SUITE [options]",
@@ -184,9 +186,9 @@ def parser(suites: Iterable[Suite], program: str) -> argparse.ArgumentParser:
 
 
 def read(arguments: Sequence[str], suites: Sequence[Suite], program: str) -> Line:
-    """Parse a command line. `Line.chosen` is empty if the command line neither names nor implies a suite. Raises UsageError for an
-    unknown option, an option of a suite that is not requested, or an invalid value. For an unknown option the error names the
-    nearest known one.
+    """Parse a command line. `Line.chosen` is empty if the command line selects no suite. Raises UsageError for an unknown option,
+    for an option of a suite that is not selected, and for an invalid value. For an unknown option the error names the nearest known
+    one.
     """
     found, rest = parser(suites, program).parse_known_args(list(arguments))
     words = {word.flag: word for suite in suites for word in (suite.chosen_by, *suite.words)} | {word.flag: word for word in COMMON}

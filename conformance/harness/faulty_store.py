@@ -1,4 +1,4 @@
-"""A metadata store that passes each call to a policy. The policy may delay or count the call, let it fail, or end the process.
+"""A metadata store that passes each call to a policy. The policy may delay or count the call, raise an error, or end the process.
 
     def lose_replies(call: Call, go: Callable[[], Any]) -> Any:
         answer = go()
@@ -8,10 +8,10 @@
 
     store = FaultyStore(SqliteStore(folder), lose_replies)
 
-A policy's code before `go` runs before the call reaches the store. Its code after `go` runs after the store has answered. A policy
-that never calls `go` answers in place of the store.
+What a policy does before it calls `go` happens before the call reaches the store. What it does afterwards happens after the store
+has answered. A policy that never calls `go` answers in place of the store.
 
-The simulator has a store of its own (`conformance.simulator`), because some of its faults concern more than one call. Examples are
+The simulator has another store (`conformance.simulator`), because some of its faults concern more than one call: for example
 lagging replicas, late requests, and lists that are read record by record.
 """
 
@@ -25,15 +25,15 @@ from metadata.store.contract import Append, MetadataStore, Record, View, Watch, 
 
 Kind = Literal["view", "get", "keys", "scan", "index", "time", "write", "skip", "watch"]
 READS: frozenset[Kind] = frozenset({"get", "keys", "scan", "index"})
-"""The calls of a view that read records."""
+"""The kinds of calls that read records."""
 
 
 class Call(NamedTuple):
     """One call of a store or of a view of the store.
 
-    `what`: the arguments of the call. For `get` they are the keys, for `keys` and `scan` the range, for `index` the name of the
-    index with the first and the last value, for `write` the writes, for `skip` the prefix and the number, for `watch` the target.
-    `view` and `time` have none.
+    `kind`: the kind of the call. `what`: its arguments. These are the keys for `get`, the range for `keys` and `scan`, the writes
+    for `write`, the prefix and the number for `skip`, and the target for `watch`. For `index` they are the name of the index, the
+    first value and the last value. `view` and `time` have none.
     """
 
     kind: Kind
@@ -41,7 +41,7 @@ class Call(NamedTuple):
 
     @property
     def writes(self) -> tuple[Write, ...]:
-        """The writes of a `write`; empty for other calls."""
+        """The writes of a call of the kind `write`; empty for all other kinds."""
         return self.what if self.kind == "write" else ()
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class Call(NamedTuple):
 
 
 class Policy(Protocol):
-    """Decides what happens to a call. `go()` makes the call. It returns the store's answer or raises the store's error."""
+    """Decides what happens to a call. `go()` passes the call to the store, and returns the store's answer or raises its error."""
 
     def __call__(self, call: Call, go: Callable[[], Any], /) -> Any: ...
 

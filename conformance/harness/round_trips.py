@@ -11,11 +11,11 @@ from conformance.harness.faulty_store import Call
 from metadata.store.zookeeper import ZooKeeperStore
 
 TRIPS = {"get": 1, "keys": 1, "index": 1, "write": 1, "scan": 2}
-"""The number of sequential round trips of each kind of call. A scan lists the records and then gets the listed records."""
+"""Kind of a call -> how many round trips it makes, one after the other. A scan lists the records, and then gets them."""
 
 
 class Trips:
-    """Counts sequential round trips by thread, so that background work is counted apart."""
+    """Counts round trips separately for each thread, so that those of background work are not counted with a caller's."""
 
     def __init__(self) -> None:
         self._by_thread: Counter[int] = Counter()
@@ -30,8 +30,8 @@ class Trips:
 
 
 def count_flights(store: ZooKeeperStore) -> Trips:
-    """Start to count the round trips of this store, and return the counter. A round trip is a multi or a flight. A flight is a
-    group of reads that are sent together. The reads that precede a write are counted, too.
+    """Start to count the round trips to this store. Return the counter. A round trip is a multi (an atomic group of writes) or a
+    flight (a group of reads that are sent together). The reads that the store makes before a write are counted, too.
     """
     session, trips = store._session, Trips()
 
@@ -48,8 +48,8 @@ def count_flights(store: ZooKeeperStore) -> Trips:
 
 
 class Counting:
-    """The policy of a `FaultyStore` that counts its sequential round trips. `trips`: the number of round trips since `reset`. A
-    sync is sent together with a read, so it is no round trip of its own.
+    """The policy of a `FaultyStore` that counts the round trips of its calls (`TRIPS`). `trips`: the round trips of all threads
+    since `reset`. A sync is sent together with a read, so it counts no round trip.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Counting:
 
     @property
     def mine(self) -> int:
-        """The number of round trips of the calling thread, since the beginning."""
+        """The number of round trips of the calling thread since this object was made; `reset` does not change it."""
         return self._threads.mine
 
     def reset(self) -> None:

@@ -3,8 +3,8 @@ classes in an archive.
 
     python -m conformance.harness.spark_classes FOLDER
 
-The job writes a topic, reads it by the source and by `scan`, and runs one streaming query. All files lie in FOLDER. The job writes
-the driver's class path into the file `class_path` there.
+The job writes a topic, reads it by the source and by `scan`, and runs one streaming query. All its files are in FOLDER. It also
+writes the driver's class path to the file `class_path` there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CLASS_PATH = "class_path"
 
 
 def main(folder: Path) -> None:
-    from pyspark.sql import SparkSession  # imported late, because importers of CLASS_PATH need no pyspark
+    from pyspark.sql import SparkSession  # imported here, since a module that imports only CLASS_PATH needs no pyspark
 
     from txnsegment import scan
 

@@ -1,21 +1,23 @@
-"""A Spark driver without a JVM: it calls the source and the sink as Spark 4.3 and its Python runner do, in the caller's process.
+"""A Spark driver without a JVM. It calls the source and the sink in the same way as Spark 4.3 and its Python runner, but in the
+process of the caller.
 
     read_batch(options)                                  # spark.read.format("txnsegment").options(**options).load().collect()
     query = MicroBatchExecution()                      # a streaming query, with its checkpoint
     query.start(options)
-    while (batches := query.next()) is not None: ...   # `construct`, `run`, `done`; `stop` and `start` between any two of them
+    while (batches := query.next()) is not None: ...   # the same as `construct`, `run` and `done`
     spark_write(options, topic, table)                 # df.write.format("txnsegment").options(**options).save(topic)
 
-It makes the calls of a stream in Spark's order (as read in Spark's bytecode and in pyspark/sql/streaming):
+Instead of `next`, a caller may call `construct`, `run` and `done`. Between any two of them it may `stop` the query and `start` it
+again. The query calls its reader in Spark's order (as read in Spark's bytecode and in pyspark/sql/streaming):
 
-- a start or restart makes a new reader. The last batch of the offset log is planned again unless it is in the commit log; earlier
-  batches are never planned again;
-- a batch is constructed: `initialOffset()` if no batch was ever logged, then `latestOffset(start, limit)`, then
-  `reportLatestOffset()`. Batch 0 is always logged, a later batch if its end differs from its start. After that `commit(end)` of the
-  previous batch is called;
-- a batch runs: batch 0 calls `initialOffset()` AGAIN, also in the process that planned it. `partitions(start, end)` follows,
-  then the tasks with copies of the reader and of their partitions, then the entry in the commit log;
-- `Trigger.AvailableNow` calls `prepareForTriggerAvailableNow()` first.
+- At a start or restart, it makes a new reader. If the last batch of the offset log is not in the commit log, this batch is planned
+  again. Earlier batches are never planned again.
+- To construct a batch, it calls `initialOffset()` if no batch was ever logged, then `latestOffset(start, limit)`, then
+  `reportLatestOffset()`. It logs the end of the batch: always for batch 0, and for a later batch if its end differs from its start.
+  Then it calls `commit(end)` for the previous batch.
+- To run a batch, it calls `initialOffset()` AGAIN if it is batch 0, also in the process that planned it. Then it calls
+  `partitions(start, end)`, runs the tasks with copies of the reader and of their partitions, and writes to the commit log.
+- With `Trigger.AvailableNow`, it calls `prepareForTriggerAvailableNow()` first of all.
 
 Offsets are passed as JSON text. Readers, writers, partitions and commit messages are passed as pickles.
 """
@@ -43,7 +45,7 @@ LIMITS: dict[str, type[Any]] = {one.__name__: one for one in (ReadAllAvailable, 
 
 
 def source(options: Mapping[str, str]) -> DefaultSource:
-    """Return the data source after one pickling, as Spark sends it from the driver to the planning process."""
+    """Return the data source, pickled and unpickled once, as Spark passes it from the driver to the process that plans."""
     found: DefaultSource = pickle.loads(pickle.dumps(DefaultSource(dict(options))))
     return found
 
@@ -56,7 +58,7 @@ def schema_of(options: Mapping[str, str]) -> StructType:
 
 
 def run_tasks(reader: DataSourceReader | DataSourceStreamReader, partitions: Sequence[InputPartition]) -> list[pa.RecordBatch]:
-    """Run the tasks of a read, each with copies of the reader and of its partition. Return the rows in the order of partitions."""
+    """Run the tasks of a read, each with copies of the reader and of its partition. Return their rows, in partition order."""
     crossed = pickle.dumps(reader)
     found: list[pa.RecordBatch] = []
     for partition in partitions:
@@ -66,12 +68,12 @@ def run_tasks(reader: DataSourceReader | DataSourceStreamReader, partitions: Seq
 
 
 def numbers(batches: list[pa.RecordBatch]) -> list[int]:
-    """Return the values of column `n`."""
+    """Return the values of the column `n` of all rows."""
     return [n for batch in batches for n in batch.column(batch.schema.get_field_index("n")).to_pylist()]
 
 
 def read_batch(options: Mapping[str, str], schema: StructType | None = None) -> list[pa.RecordBatch]:
-    """Run a batch read. `schema`: the user's argument of `.schema()`."""
+    """Run a batch read and return its rows. `schema`: the argument of `.schema()`; None: the schema is inferred."""
     reader = source(options).reader(schema_of(options) if schema is None else schema)
     reader = pickle.loads(pickle.dumps(reader))
     return run_tasks(reader, list(reader.partitions()))
@@ -82,10 +84,10 @@ def rows_of(batches: Sequence[pa.RecordBatch]) -> list[dict[str, Any]]:
 
 
 class MicroBatchExecution:
-    """One streaming query and its checkpoint. `offsets` and `commits` are the two logs of the checkpoint. They survive `stop`; all
-    other state belongs to one run.
+    """One streaming query and its checkpoint. `offsets` and `commits` are the two logs of the checkpoint: the ends of all planned
+    batches, and the numbers of all finished batches. They survive `stop`; all other state belongs to one run of the query.
 
-    `checkpoint`: a file with a copy of the two logs, for a query that continues in another process.
+    `checkpoint`: a file with a copy of the two logs, with which another process can continue the query; None: no file.
     """
 
     def __init__(self, checkpoint: Path | None = None) -> None:
@@ -105,22 +107,22 @@ class MicroBatchExecution:
         self.committed: str | None = None
         self.start_of_0: str | None = None
         self.started: str | None = None
-        """The start of the batch that ran last."""
+        """The start offset of the batch that was run last."""
         self.initial: str | None = None
-        """The result of `initialOffset` when batch 0 was constructed."""
+        """The start offset of batch 0, as `initialOffset` answered it when the batch was constructed."""
 
     def start(self, options: Mapping[str, str], *, schema: StructType | None = None, available_now: bool = False) -> None:
-        """Start or restart the query. `schema`: the user's argument of `.schema()`."""
+        """Start or restart the query, with a new reader. `schema`: the argument of `.schema()`; None: the schema is inferred."""
         self.begin(source(options).streamReader(schema_of(options) if schema is None else schema), available_now=available_now)
 
     def begin(self, reader: Any, *, available_now: bool = False) -> None:
-        """Start or restart the query with this reader, after the last batch in the two logs."""
+        """Start or restart the query with this reader. It continues where the two logs end."""
         self.reader = reader
         self.batch, self.constructed, self.available, self.committed, self.start_of_0 = 0, False, None, None, None
         if available_now:
             self.reader.prepareForTriggerAvailableNow()
         self._limit = self._crossed(self.reader.getDefaultReadLimit())
-        if self.offsets:  # Spark's populateStartOffsets does the same
+        if self.offsets:  # as Spark's populateStartOffsets does
             self.batch = len(self.offsets) - 1
             self.constructed = True
             self.available = self.offsets[-1]
@@ -138,7 +140,7 @@ class MicroBatchExecution:
         return made
 
     def look(self) -> bool:
-        """Do the first half of constructing batch 0: ask the reader for the start. Return False if the start is already known."""
+        """Ask the reader for the start of batch 0, which is the first half of `construct`. Return False if it is known already."""
         if self.constructed or self.available is not None or self.start_of_0 is not None:
             return False
         self.start_of_0 = json.dumps(self.reader.initialOffset())
@@ -185,7 +187,9 @@ class MicroBatchExecution:
         self.constructed = False
 
     def next(self) -> list[pa.RecordBatch] | None:
-        """Run a whole micro-batch. A batch that was planned and not committed comes first. Return None if there is nothing new."""
+        """Run a whole micro-batch and return its rows. It is one that was planned and not finished, if there is such a batch.
+        Return None if there is nothing new.
+        """
         if not self.construct():
             return None
         found = self.run()
@@ -194,7 +198,7 @@ class MicroBatchExecution:
 
     @property
     def at(self) -> dict[str, Any]:
-        """The end of the last planned batch. Before any batch is planned: the start of the first batch."""
+        """The end offset of the last planned batch. Before any batch is planned: the start offset of the first batch."""
         self.look()
         found: dict[str, Any] = json.loads(self.available or self.start_of_0 or "{}")
         return found
@@ -214,9 +218,10 @@ class MicroBatchExecution:
 
 
 class SparkWrite:
-    """One batch write. The constructor plans it, and `run` runs its tasks. `commit` and `abort` may be called repeatedly.
+    """One batch write. The constructor plans the write, and `run` runs its tasks. `commit` and `abort` may be called repeatedly.
 
-    As in Spark, tasks and the committing process get a pickled copy of the writer. `options`: the write's options, with `path`.
+    As in Spark, each task and each call of `commit` or `abort` gets its own copy of the writer. `options`: the options of the
+    write, with `path`.
     """
 
     def __init__(self, options: Mapping[str, str], table: pa.Table) -> None:
@@ -227,8 +232,8 @@ class SparkWrite:
         return pickle.loads(self._pickled)
 
     def run(self, tasks: int = 2, *, query: str | None = None, batch: int | None = None) -> list[Staged]:
-        """Run the tasks. Return their commit messages. `query`, `batch`: the streaming query and the batch, if the write is in the
-        query's `foreachBatch`.
+        """Run the tasks. Return their commit messages. `query`, `batch`: the id of the streaming query and the number of its batch,
+        if the write is in the query's `foreachBatch`.
         """
         return _staged(self._writer, self._table, tasks, query, batch)
 
@@ -240,7 +245,7 @@ class SparkWrite:
 
 
 class SparkStreamWrite:
-    """One micro-batch of `df.writeStream`. As in Spark, the tasks' process and the committing process each make a new writer."""
+    """One micro-batch of `df.writeStream`. As in Spark, `run`, `commit` and `abort` each make a new writer."""
 
     def __init__(self, options: Mapping[str, str], table: pa.Table, query: str, batch: int) -> None:
         self._options, self._table, self._query, self._batch = options, table, query, batch
@@ -260,7 +265,7 @@ class SparkStreamWrite:
 
 
 def _staged(writer: Callable[[], Any], table: pa.Table, tasks: int, query: str | None, batch: int | None) -> list[Staged]:
-    """Divide the rows among tasks in order, and run the tasks. The tasks find query and batch in their local properties."""
+    """Divide the rows among the tasks, in order, and run the tasks. Each task finds `query` and `batch` in its local properties."""
     found = []
     size = -(-table.num_rows // tasks)
     known = {"sql.streaming.queryId": query, "streaming.sql.batchId": None if batch is None else str(batch)}
@@ -286,7 +291,9 @@ def spark_write(
     between: Callable[[], object] | None = None,
     query: str | None = None,
 ) -> None:
-    """Run a whole batch write. `between`: called before the commit. `query`: the stream, if the write is in its `foreachBatch`."""
+    """Run a whole batch write. `between`: called after the tasks and before the commit. `query`: the id of the streaming query, if
+    the write is in its `foreachBatch`.
+    """
     write = SparkWrite({**options, "path": topic}, table)
     messages = write.run(query=query)
     if between is not None:

@@ -1,12 +1,12 @@
 """Start Spark drivers and executors in less processor time, for suites that start many of them.
 
 A Spark process that lives only for seconds uses half of its processor time to load classes. Java's class data sharing (CDS) keeps
-loaded and verified classes in one file, which later processes map into memory. The first start on a machine runs a small job and
-writes that file into the virtual environment, or, without a virtual environment, into the user's cache. Every later start uses the
-file. A process with another class path ignores the file.
+loaded and verified classes in one file, the archive, which later processes map into memory. The first start on a machine runs a
+small job to make the archive. It lies in the virtual environment, or, without a virtual environment, in the user's cache. Every
+later start uses it. A process with another class path ignores it.
 
-Python workers import the modules that they need once for each driver or executor, not once for each task. They import the installed
-pyspark, not the archive of its sources (`workers/sitecustomize`).
+The Python workers of a driver or executor import the modules that they need once, not once for each task. They import the installed
+pyspark, not Spark's archive of its sources (`workers/sitecustomize`).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from metadata.common.errors import ConfigurationError
 from txnsegment.java import find_java
 
 SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Java options for short-lived processes: the simple compiler and one thread for garbage collection."""
+"""Java options for processes that live only for seconds: the simple compiler, and one thread for garbage collection."""
 
 SILENT = "-Xlog:disable -Xlog:all=error:stderr"
-"""Java options that silence the warning of a process that cannot use the archive, because it has another class path."""
+"""Java options that silence a warning. Java prints it if a process has another class path, so that it cannot use the archive."""
 
 
 WORKERS = Path(__file__).parent / "workers"
-"""The folder with the module that Python runs at its start, in every process whose PYTHONPATH has this folder."""
+"""A folder for PYTHONPATH. Every Python that has it on its path runs the module `sitecustomize` of this folder at its start."""
 
 
 def spark_environment() -> dict[str, str]:
-    """Return the environment variables for a small driver, its executors and their child processes. Raises ConfigurationError."""
+    """Return the environment variables for a small driver, its executors and their child processes. Raises as `class_archive`."""
     archive = class_archive()
     paths = [str(WORKERS), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
@@ -48,16 +48,16 @@ def spark_environment() -> dict[str, str]:
 
 
 def spark_class_path() -> str:
-    """Return the class path that Spark's start scripts use, and for which the archive was made. Masters and workers that are
-    started without these scripts need it.
+    """Return the class path for which the archive was made, which is the one of Spark's start scripts. Masters and workers that are
+    started without these scripts need it. Raises as `class_archive`.
     """
     return _class_path(class_archive()).read_text(encoding="utf-8")
 
 
 @cache
 def class_archive() -> Path:
-    """Return the file of Spark's classes for this Java and this pyspark. The first call on a machine makes the file, which takes
-    some 20 s of processor time. Raises ConfigurationError.
+    """Return the path of the archive of Spark's classes, for this Java and this pyspark. The first call on a machine makes the
+    archive, which takes some 20 s of processor time. Raises ConfigurationError if the archive cannot be made.
     """
     folder = _folder()
     folder.mkdir(parents=True, exist_ok=True)
@@ -80,8 +80,8 @@ def _folder() -> Path:
 
 
 def _configuration(archive: Path) -> Path:
-    """Return an empty folder for Spark's settings. The folder is the first entry of the class path. Java uses the archive only with
-    the same class path, so the folder's path must never change.
+    """Return the path of an empty folder for Spark's settings. This folder is the first entry of the class path. Java uses the
+    archive only with the class path that it was made with, so the path of the folder must be the same each time.
     """
     return archive.parent / "conf"
 
@@ -94,7 +94,7 @@ def _fingerprint() -> str:
     """Return a digest of Java's version and of the jars. Java refuses an archive made by another version or from other jars."""
     import pyspark
 
-    plain = {k: v for k, v in os.environ.items() if k != "JDK_JAVA_OPTIONS"}  # Java repeats these options beside its version
+    plain = {k: v for k, v in os.environ.items() if k != "JDK_JAVA_OPTIONS"}  # `java -version` would print these options, too
     version = subprocess.run([str(find_java()), "-version"], env=plain, capture_output=True, text=True, check=True).stderr
     jars = sorted((jar.name, jar.stat().st_size, jar.stat().st_mtime_ns) for jar in _jars(Path(pyspark.__file__).parent))
     return hashlib.sha256(repr((version, pyspark.__file__, jars)).encode()).hexdigest()[:16]
@@ -105,7 +105,7 @@ def _jars(home: Path) -> list[Path]:
 
 
 def _make(archive: Path) -> None:
-    """Run the job of `conformance.harness.spark_classes` and store its classes in the archive. Raises ConfigurationError."""
+    """Run the job `conformance.harness.spark_classes` and store the classes that it loads. Raises ConfigurationError."""
     with tempfile.TemporaryDirectory(prefix="txnsegment-spark-classes-") as folder:
         made = Path(folder) / archive.name
         environment = {

@@ -1,5 +1,5 @@
-"""Judge acknowledgements row by row (invariant 11). At any time at most one transaction has a pending ack on a row. Acknowledged
-rows stay acknowledged. Released rows are delivered again.
+"""Judge acknowledgements row by row (invariant 11). At any time at most one transaction may have a pending ack on a row.
+Acknowledged rows must stay acknowledged. If a pending ack is released, its rows must be delivered again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Acks:
         self._pending: dict[tuple[str, str], list[tuple[Range, Ack]]] = defaultdict(list)
         self._acked: dict[tuple[str, str], list[tuple[Range, Ack]]] = defaultdict(list)
         self._past: dict[tuple[str, str], list[tuple[Range, Ack, Time, Time]]] = defaultdict(list)
-        """Acks that ended when the subscription was moved or deleted: the rows, the ack, and the begin and end of the ack."""
+        """Acks that ended because the subscription was moved or deleted: rows, ack, and the times at which it began and ended."""
         self._moved: dict[tuple[str, str], list[Time]] = defaultdict(list)
         self._released: list[tuple[Range, Ack]] = []
         self._polls: dict[str, list[Poll]] = defaultdict(list)
@@ -43,7 +43,7 @@ class Acks:
         pending = self._pending[name]
         if event.state == "released":
             self._pending[name] = [(r, a) for r, a in pending if a.txn != event.txn or not any(_meet(r, each) for each in ranges)]
-            behind = [held for held, ack in self._acked[name] if ack.state == "moved"]  # a seek put these rows behind the cursor
+            behind = [held for held, ack in self._acked[name] if ack.state == "moved"]  # rows that a seek put behind the cursor
             self._released += [(each, event) for each in exact if not any(_meet(each, held) for held in behind)]
             if self._state(event.txn, event.at) == "COMMITTED":
                 self._found.note("committed ack lost", f"{_what(event)} of {event.txn}, COMMITTED, was released", event)
@@ -60,16 +60,16 @@ class Acks:
         self._acked[name] += [(each, event) for each in ranges]
 
     def _move(self, event: Ack, exact: list[Range]) -> None:
-        """Apply a move or a deletion of the subscription. Both end all earlier acks. A move then acknowledges the rows that it puts
-        behind the cursor, and leaves pending acks unchanged. A deletion also ends the pending acks.
+        """Follow a move or a deletion of the subscription. Both end all earlier acks. A move then acknowledges the rows that it
+        puts behind the cursor (`exact`), and leaves pending acks unchanged. A deletion also ends the pending acks.
         """
         name, at = (event.segment, event.subscription), event.at
         self._past[name] += [(each, ack, self._since(ack), at) for each, ack in self._acked[name]]
         self._acked[name] = [(each, event) for each in exact]
         self._moved[name].append(at)
         if event.state == "deleted":
-            # A process that read the cursor before the deletion knows these claims. Such a process treats the rows as acknowledged
-            # if the transaction commits later.
+            # A process that read the cursor before the deletion knows these pending acks. If such a transaction commits later, that
+            # process treats its rows as acknowledged.
             claimed = [(each, ack, max(ack.at, self._decided(ack)), at) for each, ack in self._pending.pop(name, ())]
             self._past[name] += [held for held in claimed if held[2] < NEVER]
 
@@ -82,7 +82,9 @@ class Acks:
         return any(self.moved(*name, after, before) for name in self._moved if name[1] == subscription)
 
     def _free(self, wanted: Range, event: Ack, name: tuple[str, str]) -> None:
-        """Report wanted rows that are acked, or that another transaction claims. A cumulative ack may cover acked rows."""
+        """Report a violation if rows that an ack wants are acked already, or claimed by another transaction. A cumulative ack may
+        cover rows that are acked already.
+        """
         for held, ack in self._pending[name]:
             if ack.txn != event.txn and _meet(held, wanted) and self._state(ack.txn, event.at) != "ABORTED":
                 text = f"{_what(event)} by {event.txn or 'a plain ack'} although {ack.txn} claims it"
@@ -98,8 +100,8 @@ class Acks:
                 self._found.note("acked twice", f"{_what(event)} lies below the cursor {_text(*held)}", ack, event)
 
     def _claimed_before(self, wanted: Range, event: Ack, moved: Ack) -> bool:
-        """Return whether the ack's transaction claimed the row before the seek `moved` put the row behind the cursor. Such an ack
-        is correct, because a seek leaves pending acks unchanged.
+        """Return whether the transaction of the ack `event` had claimed the row before the seek `moved` put the row behind the
+        cursor. Such an ack is correct, because a seek leaves pending acks unchanged.
         """
         claims = self._pending[event.segment, event.subscription]
         return any(claim.txn == event.txn and claim.at < moved.at and _meet(held, wanted) for held, claim in claims)
@@ -119,8 +121,8 @@ class Acks:
                 self._found.note("redelivered after ack", text, ack, event)
 
     def covering(self, segment: str, subscription: str, row: Row, at: Time, until: Time) -> Ack | None:
-        """Return an ack that began to cover the row before `at` and had not ended before `until`; None if there is none. If `until`
-        is earlier than `at`, the ack covered the row at some moment between these times.
+        """Return an ack that covered the row from before `at` until `until` or later; None if there is none. If `until` is earlier
+        than `at`, the ack need only have covered the row at some moment between the two times.
 
         A pending ack covers its rows from the commit of its transaction on, also before the ack is settled.
         """
@@ -145,8 +147,8 @@ class Acks:
         return NEVER if known is None or known.state != "COMMITTED" else known.decided_at
 
     def end(self, settled: Time, placed: Mapping[tuple[int, str], SeenRow]) -> None:
-        """Judge the complete history. `settled`: the beginning of the last read after everything was settled; NEVER if there is no
-        such read. `placed`: (number, row id) -> the row, for each row that a reader has seen.
+        """Judge the complete history. `settled`: the time at which the final read began (`Read.final`), before which everything was
+        settled; NEVER if the history has no final read. `placed`: (number, row id) -> the row, for each row that a reader got.
         """
         for (segment, subscription), claims in self._pending.items():
             for _, ack in claims:
@@ -162,8 +164,8 @@ class Acks:
                 self._redelivered(first, last, ack)
 
     def _hold_any(self, segment: str, first: Row, last: Row, placed: Mapping[tuple[int, str], SeenRow]) -> bool:
-        """Return whether a committed row of the segment may be between `first` and `last`. A row that no reader has seen has an
-        unknown position, so it may be there, too. Without store records, return True.
+        """Return whether a committed row of the segment may lie between `first` and `last`. The position of a row that no reader
+        got is unknown, so such a row of a number in the range may lie there. Return True if the history has no store records.
         """
         if not self._truth.store:
             return True
@@ -175,9 +177,9 @@ class Acks:
         return False
 
     def _redelivered(self, first: Row, last: Row, released: Ack) -> None:
-        """Report a violation if later polls pass over the released rows. There are three exceptions. The subscription may be moved
-        or deleted. A consumer that had received the rows before their release may acknowledge them (`Deliveries` judges these rows
-        one by one). Retention may trim the rows.
+        """Report a violation if a later poll returns rows beyond the released rows, and none has returned released rows. There are
+        three exceptions: the subscription was moved or deleted; retention trimmed the rows; or a consumer that had received the
+        rows before their release acknowledged them (`Deliveries` judges these rows one by one).
         """
         if self.moved(released.segment, released.subscription, released.at, NEVER):
             return

@@ -1,4 +1,4 @@
-"""The recorded changes of store records. Each class is a kind of event of a history (`conformance.history.format`)."""
+"""The events of a history (`conformance.history.format`) that record changes in the store. Each class is one kind of event."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Header(NamedTuple):
 
     commit    number of the registration that a COMMITTED header names; None: the transaction has acks only
     deadline  store time in ms after which a sweep must abort the OPEN transaction; it includes the allowance
-    by        the attempt whose abort changed the state; None: no such abort changed it
+    by        the attempt whose late abort (`Abort`) changed the state; None: something else changed it
     """
 
     at: Time
@@ -28,8 +28,8 @@ class Header(NamedTuple):
 
 
 class Registration(NamedTuple):
-    """A change of a registration in the log. `state`: None when the registration appears, COMMITTED or VOID when it is settled,
-    `gone` when its record is deleted. `txn`: None for a plain write. `rows`: its rows, recorded only when it appears.
+    """A change of a registration in the log. `state`: None if the registration appears, COMMITTED or VOID if it is settled, `gone`
+    if its record is deleted. `txn`: None for a plain write. `rows`: the rows of the registration; empty unless it appears.
     """
 
     at: Time
@@ -58,8 +58,9 @@ class Watermark(NamedTuple):
 
 
 class Trim(NamedTuple):
-    """Retention has trimmed all rows of `segment` up to ledger `through`. A read that begins after `at` does not return these rows.
-    A read that returns after `began` may lack them. If the recorder watches the store, `began` and `at` are the same moment.
+    """Retention trimmed all rows of `segment` up to ledger `through`, at some moment from `began` to `at`. A read that begins after
+    `at` must not return these rows. A read that returns after `began` may lack them. If the recorder watches the store, `began` and
+    `at` are the same moment.
     """
 
     at: Time
@@ -69,7 +70,7 @@ class Trim(NamedTuple):
 
 
 class Seal(NamedTuple):
-    """A seal appeared in the log. It was made from the layout with this `epoch`. `why`: split, merge or delete."""
+    """A seal appeared in the log. It was made from the layout with this `epoch`. `why`: `split`, `merge`, `delete` or `migrate`."""
 
     at: Time
     number: int
@@ -107,10 +108,11 @@ class Ack(NamedTuple):
     state      pending   `txn` has a pending ack
                acked     the cursor contains the ack (`txn` is None for an ack outside a transaction)
                released  the pending ack was dropped after the abort of its transaction; the rows are delivered again
-               moved     a seek or the creation set the cursor: exactly `ranges` are acked now, and pending acks stay
+               moved     a seek, or the creation of the subscription, set the cursor: only `ranges` are acknowledged now, and
+                         pending acks stay
                deleted   the subscription was deleted, with all pending acks
-    ranges     ranges of entries or single rows, both ends inclusive; `deleted` has none, `moved` may have none
-    cumulative whether the ack covers all positions up to the end of the only range
+    ranges     the acknowledged entries or rows, as ranges with both ends inclusive; `deleted` has none, `moved` may have none
+    cumulative whether the ack has one range and covers all positions up to its end
     """
 
     at: Time
@@ -135,7 +137,7 @@ class Entry(NamedTuple):
     state      the state in STATUS: COMMITTING, COMMITTED, ABORTING or ABORTED
     topics     the participants in NEW and ADD
     deadline   in NEW: store time in ms after which a sweep must abort the transaction; it includes the allowance
-    by         in STATUS: the attempt whose abort appended the entry; None: no such abort appended it
+    by         in STATUS: the attempt whose late abort (`Abort`) appended the entry; None: something else appended it
     why        the reason in SEAL, such as `migrate`
 
     `app`, `topic`, `version` and `attempt` are in NEW and mean the same as in `Header`.

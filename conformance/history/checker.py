@@ -1,6 +1,6 @@
-"""The history checker. It finds violations in a recorded history, and uses nothing but the events.
+"""The history checker. It finds violations in a recorded history. It uses nothing but the events of the history.
 
-The checker passes over the events twice. The first pass follows the decisions in order and builds the `Truth`: the committed rows.
+The checker passes over the events twice. The first pass follows the decisions in order, and builds the `Truth`, the committed data.
 The second pass compares the results of each reader with the `Truth`.
 """
 
@@ -55,7 +55,7 @@ from conformance.history.truth import NEVER, Batch, Truth
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of a check. `findings`: the violations. `events`, `commits`, `reads`: the number of events, commits and reads."""
+    """The result of a check. `findings`: the violations. `events`, `commits`, `reads`: how many of them there are."""
 
     findings: list[Finding]
     events: int
@@ -75,7 +75,7 @@ def check(events: Iterable[Event]) -> list[Finding]:
 
 
 def verdict(events: Iterable[Event]) -> Verdict:
-    """Return all violations of a history, with the counts of the judged events."""
+    """Return all violations of a history, and how many events, commits and reads were judged."""
     history = sorted(events, key=attrgetter("at"))
     kinds = {type(event) for event in history}
     found = Findings()
@@ -104,8 +104,8 @@ def _by_the_store(history: list[Event], found: Findings) -> tuple[int, int]:
 
 
 def _by_clients(history: list[Event], found: Findings, *, acks: bool) -> tuple[int, int]:
-    """Judge a history that contains only requests, answers and reads of clients. Each log is judged separately. Then the writes
-    over several logs are judged. Return the number of commits and of reads.
+    """Judge a history that contains only requests, answers and reads of clients. Each log is judged separately. Then commits with
+    rows in several logs are judged. Return the number of commits and of reads.
     """
     migrated = successors.pairs(history)
     rest = successors.without(history, migrated) if migrated else history
@@ -124,8 +124,8 @@ def _by_clients(history: list[Event], found: Findings, *, acks: bool) -> tuple[i
 
 
 def _whole_commits(truths: list[Truth], found: Findings) -> None:
-    """Report each commit with rows in several logs that some of these logs contain and others do not. If the commit was
-    acknowledged, it is not reported here, because the check of the log in which it is missing reports it.
+    """Report a violation if a commit wrote to several logs, its rows are in one of them, and its rows are missing in another one.
+    A commit whose client was told that it is committed is left out here: the check of the log that lacks its rows reports it.
     """
     seen: dict[str, list[Batch]] = defaultdict(list)
     for truth in truths:
@@ -140,14 +140,14 @@ def _whole_commits(truths: list[Truth], found: Findings) -> None:
 
 
 def _by_its_log(part: list[Event], in_stream: InStream, topic: str, common: Truth, found: Findings) -> tuple[Truth, int]:
-    """Judge the reads of a persistent topic by its recorded log. Return the committed data of this log, and the number of reads."""
+    """Judge the reads of a persistent topic by the entries of its log. Return the log's committed data, and the number of reads."""
     own = in_stream.topics.get(topic, TopicLog(topic))
     for event in part:
         if isinstance(event, Trim):
             own.truth.trims.trim(event)
         elif isinstance(event, (Plan, Poll)):
             own.truth.trims.began(event)
-    if own.sealed and own.ongoing:  # the undecided transactions are stalled, so no read returns their rows
+    if own.sealed and own.ongoing:  # the ongoing transactions stall, so a final read lacks their rows
         part = [event._replace(final=False) if isinstance(event, Read) else event for event in part]
     txns = by_markers(part, common, in_stream.txns, found)
     acking = Truth(store=True, txns=txns, committed=own.truth.committed, trims=own.truth.trims)
@@ -166,8 +166,10 @@ def _judged(
     add_migrated: Callable[[Truth], None] = lambda truth: None,
     unkeyed: frozenset[str] = frozenset(),
 ) -> tuple[Truth, int]:
-    """Judge one log, or a history with a single log. Return the committed data, and the number of reads that were compared with the
-    data. `add_migrated`: adds the commits of other logs that were migrated into this log. `unkeyed`: topics without a key.
+    """Judge the events of one log. Return its committed data, and the number of reads that were judged by them.
+
+    `acks`: whether acknowledgements were recorded. `stored`: whether store records were. `add_migrated`: a function that adds the
+    commits of topics that were migrated into this log to its committed data. `unkeyed`: topics without a key.
     """
     spanning = any(event.spanning for event in history if isinstance(event, Start))
     truth = Truth(store=stored, spanning=spanning, unkeyed=unkeyed)
@@ -206,8 +208,8 @@ def _first_pass(history: list[Event], truth: Truth, found: Findings) -> None:
 
 
 def _second_pass(history: list[Event], truth: Truth, found: Findings, *, acks: bool, acking: Truth | None = None) -> int:
-    """Judge the readers. Return the number of reads. `acks`: whether acknowledgements were recorded. `acking`: the committed data
-    by which acknowledgements are judged; None: `truth`.
+    """Judge the results of readers. Return the number of reads. `acks`: whether acknowledgements were recorded. `acking`: the
+    committed data by which acknowledgements are judged; None: `truth`.
     """
     ranges = Ranges(truth)
     reading, horizons = Reading(truth, ranges, found), Horizons(truth, ranges, found)
@@ -253,8 +255,8 @@ def _second_pass(history: list[Event], truth: Truth, found: Findings, *, acks: b
 
 
 def _whole(history: list[Event]) -> Iterator[tuple[Event, tuple[Row, ...] | None]]:
-    """Yield all events. A read that was recorded with its new rows only (`Read.more`) is completed with the rows of the reader's
-    previous read. The second value of a pair has the new rows of such a read; it is None for all other events.
+    """Yield (event, None) for each event, with one exception. A read that was recorded with its new rows only (`Read.more`) gets
+    back the rows of the reader's previous read; for it, yield (the completed read, its new rows).
     """
     before: dict[str, Read] = {}
     for event in history:

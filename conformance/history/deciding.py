@@ -1,5 +1,5 @@
-"""Follow and judge the events that decide transactions: changes of headers, registrations and applications, seals, answers to
-clients (invariants 1 to 3, 8, 10, 12, and settling).
+"""Judge the events that decide transactions: changes of headers, registrations and applications, seals, and answers to clients
+(invariants 1 to 3, 8, 10 and 12). Settling is judged here, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from conformance.history.words import topic_of
 
 
 class Deciding:
-    """Follows the events in order, adds the decisions to the committed data (`truth`), and reports violations."""
+    """Follows the events in order. Adds what they decide to `truth`, the committed data. Reports violations."""
 
     def __init__(self, truth: Truth, found: Findings) -> None:
         self.truth, self.found = truth, found
@@ -100,8 +100,8 @@ class Deciding:
                 found.note("written after the seal", text, event)
 
     def _as_asked(self, event: Header, batch: Batch) -> None:
-        """Report a violation if the committed rows differ from the rows of the attempt that opened the transaction, or if they have
-        another order within a key.
+        """Report a violation if the committed rows are not the rows of the `Commit` whose attempt opened the transaction, or if the
+        rows of a key are in another order.
         """
         asked = self.truth.attempts.get(event.attempt or "")
         if asked is None or not asked.rows or not batch.rows:
@@ -236,8 +236,9 @@ class Deciding:
             self.found.note("wrong answer", f"an answer to {event.call}, which nobody asked", event)
 
     def _judge(self, call: Commit, told: Told) -> None:
-        """Judge an answer by the store's records. After "committed" or "skipped" the version must be committed. After "failed" the
-        call's attempt must not have committed it. After "conflict" this version or a higher one must be committed.
+        """Judge the answer to a `Commit` by the store's records. After "committed" or "skipped" the version must be committed.
+        After "failed" the call's attempt must not have committed it. After "conflict" this version or a higher one must be
+        committed.
         """
         truth, found, said = self.truth, self.found, told.said
         version = (call.app, call.topic, call.version)
@@ -267,8 +268,8 @@ class Deciding:
             batch.told_at = min(batch.told_at, told.at)
 
     def _raised_alone(self, batch: Batch, version: Version) -> bool:
-        """Return whether only the application record shows the commit, although each call for this version had rows. This is a
-        violation, because rows are committed by a transaction.
+        """Return whether `lastCommitted` of the application record is the only sign of the commit, although each call for this
+        version had rows. That is a violation, because only a transaction can commit rows.
         """
         return batch.txn is None and batch.number is None and version not in self._empty
 
@@ -291,7 +292,7 @@ class Deciding:
             self.found.note("stalled by a seal", text, call, told)
 
     def _believe(self, call: Commit, told: Told) -> None:
-        """Take an answer as evidence of a commit, in a history without store records. Report answers that contradict each other."""
+        """Conclude from the answer to a `Commit` what is committed (without store records). Report contradicting answers."""
         truth, found = self.truth, self.found
         version = (call.app, call.topic, call.version)
         batch = truth.batch_of_call(call)
@@ -320,7 +321,7 @@ class Deciding:
             batch.committed_at = min(batch.committed_at, told.at)
 
     def _in_doubt(self, refused: Commit) -> bool:
-        """Return whether another call of the application, for this version or a higher one, may have committed its version."""
+        """Return whether another call for this version or a higher one of the application may have committed that version."""
         return any(
             other.call != refused.call
             and (other.app, other.topic) == (refused.app, refused.topic)
@@ -351,7 +352,7 @@ class Deciding:
 
 
 def _by_key(rows: Iterable[Written]) -> dict[str, list[str]]:
-    """Return key -> the ids of its rows, in order."""
+    """Return key -> the ids of the rows with this key, in the order of `rows`."""
     found: dict[str, list[str]] = {}
     for row in rows:
         if row.key is not None:

@@ -1,6 +1,6 @@
-"""Judge deliveries to a subscription (invariants 4, 5 and 11). Each delivered row is committed and at its position. Each consumer
-gets a row at most once. No unacknowledged row is skipped. A poll need not return all rows of a range of numbers, because the
-consumer decides how many rows it requests.
+"""Judge deliveries to a subscription (invariants 4, 5 and 11). Each delivered row must be committed and at its position. A consumer
+must get each row at most once, and no unacknowledged row may be skipped. Unlike a micro-batch, a poll of a consumer need not return
+all rows of a range of numbers, because the consumer decides how many rows it requests.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Deliveries:
         self._truth, self._reading, self._acks, self._found = truth, reading, acks, found
         self._given: dict[str, set[Name]] = defaultdict(set)
         self._began: dict[str, Time] = {}
-        """Stream -> beginning of its last poll."""
+        """Stream -> the time at which its last poll began."""
         self._polls: list[Poll] = []
         self._first: dict[str, Keys] = {}
-        """Subscription -> the judge of the order of the rows of each key. It gets each row once, at the row's first delivery."""
+        """Subscription -> the judge of the order of rows within each key. It judges only the first delivery of each row."""
         self._known: dict[str, set[Name]] = defaultdict(set)
         self._polled: dict[str, Time] = {}
-        """Subscription -> beginning of its last poll whose rows came in order (`Poll.ordered`)."""
+        """Subscription -> the time at which its last poll with ordered rows (`Poll.ordered`) began."""
 
     def poll(self, event: Poll) -> None:
         self._reading.delivered(event)
@@ -47,9 +47,9 @@ class Deliveries:
         self._polls.append(event)
 
     def _in_order(self, event: Poll) -> None:
-        """Report the rows of a key if their first deliveries come in another order than that in which they were written. A row
-        before a move of the subscription is not compared with rows after the move. Polls whose rows come in no order
-        (`Poll.ordered`) are not judged.
+        """Report a violation if the first deliveries of the rows of a key come in another order than the one in which the rows were
+        written. Rows that were delivered before a move of the subscription are not compared with rows after the move. Polls without
+        an order of their rows (`Poll.ordered`) are not judged.
         """
         if not event.ordered:
             return
@@ -66,8 +66,8 @@ class Deliveries:
         keys.more(event._replace(rows=new), event.stream)
 
     def end(self, settled: Time) -> None:
-        """Judge the complete history, when the positions and acks of all rows are known. Report unacknowledged rows that a consumer
-        never got, although it got later rows of the segment. `settled`: as in `Acks.end`.
+        """Judge the complete history, when the positions and acks of all rows are known. Report each unacknowledged row that a
+        consumer had not got when it got a later row of the segment. `settled`: as in `Acks.end`.
         """
         self._acks.end(settled, self._reading.placed)
         if not self._truth.store:
@@ -76,7 +76,7 @@ class Deliveries:
         tops: dict[tuple[str, str], Row] = {}
         before: dict[str, Time] = {}
         for poll in self._polls:
-            if self._moved(poll, before.get(poll.stream, poll.began), poll.began):  # after a move, rows may be delivered again
+            if self._moved(poll, before.get(poll.stream, poll.began), poll.began):  # after a move, a consumer may get rows again
                 given.pop(poll.stream, None)
                 tops = {where: top for where, top in tops.items() if where[0] != poll.stream}
             before[poll.stream] = poll.began
@@ -90,7 +90,7 @@ class Deliveries:
                     self._passed_over(poll, segment, places[segment], top, mine)
 
     def _moved(self, poll: Poll, after: Time, before: Time) -> bool:
-        """Return whether the subscription of a poll was moved between the two moments, on any segment."""
+        """Return whether the subscription of a poll was moved, deleted or created again between the two moments, on any segment."""
         assert poll.subscription is not None
         return self._acks.any_moved(poll.subscription, after, before)
 
@@ -108,7 +108,7 @@ class Deliveries:
                 return
 
     def _places(self) -> dict[str, list[tuple[Row, str]]]:
-        """Return segment -> the committed rows with a known position, in order, as (position, row id)."""
+        """Return segment -> its committed rows whose position is known, as (position, row id), ordered by position."""
         found: dict[str, list[tuple[Row, str]]] = defaultdict(list)
         for (number, name), row in self._reading.placed.items():
             if number in self._truth.committed:

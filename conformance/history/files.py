@@ -1,5 +1,5 @@
-"""Histories in files. The functions turn events into lines and back; they read, write and merge files. The events of a `Writer`
-survive a SIGKILL.
+"""Histories in files. The functions turn events into lines, and lines into events. They read, write and merge histories. Events
+that a `Writer` has added survive a SIGKILL.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def parse(text: str, where: str = "line") -> Event:
 
 
 def read(path: Path) -> list[Event]:
-    """Return the events of a file, in order. Raises FormatError, which names the line. A truncated line or a missing `Start` is
-    such an error.
+    """Return the events of a file, in order. Raises FormatError if a line is not an event, or if the file does not begin with a
+    `Start`.
 
-    A killed recorder may leave a partial last line. `repair` removes it.
+    A killed recorder may leave a partial last line, which is not an event. `repair` removes such a line.
     """
     with path.open(encoding="utf-8") as lines:
         events = [parse(text, f"{path}, line {number}") for number, text in enumerate(lines, 1)]
@@ -73,7 +73,7 @@ def read(path: Path) -> list[Event]:
 
 
 def repair(path: Path) -> bool:
-    """Remove a partial last line. Return whether there was one. Use this only for a file whose recorder was killed."""
+    """Remove a partial last line, if the file has one. Return whether it had one. Call this only after its recorder was killed."""
     data = path.read_bytes()
     whole = data[: data.rfind(b"\n") + 1]
     if whole == data:
@@ -96,8 +96,8 @@ def write(path: Path, events: Iterable[Event]) -> None:
 
 
 def shortened(before: Read | None, event: Read) -> Read:
-    """Return the read with its new rows only (`Read.more`), if it repeats all rows of `before`. Otherwise return it unchanged.
-    `before`: the previous read of the same reader, with all of its rows.
+    """If a read repeats all rows of the previous read, return it with only its further rows (`Read.more`). Otherwise return it
+    unchanged. `before`: the previous read of the same reader, with all of its rows; None: there is none.
     """
     if before is None or before.topics != event.topics:
         return event
@@ -109,9 +109,9 @@ def shortened(before: Read | None, event: Read) -> Read:
 
 
 class Writer:
-    """Appends events to one file. It flushes each event to the operating system at once, so that events survive a SIGKILL.
+    """Appends events to one file. It gives each event to the operating system at once, so that events survive a SIGKILL.
 
-    Only one process and one thread may use it at a time. Several processes record into separate files (`merge`).
+    Only one process and one thread may use a file at a time. Several processes record into several files (`merge`).
     """
 
     def __init__(self, path: Path, start: Start) -> None:
@@ -134,7 +134,7 @@ class Writer:
 
 
 class Resumed(Writer):
-    """Continues the file of a killed process, without its partial last line. `before`: the events of that process."""
+    """Continues the file of a process that was killed, and first removes a partial last line. `before`: the events in the file."""
 
     def __init__(self, path: Path, start: Start) -> None:
         if path.exists():

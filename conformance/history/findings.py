@@ -1,4 +1,4 @@
-"""The kinds of violations that the checker finds. If Jepsen has a name for a kind, it is used here."""
+"""The kinds of violations that the checker finds. A kind that Jepsen's Kafka checker knows has the same name here."""
 
 from __future__ import annotations
 
@@ -71,13 +71,15 @@ WORDS = {
     "low-water mark too high": (4, "a marker told a low-water mark at or above a transaction that had not ended"),
     "complaint": (0, "the recorder itself saw something to be wrong"),
 }
-"""Anomaly -> (number of the broken invariant in protocol.md section 8, meaning). `Findings.note` may name another invariant."""
+"""Kind of violation -> (the number of the broken invariant in protocol.md section 8, or 0; its meaning). A call of `Findings.note`
+may name another invariant.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One violation. `invariant`: the number in protocol.md section 8; 0: none. `anomaly`: the kind of violation, a key of `WORDS`.
-    `events`: the events that show the violation.
+    """One violation. `invariant`: the number of the broken invariant in protocol.md section 8; 0: none. `anomaly`: the kind of
+    violation, a key of `WORDS`. `text`: what is wrong, in words. `events`: the events that show it.
     """
 
     invariant: int

@@ -3,8 +3,8 @@
 A recorder notes the requests of clients and their answers (`Commit`, `Abort`, `Told`) and the results of readers (`Read`, `Plan`,
 `Poll`, `Horizon`, `ReadFailed`, `Drained`). If it can watch the store, it notes the changes of records (`Header`, `Registration`,
 `Application`, `Watermark`, `Trim`, `Seal`, `Layout`, `Ack`, and for the marker-based model `Entry`). It also notes sweeps, the
-steady-state footprint, and faults. The checker judges as much as the recorded events allow. In memory an event is a named tuple; in
-a file it is one line:
+numbers of records and files that exist at certain points, and faults. The checker judges as much as the recorded events allow. In
+memory an event is a named tuple; in a file it is one line:
 
     {"event":"told","at":1712.5,"call":"c7","said":"committed","txn":"0_12","number":977}
 
@@ -13,25 +13,26 @@ omitted. Nested tuples are arrays. The first line is the `Start` with the number
 (`conformance.history.files`) refuses unknown events and fields, because a skipped event could hide a violation.
 
 **Time.** `at` is the time of the event on one clock that never goes back. All recorders of one machine use `time.monotonic()` in
-ms; a simulator counts steps. Times are compared only with `<`, so events with the same `at` count as concurrent. The `at` of a
-completion is taken after the reply. The `at` of an invocation is taken before the request, and so is every `began`. So if the
+ms; a simulator counts steps. Times are compared only with `<`, so events with the same `at` count as concurrent. An event is an
+invocation (a request, such as `Commit`), a completion (an answer, such as `Told` or `Read`), or a change of the store. The `at` of
+a completion is taken after the reply. The `at` of an invocation is taken before the request, and so is every `began`. So if the
 history says that one operation ended before another began, that is true. The `at` of a change of the store is the moment at which
 the change took effect. A change whose moment is unknown is not recorded. `files.merge` merges and orders several files. Fields
 `*_ms` are milliseconds of the store's clock, by which deadlines are judged.
 
 **Names.** Topics and segments have the names of the protocol (`topic://tenant/namespace/name`, `segment://.../<start>-<end>-<id>`),
 transactions the names `<most>_<least>`. An application is the pair (`app`, `topic`). `topic` is "" for one explicit transaction
-over several topics. `call` is unique in the history.
+over several topics. `call` is the name of a request, and is unique in the history.
 
 **The marker-based model.** `persistent://tenant/namespace/name` is the name of both the topic and its only segment. Each such topic
-has its own log. The events of its readers name the topic in `log`, and all numbers in these events are numbers of that log. In an
-event without `log` the numbers are those of the common log. They do not apply to persistent topics that the event also names. In a
-history without store records a migrated topic needs a `Successor`. Commits name it by its old name, and its rows come from both
-topics.
+has its own log. If an event of a reader names this topic in `log`, all numbers in the event are numbers of that log. In an event
+without `log`, the numbers are those of the common log, the log of all topic:// topics; they say nothing about persistent topics
+that the event also names. In a history without store records, each migrated topic needs a `Successor`: commits then name the topic
+by its old name, and readers get its rows from both topics.
 
-A suite that sees only clients must record at least these events: a `Commit` with the rows before each commit; the `Told` after it
-(none if the client died, because the outcome is then unknown); a `Read` with the rows of each read; a `Poll` of each micro-batch;
-and at the end, when everything is decided, a `Read` with `final=True`. The simulator records all events.
+A suite that sees only clients must record at least these events: a `Commit` with its rows before each commit; a `Told` after the
+commit (none if the client died, because the outcome is then unknown); a `Read` with the rows of each read; a `Poll` for each
+micro-batch; and at the end, when everything is decided, a `Read` with `final=True`. The simulator records all events.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ class Commit(NamedTuple):
 
     query     id of the streaming query (`by` in the application record); None for a batch write
     attempt   the id of this attempt (`attempt` in the header), if the recorder knows it
-    replays   whether the version comes from a checkpoint; if so, the same query may request it again, and is then skipped
-    random    whether only this write uses the application, so that no other attempt can fence it
+    replays   whether the version comes from a checkpoint. The same query may then commit the version again, and is told `skipped`
+    random    whether the application was made for this write alone, so that no other attempt can fence the write
     rows      the rows to write; none for an empty batch
     """
 
@@ -87,7 +88,7 @@ class Commit(NamedTuple):
 
 
 class Abort(NamedTuple):
-    """Invocation: `who` requests the abort of an attempt or of a transaction, possibly long after a later attempt took over."""
+    """Invocation: `who` is about to abort an attempt or a transaction, perhaps long after a later attempt has taken over."""
 
     at: Time
     call: str
@@ -100,7 +101,7 @@ class Abort(NamedTuple):
 
 
 class End(NamedTuple):
-    """Invocation: `who` ends the explicit transaction `txn` by its name. `action`: `commit` or `abort`."""
+    """Invocation: `who` is about to end the explicit transaction with the id `txn`. `action`: `commit` or `abort`."""
 
     at: Time
     call: str
@@ -112,11 +113,11 @@ class End(NamedTuple):
 class Told(NamedTuple):
     """Completion of a `Commit`, `Abort` or `End`: the answer to its caller.
 
-    said    committed  the transaction is committed, by this call or by an earlier `End` of the same kind
+    said    committed  the transaction is committed, by this call or by an earlier `End` with the same action
             skipped    the version was committed earlier, by the same query or by a batch write; nothing was written
             conflict   the call was refused, because this version or a higher one is committed (VersionConflict)
             aborted    the `Abort` or `End` succeeded
-            failed     no row or ack of this call is committed, now or later
+            failed     no row or ack of this call is or ever will be committed
             unknown    any other answer: the call may have taken effect, or may still take effect
     number  the number of the registration, if the caller learns it; None for an empty batch
     error   the class name of the exception
@@ -134,13 +135,13 @@ class Told(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A batch read has returned. Its request was made at `began`. The range consists of log numbers: start < number <= end.
+    """A batch read has returned. It was requested at `began`. It reads the log numbers start < number <= end.
 
-    start, end, cut  None if the recorder does not know them (a DataFrame); the read then begins at the first row
-    segments         the segments that the read knew, if the recorder knows them
-    final            whether every transaction was decided and a sweep had run, so that the read must return every committed row
-    rows             the rows, in the order in which they were returned, segment by segment
-    ordered          whether the order of `rows` is meaningful (that of a collected DataFrame with several tasks is not)
+    start, end, cut  None if the recorder does not know them (as for a DataFrame); the read then begins at the first row
+    segments         the segments that the read planned with, if the recorder knows them
+    final            whether every transaction was decided and a sweep had run before the read; it must return all committed rows
+    rows             the rows, in the order in which the read returned them
+    ordered          whether the order of `rows` is the reader's (False for a collected DataFrame, whose tasks return in any order)
     more             whether `rows` has only the rows that the previous `Read` of `who` did not return. This read also returned all
                      rows of the previous one, once and unchanged; they are left out to save space (`files.shortened`)
     """
@@ -180,9 +181,9 @@ class Poll(NamedTuple):
     first delivery.
 
     start, end     None if the recorder does not know them
-    subscription   the subscription to which the rows were delivered; rows that it has acknowledged must not come. If acks are
-                   recorded, each `stream` is one consumer: each row comes to it once, and an unacknowledged row comes again to the
-                   next consumer
+    subscription   the subscription to which the rows were delivered; None: a stream without a subscription. Acknowledged rows of a
+                   subscription must not be delivered again. If acks are recorded, each `stream` is one consumer: it gets each row
+                   at most once; the next consumer gets the rows that are still unacknowledged
     """
 
     at: Time
@@ -225,9 +226,9 @@ class ReadFailed(NamedTuple):
 
 
 class Drained(NamedTuple):
-    """A subscription reported no lag on these topics, to which no process writes any more.
+    """A subscription reported that it has no lag on these topics. No process writes to them any more.
 
-    into   the topic to which transactions copied the rows that they acknowledged; a copy keeps the row's id. "": no such topic
+    into   the topic to which the acknowledging transactions copied the rows; a copy keeps the row's id. "": they copied none
     """
 
     at: Time
@@ -241,8 +242,8 @@ class Drained(NamedTuple):
 
 
 class Successor(NamedTuple):
-    """The persistent topic was migrated to `successor`. Neither topic has a key. Only a recorder without store records records this
-    event; a recorder of the store records a `Layout`.
+    """The persistent topic `topic` was migrated to `successor`. Neither topic has a key. Only a recorder that does not watch the
+    store records this event; a recorder that does records a `Layout`.
     """
 
     at: Time
@@ -251,8 +252,8 @@ class Successor(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """A sweep has finished without an error. Such a sweep ends all transactions past their deadline. `now_ms`: the store's time
-    when the sweep began. `who`: the name of the sweeper.
+    """A sweep has finished without an error, so it has ended all transactions past their deadline. `now_ms`: the store's time when
+    the sweep began. `who`: the name of the sweeper.
     """
 
     at: Time
@@ -262,7 +263,9 @@ class Sweep(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """The records and files at rest. `counts`: kind -> number. `allowed`: kind -> limit. `when`: the point of the run."""
+    """How many records and files existed at one point of the run. `when`: that point, in words. `counts`: kind -> how many existed.
+    `allowed`: kind -> how many may exist.
+    """
 
     at: Time
     when: str
@@ -271,14 +274,14 @@ class Counts(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """An injected fault: a kill, a cut connection, a jump of the clock. The checker ignores it; a report shows it."""
+    """An injected fault: a kill, a cut connection, a jump of the clock. The checker ignores this event; reports draw it."""
 
     at: Time
     what: str
 
 
 class Complaint(NamedTuple):
-    """A violation that the recorder itself saw. `invariant`: the violated invariant; None: no invariant."""
+    """A violation that the recorder itself found. `invariant`: the number of the violated invariant; None: none of section 8."""
 
     at: Time
     what: str

@@ -1,6 +1,6 @@
-"""Judge cuts, maxReadPositions and watermarks (invariants 6, 7, 9). Each of them lies below every undecided registration of its
-topics or segment, and never moves back. A cut must not be too low either. If all registrations up to a number were decided before
-the read began, the cut is at or above the highest committed one of them.
+"""Judge cuts, maxReadPositions and watermarks (invariants 6, 7, 9). Each of them must lie below every undecided registration of its
+topics or segment, and must never move back. A cut must not be too low either: it must be at or above each committed registration
+that was decided, with all registrations below it, before the read began.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Judge the marker-based model by its logs. The entries and markers in each topic's log must agree with the decisions in the
+"""Judge the marker-based model by the entries of its logs. The markers in each topic's log must agree with the decisions in the
 coordinators' logs.
 
-An entry DATA of a topic's log is void in four cases: it comes after the marker of its transaction; an earlier marker has a
-low-water mark at or above its transaction; it comes after the seal; or it is a second append of the same id. A marker decides the
-undecided DATA of its transaction. In a coordinator's log the first allowed transition takes effect. COMMITTING takes effect only if
-the application has not committed this version or a higher one.
+A DATA entry of a topic's log is void in four cases: it comes after the marker of its transaction; an earlier marker has a low-water
+mark at or above its transaction; it comes after the seal; or it is a second append with the same id. A marker decides all DATA of
+its transaction before it that are not void. In a coordinator's log, the first allowed transition of a transaction takes effect.
+COMMITTING takes effect only if the application has not committed this version or a higher one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ENDED = {"COMMIT": ("COMMITTING", "COMMITTED"), "ABORT": ("ABORTING", "ABORTED")
 
 @dataclass(slots=True)
 class Logged:
-    """The state of a transaction in its coordinator's log. `new`: its NEW entry. `topics`: its participants."""
+    """The state of a transaction in its coordinator's log. `new`: its NEW entry. `topics`: the topics that are its participants."""
 
     new: Entry
     state: str = "OPEN"
@@ -38,32 +38,33 @@ class Logged:
     """The topics whose rows the transaction acknowledges."""
 
     def is_in_the_way_of(self, migrated: set[str]) -> bool:
-        """Return whether the transaction blocks the migration of one of these topics: it writes to the topic, has a pending ack on
-        the topic, or commits a version of an application of the topic.
+        """Return whether the transaction blocks the migration of one of these topics. That is so if the topic is a participant, if
+        the transaction has a pending ack on the topic, or if its application is one of the topic.
         """
         return not migrated.isdisjoint((*self.topics, *self.claimed, self.new.topic))
 
 
 @dataclass(slots=True)
 class TopicLog:
-    """The state of one topic's log. `truth`: the data visible to readers, by the numbers of this log."""
+    """The state of one topic's log. `truth`: its committed data, with the numbers of this log."""
 
     name: str
     truth: Truth = field(default_factory=lambda: Truth(store=True))
     ongoing: dict[str, list[Entry]] = field(default_factory=dict)
-    """Transaction -> its undecided entries that are not void."""
+    """Transaction -> its DATA entries that are not void and not decided."""
     ended: dict[str, str] = field(default_factory=dict)
     """Transaction -> its outcome by its first marker."""
     ended_at: dict[str, int] = field(default_factory=dict)
     """Transaction -> the number of its first marker."""
     trimmed: int = 0
-    """The log is trimmed up to this number. If the marker of a transaction is trimmed, data that this transaction appends later is
-    void. A process that finds such data appends an ABORT marker, even if the transaction is COMMITTED."""
+    """The log is trimmed up to this number. If the marker of a transaction is trimmed and a zombie of the transaction then appends
+    data, this data is void. A process that finds it appends an ABORT marker, even if the transaction is COMMITTED.
+    """
     marked: set[str] = field(default_factory=set)
-    """Transactions that have a marker in this log. Void markers count, too."""
+    """Transactions that have a marker in this log, which may be a void one."""
     low_water: dict[str, int] = field(default_factory=dict)
     sealed_at: int | None = None
-    """The number of the valid seal."""
+    """The number of the SEAL that counts."""
     sealed_when: Time = 0
 
     @property
@@ -84,12 +85,12 @@ class InStream:
         self.txns: dict[str, Logged] = {}
         self._seen: dict[str, int] = {}
         self._migrated: set[str] = set()
-        """Topics sealed by a migration. Any process that finds the SEAL ends the transactions that block the migration."""
+        """Topics that were sealed by a migration. Any process that finds the SEAL may end the transactions that block it."""
         self._versions: dict[tuple[str, str], tuple[int, str]] = {}
         """Application -> its highest committed version, and the transaction that committed this version."""
 
     def entry(self, event: Entry) -> Iterator[Header]:
-        """Follow the next entry. Yield its effect on the state of a transaction, in the form of a header change."""
+        """Follow the next entry. If it changes the state of a transaction, yield the change as if it were one of a header."""
         if event.number <= self._seen.get(event.log, 0):
             text = f"entry {event.number} of {event.log} appeared after {self._seen[event.log]}"
             self._found.note("late registration", text, event)
@@ -154,9 +155,8 @@ class InStream:
             self._found.note("ended before its markers", text, known.new, event)
 
     def _lacks(self, name: str, txn: str) -> bool:
-        """Return whether the transaction has not ended yet in this topic. In an unsealed log this is so if the log has no marker of
-        the transaction. A sealed log accepts no further markers. In a sealed log this is so if the log also has undecided data of
-        the transaction.
+        """Return whether the transaction has not ended yet in this topic: the log has no marker of the transaction. A sealed log
+        takes no more markers. So if the log is sealed, the transaction must also have undecided data there.
         """
         topic = self.topics.get(name)
         if topic is None:
@@ -276,11 +276,13 @@ def _is_below(new: Entry, most: str, least: int) -> bool:
 
 
 def by_markers(part: Iterable[Event], common: Truth, older: Container[str], found: Findings) -> dict[str, Txn]:
-    """Return the outcomes of the transactions that acknowledged rows of one topic. The time of an outcome is the time of the marker
-    in the pending-ack log, because this marker decides the ack. Report markers that disagree with the coordinators' logs.
+    """Return the outcome of each transaction that acknowledged rows of one persistent topic. The time of the outcome is the time of
+    the marker in the pending-ack log, because this marker decides the ack. Report markers that disagree with the coordinators'
+    logs.
 
-    `part`: the events of the topic. `common`: the outcomes in the coordinators' logs. `older`: the marker-based transactions. The
-    other transactions acknowledged rows after the migration of the topic; their headers decide these acks.
+    `part`: the events of the topic. `common`: the outcomes of all transactions by headers and by the coordinators' logs. `older`:
+    the marker-based transactions. All other transactions acknowledged rows after the migration of the topic, and headers decide
+    them.
     """
     made: dict[str, Txn] = {}
     held: dict[str, Ack] = {}

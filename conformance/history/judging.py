@@ -10,7 +10,7 @@ EVENT_CHARACTERS = 300
 
 
 def described(finding: Finding) -> str:
-    """Return the finding as text, followed by the events that show it, each as its line in a history's file."""
+    """Return the finding as text, followed by the events that show it. Each event is a line as in a history's file, shortened."""
     return "\n".join([str(finding), *(f"    {_short(event)}" for event in finding.events)])
 
 

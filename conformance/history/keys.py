@@ -1,4 +1,4 @@
-"""Judge the order of the rows of each key: they come in written order, also across splits and merges (invariant 13)."""
+"""Judge the order of the rows of each key (invariant 13): it must be the order of writing, also across splits and merges."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Keys:
     def __init__(self, truth: Truth, found: Findings) -> None:
         self._truth, self._found = truth, found
         self._last: dict[tuple[str, str], tuple[int, int, str]] = {}
-        """(topic, key) -> the last row that came: its number, its index in its batch, its segment."""
+        """(topic, key) -> the last row so far: its number, its place among the rows of its transaction, its segment."""
         self._index: dict[int, dict[str, int]] = {}
 
     def more(self, event: Read | Poll, who: str) -> None:
-        """Judge further rows, in the order of their positions. The order in which Spark's tasks returned them does not matter."""
+        """Judge further rows. They are sorted by position first, since the order in which tasks return rows does not matter."""
         last, found = self._last, self._found
         for row in sorted(event.rows, key=lambda r: r.position):
             if row.key is None:
@@ -53,7 +53,7 @@ class Keys:
 
 @lru_cache(maxsize=4096)
 def follows(parent: str, child: str) -> bool:
-    """Return whether a key may continue in `child` after `parent`: their hash ranges overlap, and the child has a higher id."""
+    """Return whether rows of a key of `parent` may come in `child` later: the hash ranges overlap, and `child` has a higher id."""
     first, second = _SEGMENT.fullmatch(parent), _SEGMENT.fullmatch(child)
     if first is None or second is None:
         return False

@@ -1,4 +1,4 @@
-"""Judge layouts: the active segments cover all hash values once, epochs rise, a sealed segment stays sealed (invariants 12, 13)."""
+"""Judge layouts (invariants 12, 13). Active segments cover each hash value once, epochs rise, and sealed segments stay sealed."""
 
 from __future__ import annotations
 
@@ -63,5 +63,5 @@ class Layouts:
 
 
 def _shape(event: Layout) -> tuple[bool, tuple[str, ...]]:
-    """Return the parts of a layout that must not change within an epoch. A sealed segment may leave the layout within an epoch."""
+    """Return the parts of a layout that must not change within an epoch. Sealed segments may leave it within an epoch."""
     return event.deleted, tuple(sorted(s.name for s in event.segments if s.active))

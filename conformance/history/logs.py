@@ -1,5 +1,6 @@
-"""Divide a history of several logs: the common log of all topic:// topics, and the log of each persistent topic, which has its own
-numbers. The events of transactions and applications, and the answers to clients, stay in the part of the common log.
+"""Divide a history into the parts of its logs: the common log of all topic:// topics, and the log of each persistent topic, which
+has numbers of its own. The part of the common log keeps the events of all transactions and applications, and all answers to
+clients.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from conformance.history.in_stream import InStream
 
 PERSISTENT = "persistent://"
 SYSTEM = "persistent://pulsar/system/"
-"""Prefix of the names of coordinators' logs, which no reader reads as topics."""
+"""The prefix of the names of the coordinators' logs, which are no topics for readers."""
 
 Seen = Read | Plan | Poll | Horizon
 """The events of readers."""
 
 
 def persistent(history: Iterable[Event]) -> set[str]:
-    """Return the persistent topics that a history names."""
+    """Return the persistent topics that the reads, commits and log entries of a history name."""
     found: set[str] = set()
     places: set[str] = set()
     for event in history:
@@ -45,7 +46,7 @@ def persistent(history: Iterable[Event]) -> set[str]:
 
 
 def with_headers(history: Iterable[Event], in_stream: InStream) -> list[Event]:
-    """Let `in_stream` follow the events. Return them with added header changes: the states of marker-based transactions."""
+    """Let `in_stream` follow the events. Return the events, with an added `Header` for each state change of a transaction."""
     found: list[Event] = []
     for event in history:
         found.append(event)
@@ -59,9 +60,9 @@ def with_headers(history: Iterable[Event], in_stream: InStream) -> list[Event]:
 
 
 def common(history: Iterable[Event]) -> list[Event]:
-    """Return the events of the common log. Each `Commit` is kept. Events of readers, acks and trims are left out if they concern
-    only persistent topics, and so are all log entries (`Entry`). The events that are kept lose their rows of persistent topics, and
-    readers' events also lose the names of these topics.
+    """Return the events of the common log. All log entries (`Entry`) are left out. Events of readers, acks and trims are left out
+    if they concern only persistent topics. All other events are kept, without their rows of persistent topics. Readers' events are
+    kept without the names of these topics, too.
     """
     found: list[Event] = []
     for event in history:
@@ -112,8 +113,8 @@ def of_topic(history: Iterable[Event], topic: str) -> list[Event]:
 
 
 def _of(event: Seen, topic: str) -> Seen | None:
-    """Return the part of a reader's event that concerns the topic; None for a plan or a horizon of the common log. If a read or
-    poll covers several logs, its range and cut in this log are unknown (None).
+    """Return the part of a reader's event that concerns the topic; None for a plan or a horizon of the common log. The range and
+    the cut of a read or poll are kept only if they are numbers of this topic's log (`log`); otherwise they become None.
     """
     if isinstance(event, (Read, Poll)):
         rows = tuple(row for row in event.rows if row.segment == topic)

@@ -1,9 +1,9 @@
-"""Renumber the events of a migrated persistent topic for the common log, in a history with store records.
+"""Give the events of a migrated persistent topic the numbers of the common log, in a history with store records.
 
 In the common log the persistent topic is the first segment of the new topic. Ledger `n` of the old log gets the number `n + shift`,
-and the SEAL of the old log comes just below the seal that ends the segment. So readers of the new topic are also judged by the old
-topic's commits. A stream that began under the old name is judged as one stream over both topics. This finds rows lost or doubled
-between them.
+so that its SEAL comes just below the seal that ends this segment. So readers of the new topic are also judged by the commits of the
+old one. A stream that began under the old name is judged as one stream over both topics. So the checker also finds rows that are
+lost or doubled between the two topics.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ class Migration:
 
     @property
     def shift(self) -> int:
-        """The amount added to a ledger id. Its fraction `apart` keeps the numbers of this topic's ledgers different from the
-        numbers of other migrated topics and of the common log.
+        """The amount that is added to a ledger id of the old log. It has the fraction `apart`, so the numbers of this topic's
+        ledgers differ from those of other migrated topics and of the common log.
 
-        The amount is a float. The cast declares it an int, as the checker declares all numbers.
+        The amount is a float. It is declared as an int, because the checker declares all numbers as int.
         """
         return cast(int, self.sealed_at - 1 - self.seal - self.apart)
 
     def number(self, number: int) -> int:
-        """Return the number in the common log for a stream's position in the old log. A position at the old SEAL becomes the number
-        of the seal in the common log, because no row lies between the two seals.
+        """Convert a stream's position in the old log to a number of the common log. A position at the SEAL of the old log becomes
+        the number of the seal in the common log, because no row lies between the two.
         """
         return self.sealed_at if number >= self.seal else number + self.sealed_at - 1 - self.seal if number else 0
 
@@ -79,7 +79,7 @@ class Migration:
 
 
 class Migrations:
-    """The migrations of one history. `in_stream` must have followed the logs of the history."""
+    """The migrations of one history. `in_stream` must have followed all entries of the history."""
 
     def __init__(self, history: Iterable[Event], in_stream: InStream, found: Findings) -> None:
         self._in_stream, self._found = in_stream, found
@@ -118,8 +118,9 @@ class Migrations:
     # --- the events of the common log -----------------------------------------------------------------------------------
 
     def common(self, history: Iterable[Event]) -> Iterator[Event]:
-        """Return all events. Events of migrated topics are renumbered for the common log. Of the readers' events in an old log,
-        only a poll that has a known range and no subscription is renumbered. The others are returned unchanged.
+        """Return all events. Events of migrated topics get the numbers of the common log. There is one exception: of the events of
+        readers with numbers of an old log, only polls with a known range and without a subscription get them. The others stay
+        unchanged.
         """
         return (self._under_successor(event) for event in history) if self else iter(history)
 
@@ -182,8 +183,8 @@ class Migrations:
     # --- what was committed ---------------------------------------------------------------------------------------------
 
     def into(self, truth: Truth) -> None:
-        """Add the commits of the old logs to `truth`, the committed data of the common log. Each ledger gets its number in the
-        common log.
+        """Add the registrations and commits of the old logs to `truth`, the committed data of the common log. Each ledger gets its
+        number in the common log.
         """
         for one in self._by_old.values():
             own = self._in_stream.topics[one.old].truth
@@ -205,6 +206,6 @@ class Migrations:
 
 
 def _between(which: int) -> float:
-    """Return element `which` of 1/2, 1/4, 3/4, 1/8, 3/8, ... These floats are exact, also as a sum with a whole number."""
+    """Return element `which` (from 0) of 1/2, 1/4, 3/4, 1/8, 3/8, ... These floats are exact, also as a sum with a whole number."""
     bits = (which + 1).bit_length()
     return (2 * (which + 1) + 1) / (1 << bits) - 1

@@ -1,4 +1,4 @@
-"""Determine what each read had to return: the rows of its range, and the highest number that it must show."""
+"""Determine what a read must return: the committed rows of its range, and all numbers up to a highest one."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Cell = tuple[int, str | None, str]
 
 
 class Expected(NamedTuple):
-    """The committed rows of a range. `latest`: the time of the latest commit of these rows."""
+    """The committed rows of a range. `latest`: the time at which the last of these rows was committed."""
 
     cells: frozenset[Cell]
     latest: Time
 
 
 class Touching(NamedTuple):
-    """A registration with rows in the topics of a read. `at`, `decided`, `committed`: the times at which it appeared, was decided
-    and was committed; NEVER if it was not.
+    """A registration with rows in the topics of a read. `at`: the time at which it appeared. `decided`, `committed`: the times at
+    which it was decided and committed; NEVER if it was not.
     """
 
     number: int
@@ -36,9 +36,7 @@ class Touching(NamedTuple):
 
 
 class Ranges:
-    """Determines the rows that a read had to return, and the numbers that it had to show, from the committed data of the whole
-    history (`truth`).
-    """
+    """Determines what reads must return. `truth`: the committed data of the whole history."""
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
@@ -54,8 +52,9 @@ class Ranges:
         self._doubts: list[tuple[Time, Time]] | None = None
 
     def expected(self, topics: tuple[str, ...], start: float, end: float, at: Time, segments: Iterable[str] | None) -> Expected:
-        """Return the committed rows of the topics with start < number <= end. `segments`: the segments that the read knew. Of a
-        topic whose deletion began before `at`, only rows in these segments are returned.
+        """Return the committed rows of the topics with start < number <= end. `at`: the time at which the read returned.
+        `segments`: the segments that the read knew; None: unknown. Of a topic whose deletion began before `at`, only rows in these
+        segments are returned.
         """
         gone = frozenset(t for t in topics if self._truth.deleted.get(t, NEVER) < at) if self._truth.deleted else frozenset()
         kept = frozenset(segments) if gone and segments is not None else None
@@ -78,8 +77,9 @@ class Ranges:
         return known
 
     def any_visible(self, topics: tuple[str, ...], start: int, end: int, began: Time, at: Time) -> int | None:
-        """Return the first number with start < number <= end that was committed before `at`, has rows in the topics and was not
-        trimmed meanwhile (`Trims.ahead`); None if there is none.
+        """Return the first number with start < number <= end that a plan made from `began` to `at` should have found: it was
+        committed before `at`, and has rows in the topics that were not trimmed during the plan (`Trims.ahead`). None if there is no
+        such number.
         """
         ahead = partial(self._truth.trims.ahead, cut=end, began=began, at=at)
         for number, batch, found in self._cells:
@@ -105,8 +105,8 @@ class Ranges:
         return known
 
     def floor(self, topics: tuple[str, ...], began: Time) -> int:
-        """Return the highest number that a read beginning at `began` must show, because all numbers up to it were decided before
-        the read; -1 if there is none.
+        """Return the highest committed number that a read which began at `began` must show, since it and all registrations below it
+        were decided before; -1 if there is none.
         """
         if not self._truth.store:
             if topics not in self._floors:
@@ -121,8 +121,8 @@ class Ranges:
         return best
 
     def unseen(self, topics: tuple[str, ...], began: Time, final: bool) -> list[Batch]:
-        """Return the batches that a read beginning at `began` must show, although no read of the history returned a row of them.
-        Return an empty list if the history has store records.
+        """Return the committed batches of which no read of the history returned a row, although a read that began at `began` must
+        have shown them. Return an empty list if the history has store records. `final`: whether that read is a final one.
         """
         if not self._nowhere:
             return []
@@ -131,10 +131,11 @@ class Ranges:
         return [b for b in self._nowhere if b.told_at < limit and any(topic_of(b.place(row)) in topics for row in b.rows)]
 
     def _claimed(self, topics: tuple[str, ...]) -> _Floors:
-        """Return the floors (`floor`) of reads of these topics, in a history without store records. A read must show the commits
-        that were acknowledged before the read began. There is an exception: if the outcomes of some calls were unknown at that
-        time, the read must show only the commits that were acknowledged before the first of these calls began. The cut may lie
-        below a registration of that call while its transaction is undecided.
+        """Return the floors (`floor`) of reads of these topics, in a history without store records.
+
+        In general, a read must show all commits whose clients were told so before the read began. But suppose that the outcomes of
+        some calls were unknown when the read began. Their transactions may be undecided, and the cut lies below the first undecided
+        registration. So the read need only show the commits whose clients were told so before the first of these calls began.
         """
         if self._doubts is None:
             self._doubts = _doubts(self._truth)
@@ -147,8 +148,9 @@ class Ranges:
 
 
 class _Floors:
-    """The floors of reads in a history without store records. The floor is the highest number that a read must show. `doubts`: for
-    each call, the time in which its outcome was unknown. `told`: for each commit, the time of the first answer, and the number.
+    """The floors of reads in a history without store records. The floor of a read is the highest number that it must show.
+    `doubts`: for each call, the times from and until which its outcome was unknown. `told`: for each commit, the time at which a
+    client was first told, and the number.
     """
 
     def __init__(self, doubts: list[tuple[Time, Time]], told: list[tuple[Time, int]]) -> None:
@@ -159,7 +161,7 @@ class _Floors:
         open_: list[tuple[Time, Time]] = []
         moments = sorted({moment for interval in doubts for moment in interval if moment < NEVER})
         begun = 0
-        for moment in moments:  # the appended values hold from just after `moment` up to the next moment
+        for moment in moments:  # `_first` gets the value that holds after `moment`, up to the next moment
             while begun < len(doubts) and doubts[begun][0] <= moment:
                 heapq.heappush(open_, doubts[begun])
                 begun += 1
@@ -173,15 +175,15 @@ class _Floors:
         return self._numbers[told - 1] if told else -1
 
     def limit(self, began: Time) -> Time:
-        """Return a limit for a read that began at `began`. The read must show all commits acknowledged before the limit."""
+        """Return a limit: a read that began at `began` must show each commit whose client was told before this time."""
         change = bisect_left(self._changes, began) - 1
         return min(began, self._first[change]) if change >= 0 else began
 
 
 def _doubts(truth: Truth) -> list[tuple[Time, Time]]:
-    """Return for each call the time from its invocation until its outcome was certain, as (begin, end). The outcome is certain
-    after the call's own answer, unless this answer is "unknown". It is also certain after a later answer "committed" or "skipped"
-    for this version of the application or a higher one, because that answer is given only after this call was fenced.
+    """Return for each call the times at which it began and at which its outcome was certain. The outcome is certain after the
+    call's own answer, unless this answer is "unknown". It is also certain after a later answer "committed" or "skipped" to another
+    call for this version of the application or a higher one, because such an answer is given only after this call was fenced.
     """
     last: dict[tuple[str, str], list[tuple[int, Time]]] = {}
     for name, told in truth.told.items():

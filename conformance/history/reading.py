@@ -1,5 +1,5 @@
-"""Judge reads: each read returns exactly the committed rows of its range, whole transactions, at their positions and in order
-(invariants 4, 5, 9, 13).
+"""Judge reads (invariants 4, 5, 9, 13). Each read must return exactly the committed rows of its range, so of each transaction all
+rows or none. The rows must be at their positions and in order.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from conformance.history.truth import NEVER, Batch, Truth
 
 
 class Reading:
-    """Judges each read by the committed data of the whole history (`truth`), which a first pass has collected. The reads come in
-    the order in which they returned.
+    """Judges reads. `truth`: the committed data of the whole history. The methods must be called in the order in which the reads
+    returned.
     """
 
     def __init__(self, truth: Truth, ranges: Ranges, found: Findings) -> None:
         self._truth, self._ranges, self._found = truth, ranges, found
         self.placed: dict[tuple[int, str], Row] = {}
-        """(number, row id) -> the row as the first read returned it, with its segment and position."""
+        """(number, row id) -> the row, as the first read that returned it showed it."""
         self._held: dict[tuple[str, tuple[int, int, int]], str] = {}
-        """(segment, position) -> the id of the row that was first seen there."""
+        """(segment, position) -> the id of the row that the first read of this position returned."""
         self._shown: dict[tuple[str, ...], tuple[list[Time], list[int]]] = {}
         """Topics -> the times at which reads of these topics returned, and for each time the highest number returned by then."""
         self._keys: dict[str, Keys] = {}
-        """Reader -> the judge of the order within each key in its last read. A read with `new` continues with the same judge."""
+        """Reader -> the judge of the order of rows within each key, for its last read. A read with `new` continues with this judge.
+        """
 
     def read(self, event: Read, new: tuple[Row, ...] | None = None) -> None:
-        """Judge one read. `new`: the further rows of a read that repeats all rows of the same reader's previous read unchanged.
-        None: the read is judged without the previous read.
+        """Judge one read. `new`: the rows that the same reader's previous read did not return, if this read repeats all rows of the
+        previous one unchanged; only these rows are judged for their order and positions. None: all rows are judged for them.
         """
         top = max((row[2][0] for row in event.rows), default=-1)
         start: float = -1 if event.start is None else event.start
@@ -53,8 +54,8 @@ class Reading:
         self._keys[event.who].more(event if new is None else event._replace(rows=new), event.who)
 
     def _shown_before(self, event: Read) -> int:
-        """Return the highest number that a read of these topics returned before this read began; -1 if there is none. Everything
-        below that number was decided then.
+        """Return the highest number that reads of these topics had returned before this read began; -1 if there is none. All
+        numbers below that one were decided then, so this read must show them.
         """
         best = -1
         for topics, (ats, tops) in self._shown.items():
@@ -64,8 +65,8 @@ class Reading:
         return best
 
     def compare(self, event: Read | Poll, start: float, end: float, new: tuple[Row, ...] | None = None) -> None:
-        """Report a violation unless the rows are exactly the rows of the range, in order and at their positions. `new`: as in
-        `read`. The positions of repeated rows are not judged again.
+        """Report a violation unless the rows of the read are exactly the committed rows with start < number <= end, in order and at
+        their positions. `new`: as in `read`.
         """
         rows = event.rows
         if event.end is None and rows:
@@ -86,7 +87,7 @@ class Reading:
         self._at_their_places(event if new is None else event._replace(rows=new))
 
     def _less_trimmed(self, event: Read | Poll, cells: frozenset[Cell], got: list[Cell]) -> frozenset[Cell]:
-        """Return the expected rows without the trimmed rows that the read may lack. Report trimmed rows that it returned."""
+        """Return the expected rows (`cells`) without the trimmed ones that the read may lack. Report trimmed rows in the read."""
         back = self._truth.trims.gone(event.began, event.rows)
         if back:
             text = f"{_who(event)}: {len(back)} rows, e.g. {back[0].position} of {back[0].segment}"
@@ -94,7 +95,7 @@ class Reading:
         return cells - self._truth.trims.may_miss(event, cells.difference(got), got)
 
     def delivered(self, event: Poll) -> None:
-        """Judge rows delivered to a subscription. Each row must be committed and at its position. Committed rows may be missing."""
+        """Judge the rows that a subscription got. Each row must be committed and at its position. Committed rows may be missing."""
         expected = self._ranges.expected(event.topics, -1, NEVER, event.at, event.segments)
         got = Counter(self._cell(row) for row in event.rows)
         missing = expected.cells.difference(got)
@@ -125,8 +126,8 @@ class Reading:
                 tops[segment] = position
 
     def _of_its_transaction(self, row: Row, event: Read | Poll) -> None:
-        """Report a row that names another transaction than the one that registered the row. Without store records, compare with the
-        transaction that committed the row.
+        """Report a violation if the row's metadata names another transaction than the one that registered the row. Without store
+        records, the transaction that committed the row is compared instead.
         """
         truth, number = self._truth, row.position[0]
         if truth.store:
@@ -187,8 +188,8 @@ class Reading:
 
 
 def learn(truth: Truth, found: Findings, reads: Iterable[Read | Poll]) -> None:
-    """Derive the number of each version from the rows that reads returned, in a history without store records. A row that a read
-    returned counts as committed. Report a version or a transaction id that was committed twice.
+    """Derive the number of each batch from the rows that reads returned, in a history without store records. A row that a read
+    returned counts as committed. Report versions that were committed twice, and transaction ids that two versions have.
     """
     twice: set[tuple[str, int]] = set()
     of_txn: dict[str, Batch] = {}
@@ -219,7 +220,7 @@ def learn(truth: Truth, found: Findings, reads: Iterable[Read | Poll]) -> None:
 
 
 def versions_in_order(truth: Truth, found: Findings) -> None:
-    """Report a higher version of an application that has a lower number, in a history without store records."""
+    """Report each version of an application whose number is lower than that of an earlier version (without store records)."""
     by_application: dict[tuple[str, str], list[Batch]] = defaultdict(list)
     for (app, topic, _), batch in truth.decided.items():
         if batch.number is not None:
@@ -233,7 +234,7 @@ def versions_in_order(truth: Truth, found: Findings) -> None:
 
 
 def _doomed(batch: Batch, truth: Truth) -> bool:
-    """Return whether every call for the batch got an answer after which its rows are not committed: failed, conflict or aborted."""
+    """Return whether every call for the batch was answered `failed`, `conflict` or `aborted`. Then its rows are not committed."""
     return all(
         (told := truth.told.get(call.call)) is not None and told.said in ("failed", "conflict", "aborted") for call in batch.calls
     )

@@ -1,4 +1,6 @@
-"""Judge streams: micro-batches follow each other without gap or overlap, replays return the same rows, plans advance."""
+"""Judge streams. Micro-batches must follow each other without gap or overlap. A replay must return the same rows as the first
+delivery. A plan must not say that there is nothing new although there is.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,13 @@ class Followed:
     """The first delivery of each micro-batch, and its range."""
     batch: int = -1
     end: int | None = None
-    """The highest end of a micro-batch. If ends are unknown: the highest number that the stream returned."""
+    """The highest end of all micro-batches so far. If their ends are unknown: the highest number of a row that the stream returned.
+    """
     seen: set[tuple[int, str]] = field(default_factory=set)
 
 
 class Streams:
-    """Judges polls and plans, in the order in which they returned."""
+    """Judges the polls and plans of streams, in the order in which they returned."""
 
     def __init__(self, truth: Truth, ranges: Ranges, reading: Reading, found: Findings) -> None:
         self._truth, self._ranges, self._reading, self._found = truth, ranges, reading, found
@@ -42,7 +45,7 @@ class Streams:
             waiting = self._ranges.any_visible(event.topics, event.start, cut, event.began, event.at)
             floor = self._ranges.floor(event.topics, event.began)
             if self._truth.store and floor <= cut:
-                floor = event.start  # `waiting` covers all numbers up to the cut, except those of trimmed rows
+                floor = event.start  # `any_visible` judged these numbers already, without trimmed rows
             if waiting is not None or floor > event.start:
                 text = f"{event.stream} stands still at {event.start} although {waiting or floor} is visible (cut {event.cut})"
                 self._found.note("stands still", text, event)

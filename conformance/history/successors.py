@@ -1,8 +1,9 @@
-"""Judge a persistent topic and its successor, a topic://, as one log, in histories without store records. So a row that is lost or
-doubled between the two topics is found.
+"""Make one log of a persistent topic and its successor, a topic://, in a history without store records. The checker then also finds
+rows that are lost or doubled between the two topics.
 
-The numbers of the successor are moved above all numbers of the old log. Each pair of topics is judged separately from the other
-topics. With store records the module `migrations` does this work, and takes the numbers from the seals.
+A constant is added to all numbers of the successor, so that they lie above all numbers of the old log. Each pair of topics is
+judged separately from all other topics. In a history with store records, the module `migrations` does this work, and takes the
+constant from the seals.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from conformance.history.words import topic_of
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The persistent topic `old` was migrated to `new`. `behind`: the amount added to each number of the successor."""
+    """The persistent topic `old` was migrated to `new`. `behind`: the constant that is added to each number of `new`."""
 
     old: str
     new: str
@@ -35,7 +36,7 @@ class Pair:
 
     @property
     def segment(self) -> str:
-        """The name of the old log as the first segment of the new topic."""
+        """The name of the first segment of `new`, which stands for the old log."""
         return f"{self.new.replace('topic://', 'segment://')}/0000-ffff-0"
 
     def place(self, place: Place, segment: str) -> Place:
@@ -44,7 +45,7 @@ class Pair:
 
 
 def pairs(history: Iterable[Event]) -> list[Pair]:
-    """Return the pairs that a history names by `Successor` events."""
+    """Return one pair for each `Successor` event of a history."""
     successors: dict[str, str] = {}
     tops: dict[str, int] = {}
     for event in history:
@@ -57,7 +58,7 @@ def pairs(history: Iterable[Event]) -> list[Pair]:
 
 
 def without(history: Iterable[Event], found: Sequence[Pair]) -> list[Event]:
-    """Return the events without the topics and rows of all pairs."""
+    """Return the events, from which the topics and rows of all pairs are removed."""
     rest: list[Event] = []
     for event in history:
         if isinstance(event, (Read, Plan, Poll, Horizon)):
@@ -78,7 +79,7 @@ def _less(event: Read | Plan | Poll | Horizon, found: Sequence[Pair]) -> Event:
 
 
 def of_pair(history: Iterable[Event], pair: Pair, found: Findings) -> list[Event]:
-    """Return the events of one pair, under the successor's name. Report a micro-batch with rows of both topics."""
+    """Return the events of one pair. Both topics get the name of the successor. Report micro-batches with rows of both topics."""
     part: list[Event] = []
     calls: set[str] = set()
     for event in history:
@@ -118,7 +119,8 @@ def _is_in(row: Written, call: Commit, pair: Pair) -> bool:
 
 def left_undone(history: Sequence[Event], found: Findings) -> None:
     """Judge each subscription that reported no lag (`Drained`). It must have received all rows that the final reads of its topics
-    returned. If its rows were copied to another topic, a final read of that topic must have returned all of these rows, too.
+    returned. If its rows were copied to another topic (`Drained.into`), a final read of that topic must have returned these rows,
+    too.
     """
     of = {event.successor: event.topic for event in history if isinstance(event, Successor)}
     final: dict[str, dict[str, None]] = {}

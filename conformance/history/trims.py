@@ -13,14 +13,14 @@ Cell = TypeVar("Cell", bound=tuple[int, str | None, str])
 
 
 def _topic(segment: str | None, topics: tuple[str, ...]) -> str | None:
-    """Return the topic of a row that a read of these topics returned; None if it is unknown."""
+    """Return the topic of a row of a read of these topics; None if neither the row's segment nor the topics tell it."""
     if segment is not None:
         return topic_of(segment)
     return topics[0] if len(topics) == 1 else None
 
 
 class Trims:
-    """All trims of a history, and the start time of each stream. A stream may lack only rows trimmed before its start."""
+    """All trims of a history, and the start time of each stream. A stream may only lack rows that were trimmed before its start."""
 
     def __init__(self) -> None:
         self._of: dict[str, list[Trim]] = defaultdict(list)
@@ -33,8 +33,8 @@ class Trims:
         self._of[event.segment].append(event)
 
     def began(self, event: Plan | Poll) -> None:
-        """Record the start of a stream at the stream's first event. The start is the time at which the first plan returned, or at
-        which the first poll began. Must be called in the order of the events.
+        """Record the start time of a stream, at the stream's first event: the time at which a plan returned or a poll began. Must
+        be called in the order of the events.
         """
         self._streams.setdefault(event.stream, event.at if isinstance(event, Plan) else event.began)
 
@@ -43,11 +43,11 @@ class Trims:
 
         A read may lack the rows of a transaction in a topic if a trim of any segment of this topic includes the transaction and
         began before the read returned. For a stream the trim must have begun before the stream started, because a stream that needs
-        rows trimmed later gets an error.
+        rows which are trimmed later gets an error.
 
-        If the read returned one row of the transaction in this topic, it must return all of them, because retention trims a
-        transaction in all segments of a topic. The topic of a row is unknown if the history has no store records and the read has
-        several topics. Then a trim in any of these topics counts.
+        If the read returned one row of the transaction in this topic, it must return all rows of the transaction there, because
+        retention trims a transaction in all segments of a topic. The topic of a row is unknown if the history has no store records
+        and the read has several topics. Then a trim in any of these topics counts.
         """
         until = event.at if isinstance(event, Read) else self._streams.get(event.stream, event.began)
         shown = {(number, _topic(segment, event.topics)) for number, segment, _ in got}
@@ -59,7 +59,7 @@ class Trims:
         }
 
     def gone(self, began: Time, rows: Iterable[Row]) -> list[Row]:
-        """Return those of the rows that a read beginning at `began` must not return."""
+        """Return those of the rows that a read which began at `began` must not return, because they were trimmed before."""
         return [row for row in rows if any(t.through >= row.position[0] and t.at < began for t in self._of.get(row.segment, ()))]
 
     def is_gone(self, segment: str, number: int, before: Time) -> bool:
@@ -67,8 +67,8 @@ class Trims:
         return segment in self._of and self._had_begun(segment, number, before)
 
     def ahead(self, segment: str, cut: int, began: Time, at: Time) -> bool:
-        """Return whether retention trimmed rows above this cut while the reader was planning. A plan ignores a `trimmedTo` above
-        the plan's cut. So the reader notices such a trim only at a later plan.
+        """Return whether retention trimmed rows of the segment above the cut of a plan while the reader made this plan (from
+        `began` to `at`). Such rows are gone, and the plan need not notice that: it ignores a `trimmedTo` above its cut.
         """
         return any(trim.through > cut and began < trim.at and trim.began < at for trim in self._of.get(segment, ()))
 

@@ -1,7 +1,8 @@
 """The truth of a history: the committed data, as far as the events show it.
 
-A recorder that watches the store records headers and registrations. The truth follows from them, and the answers to clients are
-judged by it. Without store records a write counts as committed when its committer is told so, or when a reader returns it.
+A recorder that watches the store records changes of headers and registrations. The truth then follows from these changes, and the
+checker judges the answers to clients by it. In a history without store records, a write counts as committed as soon as its client
+is told so, or a reader returns a row of it.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ Version = tuple[str, str, int]
 class Batch:
     """The write of one transaction.
 
-    number        number of its registration, once it is known
-    committed_at  time of the header's change; without store records: time of the first answer or read that shows the commit
-    told_at       time of the first answer that it is committed
+    number        the number of its registration, once it is known
+    committed_at  when its header became COMMITTED; without store records: when the first answer or read showed that it is committed
+    told_at       when a client was first told that it is committed
     """
 
     label: str
@@ -44,7 +45,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Txn:
-    """The current state of a transaction. `header`: the first event of its header. `gone`: whether the header was deleted."""
+    """The current state of a transaction. `header`: the first event of its header. `gone`: whether its header was deleted."""
 
     header: Header
     opened_at: Time
@@ -55,8 +56,8 @@ class Txn:
 
 @dataclass(slots=True)
 class Registered:
-    """A registration, or an entry DATA of a persistent topic. `first`: the event of its appearance. `state`: its settled state.
-    `topics`: the topics of its rows. `gone`: whether its record was deleted.
+    """A registration, or a DATA entry of a persistent topic's log. `first`: the event in which it appeared. `state`: COMMITTED or
+    VOID once it is settled. `topics`: the topics of its rows. `gone`: whether its record was deleted.
     """
 
     first: Registration | Entry
@@ -85,13 +86,13 @@ class Truth:
     attempts: dict[str, Commit] = field(default_factory=dict)
     told: dict[str, Told] = field(default_factory=dict)
     batches: dict[Version, list[Batch]] = field(default_factory=dict)
-    """Version -> the writes that its callers requested. Calls with different rows have different batches."""
+    """Version -> the batches that calls for this version asked for: one batch for all calls with the same rows."""
     writer_of: dict[str, Batch] = field(default_factory=dict)
-    """Row id -> the first batch that writes the row."""
+    """Row id -> the first batch with the row."""
     seals: dict[str, int] = field(default_factory=dict)
-    """Segment -> number of its seal. If several seals were made from one layout, only the first seal counts."""
+    """Segment -> the number of its seal in the log. If several seals were made from one layout, only the first of them counts."""
     left: dict[str, Time] = field(default_factory=dict)
-    """Segment -> the time at which it left its layout. From then on, readers find neither its rows nor its seal."""
+    """Segment -> the time at which it left its topic's layout. From then on, readers find neither its rows nor its seal."""
     deleted: dict[str, Time] = field(default_factory=dict)
     """Topic -> the time at which its deletion began."""
     trims: Trims = field(default_factory=Trims)
@@ -101,13 +102,13 @@ class Truth:
     """Topics without a key: rows of one key may lie in any segment, in the order of their numbers."""
 
     def decided_at(self, number: int) -> Time:
-        """Return the time at which the registration was decided; NEVER if its transaction is OPEN, 0 without a known header."""
+        """Return the time at which a registration was decided; NEVER if its transaction is OPEN; 0 if it has no known header."""
         txn = self.registered[number].first.txn
         found = self.txns.get(txn) if txn is not None else None
         return 0 if found is None else found.decided_at
 
     def batch_of_call(self, call: Commit) -> Batch:
-        """Return the batch that the call asks for. Calls of one version with the same rows share one batch."""
+        """Return the batch that a call asks for. Calls for the same version and with the same rows share one batch."""
         version = (call.app, call.topic, call.version)
         known = self.batches.setdefault(version, [])
         for batch in known:
@@ -122,7 +123,7 @@ class Truth:
         return batch
 
     def where(self, number: int, topics: Iterable[str]) -> bool:
-        """Return whether the registration has a row of one of the topics in a segment that has no seal below the registration."""
+        """Return whether a registration has a row in one of the topics. Rows above the seal of their segment do not count."""
         found = self.registered[number]
         if not found.topics.isdisjoint(topics):
             seals = self.seals

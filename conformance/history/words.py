@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 Time = float
-"""A time on the recorder's clock (`conformance.history.format`, Time). Times are only compared."""
+"""A time on the recorder's clock (`conformance.history.format`, Time). Checks only compare times."""
 Position = tuple[int, int]
 """The position of an entry: (ledgerId, entryId)."""
 Place = tuple[int, int] | tuple[int, int, int]
@@ -14,9 +14,9 @@ Place = tuple[int, int] | tuple[int, int, int]
 
 
 class Written(NamedTuple):
-    """One row (or part) as its writer gave it. `id`: unique in the history; a retry that writes the same row gives the same id.
-    `segment`: the segment or the topic in which it was registered; None: the topic of the commit. A commit lists the rows of one
-    `key` in written order.
+    """One row (or part) as its writer wrote it. `id`: unique in the history; if a retry writes the same row again, the row keeps
+    its id. `segment`: the segment or the topic in which the row was registered; None: the topic of the commit. A commit lists the
+    rows of one `key` in the order in which they are written.
     """
 
     id: str
@@ -38,7 +38,7 @@ class Row(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def topic_of(place: str) -> str:
-    """Return the topic of a segment. A topic, also a persistent one, is returned as it is."""
+    """Return the topic of a segment. If `place` is itself a topic, also a persistent one, return it unchanged."""
     return (
         place
         if place.startswith(("topic://", "persistent://"))

@@ -19,7 +19,7 @@ MUTANTS: tuple[Mutant, ...] = tuple(FAULTS)
 LATER = {
     "A15": "sharded stores come later",
 }
-"""Rule -> the reason why it has no mutant: the current code cannot break it."""
+"""Rule that has no mutant, because the current code cannot break it -> the reason."""
 
 FAILURES = tuple(name for i in range(1, 37) if (name := f"A{i}") not in LATER)
 """The known failures of protocol.md section 9 that must have a mutant."""
@@ -44,8 +44,8 @@ MODEL = tuple(
         "end-at-seal",
     )
 )
-"""The rules of an earlier model of the protocol; each must have a mutant. The model could switch off each rule, and so showed that
-the protocol needs every one.
+"""The rules of an earlier model of the protocol. Each must have a mutant. In that model each rule could be switched off, which
+showed that the protocol needs the rule.
 """
 
 SUBTLE = (

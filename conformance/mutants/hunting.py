@@ -1,4 +1,6 @@
-"""Hunt mutants on several cores. For each mutant, the checks that it names run first. The suites follow, the cheapest first."""
+"""Runs the suites against mutants, on several cores. For each mutant, the checks that it names in `by` run first. Then the suites
+run, the fastest first.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,8 @@ LIMIT = 20_000
 class Hunt:
     """The result for one mutant.
 
-    `catches`: the suites that caught it. `schedules`: the limit of simulator schedules for this mutant; None if the
-    simulator was not used. `seconds`: the duration of the hunt on one core. `by_hint`: whether one of the checks in `fault.by`
+    `catches`: the suites that caught it. `schedules`: the maximum number of simulator schedules for this mutant; None if the
+    simulator did not run. `seconds`: the duration of the hunt on one core. `by_hint`: whether one of the checks in `fault.by`
     caught it.
     """
 
@@ -48,8 +50,8 @@ class Hunt:
 
     @property
     def wrong(self) -> str:
-        """What must be mended, as text. The text is empty if one of the checks that the mutant names caught it. If the mutant names
-        no check, the text is empty if any check caught it.
+        """A text that says what must be mended. It is empty if one of the checks in `fault.by` caught the mutant, or if the mutant
+        has no such checks and any suite caught it.
         """
         if not self.caught:
             return "No suite noticed this fault: a check is missing."
@@ -75,15 +77,15 @@ class Hunt:
 def hunt(
     faults: Sequence[Mutant], *, cores: int, limit: int = LIMIT, beside: int = 0, seed: int = 0, told: Callable[[Hunt], None]
 ) -> list[Hunt]:
-    """Run checks against each mutant until one catches it: the checks that it names, all golden scripts, the store suite, up to
-    `limit` schedules of the simulator from `seed` on, and the exhaustive search.
+    """Run checks against each mutant until one catches it. The order is: the checks in its `by`, all golden scripts, the store
+    suite (only for mutants of a store), up to `limit` schedules of the simulator from `seed` on, and the exhaustive search.
 
-    `beside`: if above 0, also run this number of schedules, and then the search, for a mutant that an earlier check caught. The
-    result then shows whether the simulator or the search catches this mutant, too. `told`: called with the result of each mutant,
-    in the order of `faults`.
+    `beside`: if above 0, then for a mutant that an earlier check caught, also run this number of schedules and, if they catch
+    nothing, the search. The result shows whether one of them catches this mutant, too. `told`: called with the result of each
+    mutant, in the order of `faults`.
 
-    Raises StaleMutant if a mutant cannot be planted. Raises AlreadyBroken if a named test does not exist. Both are checked before
-    the first mutant is planted. Raises AlreadyBroken also if the check that catches a mutant fails without the mutant.
+    Before the first mutant is planted, raises StaleMutant if a mutant cannot be planted, and AlreadyBroken if a test in `by` does
+    not exist. Later, raises AlreadyBroken if the check that caught a mutant also fails without the mutant.
     """
     for fault in faults:
         check_applies(fault)
@@ -123,8 +125,8 @@ def _first(*looks: Callable[[], Catch | None]) -> Catch | None:
 
 
 def caught(found: Hunt) -> str:
-    """Return the names of the checks that caught the mutant, with the number of scripts, cases or schedules tried. If the simulator
-    ran and did not catch the mutant, also return the number of schedules.
+    """Return a text with the checks that caught the mutant, and how many scripts, cases or schedules were tried until then. If the
+    simulator ran and did not catch the mutant, the text also has the number of schedules.
     """
     ways = []
     for catch in found.catches:

@@ -1,4 +1,4 @@
-"""Mutants of the public API (consumers, producers, transactions, subscriptions of `txnsegment`), and of Spark's writes."""
+"""Faults of the public API (consumers, producers, transactions and subscriptions of `txnsegment`), and of Spark's writes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Mutants of the code for files: the checks of parts, index snapshots and records, the routing of rows to segments, and file
-permissions.
-"""
+"""Faults of the code for files and records: their checks, compacted files, routing of rows to segments, and file permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of the marker-based model: transaction logs, markers, transaction buffers, the system property (docs/in_stream.md)."""
+"""Faults of the marker-based model (docs/in_stream.md): its transaction logs, markers, transaction buffers and acknowledgements."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def max_read_at_the_first_ongoing(real: Real, state: TopicState, end: int) -> in
 
 
 class _Earlier:
-    """A view that reads the given keys when it is made, and later returns these records."""
+    """A view that reads the given keys when it is created. Later it returns the records that it read then."""
 
     def __init__(self, view: View, *keys: Key) -> None:
         self._view, self._read = view, dict(zip(keys, view.get_many(keys), strict=True))

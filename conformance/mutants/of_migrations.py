@@ -1,4 +1,6 @@
-"""Faults of migrating a persistent topic to a topic://, and of keeping and deleting the migrated topic (docs/in_stream.md)."""
+"""Faults of the migration of persistent topics to topic://, and of migrated topics: their rows, their retention, their old names
+(docs/in_stream.md, Migration).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults that show only after a power cut: a file, a folder or a name is used before it is durable."""
+"""Faults that take effect only after a power cut: a file, a folder or a name is used before it is durable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RESTORED = f"{_TESTS}test_a_restore_that_was_killed_and_run_again_outlives_a_po
 
 
 class _Careless:
-    """A disk on which one call does nothing."""
+    """A disk on which one method, `without`, does nothing."""
 
     def __init__(self, real: Disk, without: str) -> None:
         self._real, self._without = real, without

@@ -1,4 +1,6 @@
-"""Faults of readers: visible registrations, the cut, plans of batches and streams (protocol.md section 6)."""
+"""Faults of reads: which registrations are visible, where the cut lies, how batches and streams are planned (protocol.md section
+6).
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,7 @@ def older_listing_wins(real: Real, self: LiveLog, numbers: Sequence[int]) -> dic
 
 
 class _Remembering(SoundView):
-    """A view that reads each key and each list of keys once, and then returns this first answer."""
+    """A view that reads each key only once, and lists each range of keys only once. Later it returns the first answer again."""
 
     def __init__(self, view: View) -> None:
         super().__init__(view)

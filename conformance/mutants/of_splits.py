@@ -1,4 +1,4 @@
-"""Faults of topics: splits, merges and seals (protocol.md section 5, Sealing), the leader record, schemas (section 4)."""
+"""Faults of splits, merges and seals (protocol.md section 5, Sealing), of the leader record, and of schemas (section 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of staged rows: which rows a commit takes, and to which segments they belong (protocol.md sections 2, 5 and 7)."""
+"""Faults of staged rows: which of them a commit takes, and into which segments they go (protocol.md sections 2, 5 and 7)."""
 
 from __future__ import annotations
 

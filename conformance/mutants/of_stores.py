@@ -1,4 +1,6 @@
-"""Faults in real metadata stores (protocol.md section 3). `conformance.store.faults` has faults that wrap any store."""
+"""Faults in the code of the metadata stores (protocol.md section 3). `conformance.store.faults` has faults for any store, which
+wrap it.
+"""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def raise_after_forget(real: Real, self: Sweeper, view: View, txn: str, header: 
 # --- files ----------------------------------------------------------------------------------------------------------
 
 _named: dict[int, set[str]] = {}
-"""Id of the sweeping Cluster object -> the files that records named before the files were listed."""
+"""Id of the Cluster object that sweeps -> the files that records named before the sweep listed the files."""
 
 
 def _named_early(real: Real, cluster: Cluster, markers: MarkerModel, view: View) -> Iterator[str]:

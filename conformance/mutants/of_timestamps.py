@@ -1,4 +1,4 @@
-"""Faults of reads by publish time (protocol.md section 6, Timestamps), and of offsets that a restore has lost."""
+"""Faults of reads by publish time (protocol.md section 6, Timestamps), and of the check for offsets that a restore has lost."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def log_before_open_transactions(real: Real, log: LogReader, ms: int, timeout_ms
 
 
 class _LogFirst:
-    """A log that is read before the open transactions are read. In the correct order the open transactions are read first."""
+    """A log that is read right before the open transactions, and not after them as in the correct order."""
 
     def __init__(self, log: LogReader) -> None:
         self._log, self.cluster = log, log.cluster

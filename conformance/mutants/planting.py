@@ -1,5 +1,5 @@
-"""Declare and plant mutants. A mutant is a fault in the real code: it replaces the functions that it names, for all callers or,
-with `within`, for some.
+"""Declares and plants mutants. A mutant is a fault in the real code: it replaces the functions that it names. With `within`, it
+replaces them only for calls from some functions.
 
 ```python
 @fault("8.1", "A header that is COMMITTED or ABORTED never changes again.", at="metadata.rules.transitions:end")
@@ -27,14 +27,14 @@ CHOSEN = "TXNSEGMENT_MUTANT"
 class Mutant:
     """One fault.
 
-    rules    the broken rules: `A5` (a known failure), `8.5` (an invariant), `model keep-tail` (of `catalogue.MODEL`), `5` (a
-             section), or names of `catalogue.SUBTLE`
-    why      the broken rule, in one sentence
+    rules    the rules that it breaks: `A5` (a known failure), `8.5` (an invariant), `5` (a section of protocol.md), a rule of
+             `catalogue.MODEL`, or a name of `catalogue.SUBTLE`
+    why      the main rule that it breaks, in words
     swaps    the replacements of functions
     by       the checks that run first, because they caught the mutant before: pytest ids, `script NAME`, `seed N`, `search NAME`,
              `store CASE`
-    store    the URL scheme of the store whose code the mutant changes; the store suite then runs, too. Empty for other code
-    kind     the kind of simulator schedules that shows the mutant best; empty: "quick" schedules (docs/conformance.md)
+    store    the URL scheme of the store whose code the mutant changes; the store suite runs for this store. Empty for other code
+    kind     the kind of simulator schedules that detects the mutant best; empty: "quick" schedules (docs/conformance.md)
     """
 
     name: str
@@ -55,7 +55,7 @@ Real = Callable[..., Any]
 """The product's function, without the fault."""
 
 FAULTS: list[Mutant] = []
-"""The mutants declared by `fault` in all imported modules (`catalogue` imports all modules with mutants)."""
+"""The mutants that imported modules have declared with `fault`. The module `catalogue` imports all modules with mutants."""
 
 
 def fault(
@@ -69,11 +69,11 @@ def fault(
     store: str = "",
     kind: str = "",
 ) -> Callable[[Real], Real]:
-    """Declare a mutant: the decorated function replaces the functions `at`. If `within` is given, only calls from the functions
-    `within` are replaced.
+    """Declare a mutant: the decorated function replaces the functions named by the seams `at`. If `within` is given, only calls
+    from the functions that it names are replaced.
 
-    `rules`: the broken rules, separated by commas. `also`: further seams with their replacements. The other arguments are those of
-    `Mutant`.
+    `rules`: the broken rules, separated by commas. `also`: seam -> replacement, for further functions. The other arguments are
+    fields of `Mutant`.
     """
 
     def declared(replacement: Real) -> Real:
@@ -94,8 +94,10 @@ def _tuple(given: str | tuple[str, ...]) -> tuple[str, ...]:
 
 @contextmanager
 def planted(fault: Mutant) -> Iterator[None]:
-    """Plant the mutant during the block. Raises StaleMutant, and changes no function, if the mutant does not fit the code. Raises
-    StaleMutant at the end if the replacement itself raised an error: a check that failed with this error shows nothing.
+    """Plant the mutant during the block. Raises StaleMutant, and changes no function, if the mutant does not fit the code.
+
+    Raises StaleMutant at the end of the block if the replacement's own code raised an error (`seams.RAISED`). A check that failed
+    because of such an error has not detected the mutant.
     """
     changed = [swap.code() for swap in fault.swaps]
     before = [(found, found.function.__code__) for found, _ in changed]

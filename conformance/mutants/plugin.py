@@ -16,8 +16,8 @@ from conformance.mutants.planting import CHOSEN, planted
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # One failing example is enough, so Hypothesis does not shrink it. Hypothesis does not store it either, because later runs
-    # without the mutant would try it again.
+    # One failing example is enough, so Hypothesis does not shrink it. It is not stored either, because later runs without the
+    # mutant would try it again.
     settings.register_profile("planted", phases=(Phase.explicit, Phase.generate), database=None)
     settings.load_profile("planted")
     stack = ExitStack()

@@ -23,14 +23,16 @@ class StaleMutant(TxnSegmentError):
 
 
 RAISED: list[str] = []
-"""Errors that the replacements themselves raised in this process. For example, a replacement calls a function whose parameters have
-changed since. A check that fails for such an error shows nothing about the rule that the mutant breaks.
+"""Errors in this process that the code of the replacements raised, for example because a replacement calls a function whose
+parameters have changed since. A check that fails because of such an error shows nothing about the rule that the mutant breaks.
 """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
-    """A function of the product. `where`: its name. `known`: the object that callers use, such as a cache around the function."""
+    """A function of the product. `where`: its seam. `known`: the object that callers use: the function, or what wraps it, such as a
+    cache.
+    """
 
     where: str
     function: FunctionType
@@ -44,7 +46,9 @@ class Found:
 
 
 def find(where: str) -> Found:
-    """Return the function that a seam names, taken out of its property, classmethod, cache or other wrapper. Raises StaleMutant."""
+    """Return the function that a seam names, taken out of its property, classmethod, cache or other wrapper. Raises StaleMutant if
+    there is no such function.
+    """
     module, _, path = where.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -63,10 +67,10 @@ def find(where: str) -> Found:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Replaces the function `where` by `replacement`. The first argument of the replacement is the real function. The others are
-    the arguments of the call: positional ones by position, keyword-only ones by name, with defaults filled in.
+    """Replaces the function `where` by `replacement`. The replacement gets the real function as its first argument. Its other
+    arguments are those of the call: positional ones by position, keyword-only ones by name. Defaults are filled in.
 
-    within   only calls from the bodies of these functions are replaced; if empty, all calls
+    `within`: only calls from the bodies of these functions are replaced; if empty, all calls.
     """
 
     where: str
@@ -74,8 +78,8 @@ class Swap:
     within: tuple[str, ...] = ()
 
     def code(self) -> tuple[Found, CodeType]:
-        """Return the function and the code that it shall run. Raises StaleMutant if a function is missing or the replacement does
-        not fit.
+        """Return the function and the code that it must run for the swap. Raises StaleMutant if a function is missing or the
+        replacement does not fit it.
         """
         found = find(self.where)
         function = found.function
@@ -99,7 +103,9 @@ class Swap:
 
 
 def _note_own(replacement: Callable[..., Any], error: Exception) -> None:
-    """Add the error to RAISED if the replacement's own lines raised it, not a function that they call."""
+    """Add the error to RAISED if it was raised in the file of the replacement, not in a function elsewhere that the replacement
+    calls.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     if frames and frames[-1].filename == replacement.__code__.co_filename:
         RAISED.append(f"{replacement.__name__}, line {frames[-1].lineno}: {type(error).__name__}: {error}")
@@ -129,8 +135,8 @@ def _calling(function: FunctionType, called: Callable[..., Any]) -> CodeType:
     passed += [f"**{options}"] if options else []
     source = f"def seam({', '.join(declared)}):\n    _seam = {_CALLED!r}\n    return _seam({', '.join(passed)})\n"
     made: dict[str, Any] = {}
-    # The source is compiled first. If a SIGINT arrived during an `exec` of text, Python would end the whole program by SIGINT, even
-    # if KeyboardInterrupt is handled.
+    # The source is compiled before `exec` runs it. If a SIGINT arrived during an `exec` of text, Python would end the whole
+    # program, even if KeyboardInterrupt is handled.
     exec(compile(source, "<seam>", "exec"), made)
     template: CodeType = made["seam"].__code__
     return template.replace(
@@ -144,7 +150,9 @@ def _calling(function: FunctionType, called: Callable[..., Any]) -> CodeType:
 
 
 def _parameters(code: CodeType) -> tuple[tuple[str, ...], tuple[str, ...], str, str]:
-    """Return the names of the positional and of the keyword-only parameters, the name after `*` and the name after `**` (or "")."""
+    """Return the names of the positional parameters, the names of the keyword-only parameters, the name after `*`, and the name
+    after `**`. The last two are empty if there is no such parameter.
+    """
     names, first, end = code.co_varnames, code.co_argcount, code.co_argcount + code.co_kwonlyargcount
     args = names[end] if code.co_flags & inspect.CO_VARARGS else ""
     options = names[end + bool(args)] if code.co_flags & inspect.CO_VARKEYWORDS else ""
@@ -152,9 +160,9 @@ def _parameters(code: CodeType) -> tuple[tuple[str, ...], tuple[str, ...], str, 
 
 
 def _check_fits(where: str, function: FunctionType, replacement: Callable[..., Any]) -> None:
-    """Raise StaleMutant if the replacement does not fit the function. The replacement's first parameter is the real function. The
-    other parameters must be those of the function, with the same names and order. `*rest` stands for the remaining positional
-    parameters, `**options` for the remaining keyword-only ones.
+    """Raise StaleMutant if the replacement does not fit the function. The replacement's first parameter takes the real function.
+    The other parameters must have the names and the order of the function's parameters. A parameter such as `*rest` stands for all
+    remaining positional parameters, and one such as `**options` for all remaining keyword-only ones.
     """
     assert isinstance(replacement, FunctionType)
     positional, keywords, args, options = _parameters(function.__code__)

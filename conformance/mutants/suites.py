@@ -1,6 +1,6 @@
-"""The suites that can catch a mutant. Each suite returns a Catch, or None if it did not catch the mutant.
+"""The suites that can catch a mutant. Each suite is a function that returns a Catch, or None if it did not catch the mutant.
 
-The check that caught a mutant runs again without the mutant. If it fails again, the catch shows nothing, and the suite raises
+The check that caught a mutant runs again without the mutant. If it fails then, too, the catch shows nothing, and the suite raises
 `AlreadyBroken`.
 """
 
@@ -41,15 +41,16 @@ from metadata.common.errors import TxnSegmentError
 T = TypeVar("T")
 
 PATIENCE = 60.0
-"""Time limit for one script, case or schedule, so that a mutant that loops for ever is caught. The limit is many times the usual
-duration. It is processor time of this process, in seconds, so that a check does not time out because the machine is busy.
+"""The time limit for one script, case, schedule or scenario of the search, so that a mutant that loops for ever is caught. The
+limit is many times the usual duration. It is processor time of this process, in seconds, so that no check times out because the
+machine is busy.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Catch:
-    """The suite `suite` caught a mutant. `by`: the script, case, seed or test that caught it. `tried`: the number of scripts,
-    cases, schedules or tests that ran, with this one. `said`: the violation.
+    """A suite has caught a mutant. `by`: the script, case, seed, scenario or test that caught it. `tried`: how many of these ran
+    until then, including this one. `said`: the violation.
     """
 
     suite: str
@@ -64,7 +65,7 @@ class Hung(BaseException):
 
 @contextmanager
 def patience(seconds: float = PATIENCE) -> Iterator[None]:
-    """Raise Hung in the main thread after `seconds` of processor time in the block."""
+    """Raise Hung in the main thread if the block uses more than `seconds` of processor time."""
 
     def wake(number: int, frame: FrameType | None) -> None:
         raise Hung
@@ -79,7 +80,7 @@ def patience(seconds: float = PATIENCE) -> Iterator[None]:
 
 
 def _said(look: Callable[[], str | None]) -> str | None:
-    """Run a check. Return what went wrong, as text: a violation, an error or a timeout. Return None if the check succeeds."""
+    """Run a check. If it fails, return the violation, the error or the timeout as text. Return None if it succeeds."""
     try:
         with patience():
             return look()
@@ -108,7 +109,9 @@ def by_hint(fault: Mutant, hint: str) -> Catch | None:
 
 
 def by_scripts(fault: Mutant, only: str = "*") -> Catch | None:
-    """Run the golden scripts whose names match `only`. Raises AlreadyBroken for a script that fails without the mutant."""
+    """Run the golden scripts whose names match `only`, until one catches the mutant. Raises AlreadyBroken if this script also fails
+    without the mutant.
+    """
     caught = _by_scripts(fault, only)
     if caught is not None:
         _check_sound(_by_scripts(SOUND, caught.by))
@@ -129,7 +132,9 @@ def _by_scripts(fault: Mutant, only: str) -> Catch | None:
 
 
 def by_store(fault: Mutant, only: str = "*") -> Catch | None:
-    """Run the store suite on the store `fault.store`. Raises AlreadyBroken for a case that fails without the mutant."""
+    """Run the cases of the store suite whose names match `only`, on the store `fault.store`, until one catches the mutant. Raises
+    AlreadyBroken if this case also fails without the mutant.
+    """
     caught = _by_store(fault, only)
     if caught is not None:
         _check_sound(_by_store(replace(SOUND, store=fault.store), caught.by))
@@ -153,7 +158,9 @@ def _by_store(fault: Mutant, only: str, seed: int = 1) -> Catch | None:
 
 
 def by_simulator(fault: Mutant, count: int, seed: int = 0) -> Catch | None:
-    """Run the schedules of `count` seeds from `seed` on. Raises AlreadyBroken for a schedule that also fails without the mutant."""
+    """Run the schedules of `count` seeds from `seed` on, until one catches the mutant. Raises AlreadyBroken if this schedule also
+    fails without the mutant.
+    """
     caught = _by_schedules(fault, count, seed)
     if caught is not None:
         _check_sound(_by_schedules(replace(SOUND, kind=fault.kind), 1, seed + caught.tried - 1))
@@ -161,7 +168,7 @@ def by_simulator(fault: Mutant, count: int, seed: int = 0) -> Catch | None:
 
 
 def _by_schedules(fault: Mutant, count: int, seed: int) -> Catch | None:
-    # `quiet` begins after the fault is planted, so that its caches have results of the changed code.
+    # `quiet` begins after the mutant is planted, so that its caches have results of the changed code.
     with planted(fault), quiet():
         for each in range(seed, seed + count):
             said = by_schedule(each, fault.kind)
@@ -176,8 +183,8 @@ def by_schedule(seed: int, kind: str = "") -> str | None:
 
 
 def by_search(fault: Mutant, only: str = "*") -> Catch | None:
-    """Run the exhaustive search over the scenarios whose names match `only`, up to 3 preemptions and without crashes. A scenario
-    takes a few seconds. Raises AlreadyBroken for a scenario that also fails without the mutant.
+    """Run the exhaustive search over the scenarios whose names match `only`, up to 3 preemptions and without crashes, until one
+    catches the mutant. A scenario takes a few seconds. Raises AlreadyBroken if this scenario also fails without the mutant.
     """
     caught = _by_scenarios(fault, {name: scenario for name, scenario in SCENARIOS.items() if fnmatch(name, only)})
     if caught is not None:
@@ -202,7 +209,7 @@ def _by_scenarios(fault: Mutant, scenarios: Mapping[str, Scenario]) -> Catch | N
 
 
 def by_test(fault: Mutant, test: str) -> Catch | None:
-    """Run one of the named tests. Raises AlreadyBroken if it fails without the mutant."""
+    """Run a test with the mutant planted. Raises AlreadyBroken if the test fails with the mutant and also without it."""
     code, output = apart(_pytest, ("-p", "conformance.mutants.plugin", "-x", "--no-header", test), fault.name)
     if code == 0:
         return None
@@ -219,18 +226,18 @@ def _check_test(test: str) -> None:
 
 
 def _pytest(arguments: Sequence[str], name: str = "") -> tuple[int, str]:
-    """Run pytest in this process. Return its exit code and its output. `name`: the mutant to plant; empty for none. The process
-    must have no other use, because this function changes its working folder and its output.
+    """Run pytest in this process. Return its exit code and its output. `name`: the mutant that the plugin plants; empty for none.
+    The process must do nothing else, because this function changes its working folder and its output.
     """
     if name:
         os.environ[CHOSEN] = name
     os.chdir(FOLDER.parents[1])
-    gc.freeze()  # pytest runs the garbage collector, which then skips the objects from before the fork
+    gc.freeze()  # pytest runs the garbage collector; it then skips all objects that exist now
     with tempfile.TemporaryFile() as output, tempfile.TemporaryDirectory() as folder:
         sys.stdout.flush()
         for number in (1, 2):
             os.dup2(output.fileno(), number)
-        # This run gets its own folder, because two runs at once would remove each other's dead links in a common folder.
+        # Each run has a folder of its own, because in a common folder two runs at once would remove each other's dead links.
         code = pytest.main(["-q", "--basetemp", f"{folder}/tests", *arguments])
         sys.stdout.flush()
         output.seek(0)
@@ -252,7 +259,9 @@ WARM.set_forkserver_preload(
 
 
 def apart(function: Callable[..., T], *arguments: Any) -> T:
-    """Call the function in a new process and return its result. The process is forked from one that has imported all modules."""
+    """Call the function in a new process and return its result. The process is forked from one that has already imported the
+    modules of WARM.
+    """
     with ProcessPoolExecutor(1, mp_context=WARM) as pool:
         return pool.submit(function, *arguments).result()
 
@@ -273,14 +282,14 @@ def _check_sound(caught: Catch | None) -> None:
 
 
 def check_tests(faults: Sequence[Mutant]) -> None:
-    """Raise AlreadyBroken if a mutant names a test that does not exist. Without this check a hunt would fail only hours later."""
+    """Raise AlreadyBroken if a mutant names a test that does not exist. Without this check, a hunt could fail only after hours."""
     named = sorted({test for fault in faults for test in fault.tests})
     if not named:
         return
     code, output = apart(_pytest, ("--collect-only", *named))
     there = {line.partition("::")[0] for line in output.splitlines()}
     said = ", ".join(test for test in named if test.partition("::")[0] not in there)
-    if code not in (0, 5):  # 5: pytest found no test at all. If only some of the files have no tests, pytest reports no error.
+    if code not in (0, 5):  # 5: pytest found no tests at all. If it finds tests in some files only, it reports no error.
         said = output[-1000:].strip()
     if said:
         raise AlreadyBroken(

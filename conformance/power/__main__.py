@@ -1,4 +1,5 @@
-"""The command of `make power`. It cuts the power at all crash points of work that writes files, and exits with 1 after a violation.
+"""The command of `make power`. It runs work that writes files, cuts the power at all crash points, and exits with 1 after a
+violation.
 
 python -m conformance.power [--seed S] [--cuts N] [--points N] [--only founding|embedded|transactions|..]
 """

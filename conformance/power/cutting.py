@@ -1,4 +1,4 @@
-"""Play a scenario, cut the power at each of its crash points in several ways, and judge the resulting states."""
+"""Plays a scenario, cuts the power at each of its crash points in several ways, and judges the resulting states."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from conformance.power.scenarios import Scenario
 from conformance.power.world import Moment, World, one_of
 
 EXHAUSTIVE = 16
-"""If a power cut has at most this number of possible outcomes, all of them are judged. `cut` takes the lower of this limit and
-its `cuts` + 2.
+"""If a power cut has at most this number of possible outcomes, and at most `cuts` + 2 (an argument of `cut`), all of them are
+judged.
 """
 
 
 @dataclass(frozen=True)
 class Wrong:
-    """A power cut that left a wrong state. `point`: the crash point. `after`: what happened right before. `said`: the violation."""
+    """A power cut that left a wrong state. `point`: the index of the crash point. `after`: the call right before it. `said`: the
+    violation.
+    """
 
     scenario: str
     point: int
@@ -36,7 +38,7 @@ class Wrong:
 
 @dataclass
 class Cuts:
-    """Counters. `points`: the crash points at which the power was cut. `cuts`: the different states that were judged."""
+    """Counters. `points`: at how many crash points the power was cut. `cuts`: how many different states were judged."""
 
     points: int = 0
     cuts: int = 0
@@ -51,11 +53,13 @@ def cut(
     points: int | None = None,
     only: Callable[[str], bool] = lambda after: True,
 ) -> Iterator[Wrong]:
-    """Play the scenario and yield its violations. If the scenario has `again`, also kill the process at each crash point.
+    """Play the scenario, cut the power at its crash points, and yield the violations. If the scenario has `again`, also kill the
+    process at each crash point, let another process finish the work, and then cut the power.
 
-    `cuts`: the number of random states that are judged for each crash point, besides the least and the most durable one. If there
-    are few states, all are judged. `done`: counts the crash points and the judged states. `points`: the number of crash points,
-    drawn at random; None: all. `only`: selects crash points by the text of the call before the crash point.
+    `cuts`: the number of random states that are judged for each crash point, besides the one with the least content and the one
+    with the most. If few states are possible (EXHAUSTIVE), all are judged. `done`: counts the crash points and the judged states.
+    `points`: the number of crash points, drawn at random; None: all. `only`: selects crash points by the text of the call right
+    before them.
     """
     rng = random.Random(f"{seed}-{scenario.name}")
     with _without_log(), scenario.limits(), tempfile.TemporaryDirectory(prefix="txnsegment-power-") as folder:
@@ -89,12 +93,14 @@ class _Run:
         return world.moments
 
     def cut(self, point: int, moment: Moment) -> Iterator[Wrong]:
-        """Cut the power at this moment in several ways. Yield the violations."""
+        """Cut the power at this moment in several ways, and yield the violations."""
         for pick in _picks(moment, self.rng, self.cuts):
             yield from self._judged(point, moment, pick, moment.after)
 
     def killed(self, point: int, moment: Moment, again: Callable[[World], None]) -> Iterator[Wrong]:
-        """Kill the process at this moment, let another process finish its work, and then cut the power. Yield the violations."""
+        """Kill the process at this moment, let another process finish its work by `again`, and then cut the power at a random
+        moment of this work and at its end. Yield the violations.
+        """
         world = World.after_a_kill(moment, folder=self.folder, name=f"k{point}x")
         world.moments = []
         after = f"{moment.after}, a kill"
@@ -113,7 +119,7 @@ class _Run:
         if same in self.judged:
             return
         self.judged.add(same)
-        self.kept.append(moment)  # the tuple above uses id() of the moment's objects, so they must stay alive
+        self.kept.append(moment)  # `same` has the ids of objects of this moment, so these objects must stay alive
         self.done.cuts += 1
         with world.running():
             for said in _said(self.scenario, world):
@@ -130,7 +136,9 @@ def _said(scenario: Scenario, world: World) -> Iterator[str]:
 
 
 def _picks(moment: Moment, rng: random.Random, cuts: int) -> Iterator[Pick]:
-    """Yield choices for power cuts at this moment: all possible ones if there are few, else the extreme and some random ones."""
+    """Yield a Pick for each power cut at this moment that is to be judged: all possible ones if there are few (EXHAUSTIVE),
+    otherwise the two extreme ones and `cuts` random ones.
+    """
     outcomes = sum(1 for _ in (_outcome(moment, picker()) for picker in all_picks(EXHAUSTIVE + 1)))
     if outcomes <= min(EXHAUSTIVE, cuts + 2):
         yield from (picker() for picker in all_picks(EXHAUSTIVE))

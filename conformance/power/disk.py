@@ -1,10 +1,10 @@
 """A disk in memory that distinguishes durable from visible content, by the rules of POSIX.
 
-- The content of a file is durable after `sync` of the file. A power cut before this `sync` leaves one of these: the content of the
-  previous `sync` (nothing if there was none), a part of the new content, zeros in place of it, or all of it.
-- An entry of a folder (a name that was added, changed or removed) is durable after `sync_folder` of that folder. A power cut before
-  this `sync_folder` leaves any subset of the changes since the previous one, in any order.
-- A folder exists after a power cut if each entry on the path to the folder was durable or was left by the cut.
+- The content of a file is durable after `sync` of the file. A power cut before this `sync` leaves one of four contents: that of the
+  previous `sync` (nothing if there was none), a part of the new content, zeros in place of the new content, or all of it.
+- A change of an entry of a folder (a name is added, replaced or removed) is durable after `sync_folder` of that folder. A power cut
+  before this `sync_folder` leaves any subset of the changes since the previous `sync_folder`.
+- A folder exists after a power cut if every entry on the path to the folder was durable or was left by the power cut.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ import pyarrow as pa
 from ledgers.disk import FileInfo
 
 Pick = Callable[[int], int]
-"""A function that takes n and returns a choice from 0 to n - 1. Choice 0 keeps the least content, choice n - 1 the most."""
+"""A function that takes n and returns a choice from 0 to n - 1: what a power cut leaves. Choice 0 leaves the least content, and
+choice n - 1 the most.
+"""
 
 
 @dataclass(eq=False)
@@ -35,8 +37,8 @@ class _File:
 
 @dataclass(eq=False)
 class _Folder:
-    """A folder. `entries`: the visible entries. `durable`: the entries at the last sync. `pending`: the changes since the last
-    sync, one dict for each call: name -> new entry, or None if the entry was removed.
+    """A folder. `entries`: its visible entries. `durable`: its entries at the last `sync_folder`. `pending`: the changes since
+    then, one dict for each call of the disk: name -> the new entry, or None if the entry was removed.
     """
 
     entries: dict[str, _File | _Folder] = field(default_factory=dict)
@@ -53,7 +55,7 @@ class FrozenFile:
 
 @dataclass(frozen=True, eq=False)
 class FrozenFolder:
-    """A folder at one moment. `_frozen` makes it empty and then fills `durable` and `pending`."""
+    """A folder at one moment. `durable`, `pending`: as in `_Folder`. `_frozen` creates it empty, and fills both fields later."""
 
     durable: dict[str, Frozen] = field(default_factory=dict)
     pending: list[dict[str, Frozen | None]] = field(default_factory=list)
@@ -82,16 +84,17 @@ class _Stream:
         return self.position
 
     def flush(self) -> None:
-        """Does nothing: the stream has no buffer."""
+        """Do nothing, since the stream has no buffer."""
 
     def close(self) -> None:
         self.closed = True
 
 
 class SimulatedDisk:
-    """Implements `ledgers.disk.Disk` in memory. `told` is called after each change, with the kind of the change and its path.
+    """Implements `ledgers.disk.Disk` in memory. `told`: a function that is called after each change, with the kind of the change
+    and its path as one text.
 
-    `mirrored`: a folder of the real disk. Its direct subfolders are created on the real disk, too, because SQLite writes there.
+    `mirrored`: a folder. Its direct subfolders are also created on the real disk, because SQLite writes there.
     """
 
     def __init__(self, now_ms: Callable[[], int], *, mirrored: Path | None = None) -> None:
@@ -214,7 +217,7 @@ class SimulatedDisk:
     # --- power cuts ------------------------------------------------------------------------------------------------
 
     def settle(self, folder: Path) -> None:
-        """Create a folder and its parents durably, as if they had existed before the scenario."""
+        """Create a folder and its missing parents, and make them durable, as if they had existed before the scenario."""
         for path in (*reversed(folder.parents), folder):
             if not self.is_folder(path):
                 self._add(path, _Folder())
@@ -226,7 +229,9 @@ class SimulatedDisk:
             return self._find(path) is not None
 
     def freeze(self) -> FrozenFolder:
-        """Return a copy of the disk, from which `after_a_cut` makes every state that a power cut at this moment can leave."""
+        """Return a copy of the disk at this moment. `after_a_cut` can make each state from it that a power cut at this moment can
+        leave.
+        """
         with self._lock:
             return _frozen(self._root)
 
@@ -234,7 +239,9 @@ class SimulatedDisk:
     def after_a_cut(
         cls, frozen: FrozenFolder, pick: Pick, now_ms: Callable[[], int], *, mirrored: Path | None = None
     ) -> SimulatedDisk:
-        """Return a disk in a state that a power cut can leave. `pick` chooses the state. All content of this disk is durable."""
+        """Return a disk in a state that a power cut can leave. `pick` chooses the state. All content of the returned disk is
+        durable.
+        """
         disk = cls(now_ms, mirrored=mirrored)
         root = _left(frozen, pick, {})
         assert isinstance(root, _Folder)
@@ -243,7 +250,7 @@ class SimulatedDisk:
 
     @classmethod
     def after_a_kill(cls, frozen: FrozenFolder, now_ms: Callable[[], int], *, mirrored: Path | None = None) -> SimulatedDisk:
-        """Return the disk after its process was killed. All visible content stays. The kill makes no content durable."""
+        """Return the disk after its process was killed. All visible content stays. What was not durable is still not durable."""
         disk = cls(now_ms, mirrored=mirrored)
         root = _kept(frozen, {})
         assert isinstance(root, _Folder)
@@ -251,7 +258,7 @@ class SimulatedDisk:
         return disk
 
     def fingerprint(self) -> tuple[Any, ...]:
-        """Return the visible names and contents as a tuple. Two disks with the same fingerprint have the same files."""
+        """Return all visible names and contents as a tuple. Two disks with the same fingerprint show the same files."""
         return _printed(self._root)
 
 
@@ -275,7 +282,9 @@ def _frozen(root: _Folder) -> FrozenFolder:
 
 
 def _kept(what: Frozen, seen: dict[int, _File | _Folder]) -> _File | _Folder:
-    """Return a file or folder in its state at the freeze. `seen`: the results so far, by the id of the frozen object."""
+    """Return a file or folder as it was when it was frozen. `seen`: the files and folders returned so far, by the id of the frozen
+    object, so that a file with two names stays one file.
+    """
     if id(what) not in seen:
         if isinstance(what, FrozenFile):
             seen[id(what)] = _File(what.content, what.synced, what.mtime_ms)
@@ -290,8 +299,8 @@ def _kept(what: Frozen, seen: dict[int, _File | _Folder]) -> _File | _Folder:
 
 
 def _left(what: Frozen, pick: Pick, seen: dict[int, _File | _Folder]) -> _File | _Folder:
-    """Return a file or folder in a state that a power cut can leave. `pick` chooses the state. `seen`: the results so far, by the
-    id of the frozen object, so that a file with two names has one content.
+    """Return a file or folder in a state that a power cut can leave. `pick` chooses the state. `seen`: the files and folders
+    returned so far, by the id of the frozen object, so that a file with two names has one content.
     """
     if id(what) not in seen:
         if isinstance(what, FrozenFile):
@@ -323,10 +332,11 @@ def _printed(what: _File | _Folder) -> tuple[Any, ...]:
 
 
 def all_picks(limit: int) -> Iterator[Callable[[], Pick]]:
-    """Yield the possible sequences of choices, but at most `limit` sequences. Each sequence is a function that makes a `Pick`. The
-    caller must use each function before it asks for the next one.
+    """Yield a function for each possible sequence of choices, but for at most `limit` sequences. The function returns a `Pick` that
+    makes the choices of its sequence. The caller must use each function before it asks for the next one, because the calls of the
+    `Pick` show which choices exist.
     """
-    chosen: list[tuple[int, int]] = []  # pairs (choice, number of choices)
+    chosen: list[tuple[int, int]] = []  # (choice, number of possible choices) of each call of the current `Pick`
 
     def picker() -> Pick:
         at = itertools.count()

@@ -1,4 +1,4 @@
-"""Judge a cluster after a power cut."""
+"""Judges a cluster after a power cut."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from txnsegment import Cluster
 
 
 def judged(world: World, url: str | None = None) -> Iterator[str]:
-    """Yield all violations. The cluster is opened and written to, and then read. Sweeps follow, until all age limits have passed.
-    Then the cluster is written to once more, compacted and read.
+    """Use the cluster on the state that a power cut has left, and yield all violations. This function opens the cluster, writes to
+    it and reads it. Then it sweeps until all age limits have passed. At the end it writes again, compacts, and reads again.
     """
     try:
         with world.connected(url) as cluster:
             settings = cluster.settings
             _write(world, cluster)
-        # From now on open transactions are past their deadline.
+        # After this, transactions that the power cut left open are past their deadlines.
         world.pass_time(settings.max_txn_timeout_ms + settings.deadline_allowance_ms)
         with world.connected(url) as cluster:
             yield from _whole(world, cluster, "after the power cut")
@@ -57,7 +57,8 @@ def _write(world: World, cluster: Cluster) -> None:
 
 def _whole(world: World, cluster: Cluster, when: str) -> Iterator[str]:
     """Yield the violations of four rules. Each transaction is visible as a whole or not at all. A transaction whose commit has
-    returned is visible. No other row is visible. All files that records name exist.
+    returned is visible. No row is visible that belongs to no visible transaction. All files that records name exist. Rows that
+    retention may have trimmed (`Txn.leaving`) may be missing.
     """
     there = _topics(cluster)
     found = {topic: Counter(rows(cluster, topic)) for topic in there}
@@ -85,7 +86,9 @@ def _whole(world: World, cluster: Cluster, when: str) -> Iterator[str]:
 
 
 def rows(cluster: Cluster, topic: str) -> Iterator[int]:
-    """Yield the number `n` of each visible row, read from the files."""
+    """Yield the number `n` of each visible row, read from the files. Raises AssertionError if a row has another text than
+    `text(n)`.
+    """
     storage = cluster.client.cluster.storage
     reading = log_of(cluster.client, topic).now()
     for segment in reading.segments:

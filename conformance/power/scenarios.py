@@ -1,4 +1,4 @@
-"""The work that a cluster does until the power fails. Each scenario covers one kind of work."""
+"""The scenarios of the power suite. Each does one kind of work in a cluster until the power fails."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ class Scenario:
     """One kind of work.
 
     play      does the work
-    judge     yields the violations after a power cut at any moment of the work
-    again     finishes the work in a second process after a kill. Commits of the second process must survive a power cut, too
-    small     (module, name) of limits in the real code -> lower values, so that little work reaches these limits
-    embedded  whether the store is SQLite, in a folder that the cluster creates; else it is in memory
+    judge     yields the violations in the state that a power cut during the work has left
+    again     finishes the work in a second process, after the first one was killed. What the second process has committed must
+              survive a power cut, too. None: the process is not killed in this scenario
+    small     (module, name) of a limit in the real code -> a lower value, so that little work reaches the limit
+    embedded  whether the store is SQLite, in a folder that the cluster creates; otherwise it is in memory
     """
 
     name: str
@@ -68,7 +69,7 @@ class Scenario:
 
 
 def founding(world: World) -> None:
-    """Create a cluster, a topic and one transaction."""
+    """Create a cluster and a topic, and commit one transaction."""
     with world.connected() as cluster:
         cluster.topics.create(T, segments=2)
         world.commit(cluster, {T: 4})
@@ -94,7 +95,7 @@ def transactions(world: World) -> None:
 
 
 def sink(world: World) -> None:
-    """Do the work of Spark's sink. Tasks stage parts, one of them twice, and then the driver commits."""
+    """Do the work of Spark's sink. Two tasks stage parts, the first of them twice, and then the driver commits."""
     with world.connected() as cluster:
         _topics(cluster)
         client = cluster.client
@@ -109,7 +110,7 @@ def sink(world: World) -> None:
 
 
 def together(world: World) -> None:
-    """Commit transactions that have several Spark writes each. The writes publish staging manifests."""
+    """Commit transactions, each with several Spark writes. Each write leaves a staging manifest."""
     with world.connected() as cluster:
         _topics(cluster)
         client = cluster.client
@@ -128,7 +129,7 @@ def together(world: World) -> None:
 
 
 def sweeping(world: World) -> None:
-    """Fold transactions into index snapshots. Several passes of the orphan sweep delete superseded files."""
+    """Fold transactions into index snapshots. Sweeps delete the index snapshot files that newer ones have replaced."""
     with world.connected() as cluster:
         _topics(cluster)
         for _ in range(4):
@@ -207,8 +208,8 @@ def backing_up(world: World) -> None:
 
 
 def judged_backup(world: World) -> Iterator[str]:
-    """Yield the violations of `judged` and of two more rules. A finished backup is readable. An unfinished backup can be written
-    again under its name.
+    """Yield the violations of `judged` and of two more rules. A finished backup is readable. If the power cut left no backup file,
+    a backup can be written again under the same name.
     """
     try:
         backup_file.read(BACKUP)
@@ -250,8 +251,8 @@ def restore_again(world: World) -> None:
 
 
 def judged_restore(world: World) -> Iterator[str]:
-    """Yield the violations of `judged` and of two more rules. A finished restore has all rows of the backup. An unfinished restore
-    can be run again.
+    """Yield the violations of `judged`. If a backup was written, they are those of the restored cluster, and an unfinished restore
+    must run again without an error.
     """
     if "a backup was written" not in world.facts:
         yield from judged(world)

@@ -1,4 +1,4 @@
-"""A cluster whose files lie on a simulated disk, and all moments at which the power can fail."""
+"""A cluster whose files lie on a simulated disk, and the crash points: all moments at which the power can fail."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ State = MemoryState | bytes
 
 @dataclass(frozen=True)
 class Txn:
-    """One transaction. `rows`: the numbers of its rows by topic; no other transaction writes these numbers. `promised`: whether its
-    commit has returned. `leaving`: topics whose retention may have trimmed its rows.
+    """One transaction. `rows`: topic -> the numbers `n` of its rows, which no other transaction has. `promised`: whether its commit
+    has returned. `leaving`: the topics whose retention may have trimmed its rows.
     """
 
     rows: Mapping[str, tuple[int, ...]]
@@ -51,12 +51,15 @@ class Txn:
 
 @dataclass(frozen=True)
 class Moment:
-    """A crash point.
+    """A crash point, with the state of the world at this moment.
 
-    `after`: the call that has just returned. `disk`: the disk at this moment, with the changes that a power cut can undo. `stores`:
-    for each store, by URL or path, the states that a power cut can leave, oldest first. A power cut can undo writes that are not
-    durable (`Put.durable`), back to the last durable write. `txns`, `facts`, `leaving`: these fields of the world at this moment.
-    `now`: the time in ms.
+    after    the call that has just returned
+    disk     the disk, with the changes that a power cut can undo
+    stores   URL or path of a store -> the states that a power cut can leave, oldest first. A power cut can undo writes that are not
+             durable (`Put.durable`), back to the last durable write
+    now      the time in ms
+
+    `txns`, `facts` and `leaving` are the fields of the world with these names.
     """
 
     after: str
@@ -70,8 +73,9 @@ class Moment:
 
 @dataclass
 class World:
-    """The state in which a scenario runs, or in which the work after a power cut runs. `folder`: a real folder for SQLite; without
-    it the stores are in memory.
+    """The state in which a scenario runs, or in which the cluster is used after a power cut. `folder`: a real folder for SQLite;
+    None: the stores are in memory. `txns`: number of a transaction -> the transaction. `facts`: what `state` has recorded.
+    `leaving`: the topics that retention may trim. `name`: the beginning of all names that `unique` makes.
     """
 
     folder: Path | None = None
@@ -83,7 +87,7 @@ class World:
     moments: list[Moment] | None = None
     """The crash points; None if this world does not record them."""
     left: tuple[object, ...] = ()
-    """The states chosen for the stores after a power cut."""
+    """The states of the stores that the last power cut left: the content of a SQLite file, or the id of a `MemoryState`."""
 
     @classmethod
     def new(cls, folder: Path | None = None) -> World:
@@ -101,11 +105,13 @@ class World:
         self._noting = threading.RLock()
         self._undone: dict[str, list[MemoryState]] = {}
 
-    # --- what happens in it ----------------------------------------------------------------------------------------
+    # --- what happens in the world ---------------------------------------------------------------------------------
 
     @contextmanager
     def running(self) -> Iterator[World]:
-        """Put all local files on the simulated disk during the block. Every change of the disk or a store is a crash point."""
+        """During the block, keep all local files on the simulated disk, and note a crash point after each change of the disk or a
+        store.
+        """
         self.disk.told = self.note
         with in_place_of_the_disk(self.disk), _told_of_writes(self):
             yield self
@@ -123,7 +129,7 @@ class World:
 
     @contextmanager
     def connected(self, url: str | None = None) -> Iterator[Cluster]:
-        """Open the cluster during the block, as a new process does. It is created if it does not exist."""
+        """Open the cluster during the block, as a new process does. Create it if it does not exist."""
         ledgers = f"file://{self.ledgers}" if self.folder is None else None
         opened = open_cluster(url or self.url, ledgers=ledgers, settings=SETTINGS, clock=self.clock)
         opened.unique = self.unique
@@ -133,7 +139,7 @@ class World:
             opened.close()
 
     def begin(self, rows: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        """Record that a transaction begins. Return the numbers of its rows by topic. `rows`: the number of rows for each topic."""
+        """Record that a transaction begins. Return topic -> the numbers `n` of its rows. `rows`: topic -> how many rows it gets."""
         number = len(self.txns) + 1
         written = {topic: tuple(number * 1000 + i for i in range(count)) for topic, count in rows.items()}
         self.txns = {**self.txns, number: Txn(written, leaving=self.leaving & rows.keys())}
@@ -141,18 +147,18 @@ class World:
         return written
 
     def promise(self, written: Mapping[str, tuple[int, ...]]) -> None:
-        """Record that the commit of the transaction has returned."""
+        """Record that the commit of a transaction has returned. `written`: what `begin` returned for the transaction."""
         number, txn = next((number, txn) for number, txn in self.txns.items() if txn.rows == written)
         self.txns = {**self.txns, number: replace(txn, promised=True)}
         self.note("commit has returned")
 
     def leave(self, topic: str) -> None:
-        """Record that retention may trim every transaction of a topic from now on."""
+        """Record that from now on retention may trim all rows of a topic."""
         self.leaving |= {topic}
         self.txns = {n: replace(txn, leaving=txn.leaving | ({topic} & txn.rows.keys())) for n, txn in self.txns.items()}
 
     def commit(self, cluster: Cluster, rows: Mapping[str, int], *, calls: int = 1) -> None:
-        """Commit one transaction. `rows`: the number of rows for each topic. `calls`: the number of append calls for each topic."""
+        """Commit one transaction. `rows`: topic -> how many rows it gets. `calls`: how many append calls write them."""
         written = self.begin(rows)
         txn = cluster.begin()
         self.append(txn, written, calls)
@@ -167,12 +173,12 @@ class World:
                     txn.append(topic, table(numbers[i::calls]))
 
     def state(self, fact: str) -> None:
-        """Record a condition that must hold from now on, also after any power cut."""
+        """Record a fact, such as that a backup was written. The fact must still be true after any later power cut."""
         self.facts.add(fact)
         self.note(fact)
 
     def pass_time(self, ms: int) -> None:
-        """Advance the clock. During this time all earlier writes of the stores become durable."""
+        """Advance the clock. All earlier writes of the stores count as durable after that."""
         self.clock.now += ms
         self._undone.clear()
 
@@ -189,7 +195,9 @@ class World:
             self.moments.append(moment)
 
     def written(self, store: MetadataStore, before: MemoryState | None, *, durable: bool) -> None:
-        """Note that a store has done a write. A power cut can leave the state `before` the write, unless the write is durable."""
+        """Note that a store has done a write. Unless the write is durable, a power cut can leave `before`, the state before the
+        write.
+        """
         for url in (STORE, RESTORED):
             if before is not None and isinstance(store, MemoryStore) and store.shared is _shared(url):
                 if durable:
@@ -204,7 +212,9 @@ class World:
 
     @classmethod
     def after_a_cut(cls, moment: Moment, pick: Pick, *, folder: Path | None, name: str) -> World:
-        """Return a world with a state of disk and stores that a power cut leaves. All processes and their sessions have ended."""
+        """Return a world in a state that a power cut at this moment can leave. `pick` chooses the states of the disk and of the
+        stores. All processes and their sessions have ended.
+        """
         left = {url: one_of(states, pick) for url, states in moment.stores.items()}
         world = cls._from(moment, folder, name)
         world.left = tuple(state if isinstance(state, bytes) else id(state) for state in left.values())
@@ -214,7 +224,7 @@ class World:
 
     @classmethod
     def after_a_kill(cls, moment: Moment, *, folder: Path | None, name: str) -> World:
-        """Return a world after all processes were killed and before the power fails."""
+        """Return a world at this moment after all processes were killed. The power has not failed: nothing is lost."""
         left = {url: states[-1] for url, states in moment.stores.items()}
         world = cls._from(moment, folder, name)
         world._undone = {url: [s for s in states[:-1] if isinstance(s, MemoryState)] for url, states in moment.stores.items()}
@@ -229,7 +239,9 @@ class World:
         return world
 
     def _put_back(self, left: Mapping[str, State]) -> None:
-        """Set the stores to these states. Before that, give the real folder the subfolders of the simulated disk, all empty."""
+        """Set the stores to these states. For SQLite, first empty the real folder, and create the subfolders in it that the
+        simulated disk has there.
+        """
         if self.folder is not None:
             for gone in self.folder.iterdir():
                 shutil.rmtree(gone)
@@ -250,12 +262,14 @@ def one_of(states: Sequence[State], pick: Pick) -> State:
 
 
 def _shared(url: str) -> Shared:
-    """Return the state that all memory stores of one URL share."""
+    """Return the object that all memory stores of one URL share. Its `state` is the content of the store."""
     return MemoryStore(url.removeprefix("memory://")).shared
 
 
 def _databases(folder: Path) -> dict[str, tuple[State, ...]]:
-    """Return the committed content of each SQLite store under a folder, by path. It survives a power cut (synchronous=FULL)."""
+    """Return the committed content of each SQLite store under a folder, by the path of its file. SQLite has made this content
+    durable (synchronous=FULL), so it is the only state that a power cut can leave.
+    """
     found: dict[str, tuple[State, ...]] = {}
     for path in sorted(folder.glob(f"*/{FILE}")):
         with closing(sqlite3.connect(path)) as connection:
@@ -265,7 +279,7 @@ def _databases(folder: Path) -> dict[str, tuple[State, ...]]:
 
 @contextmanager
 def _told_of_writes(world: World) -> Iterator[None]:
-    """Let all stores report each write to the world during the block. Memory stores also report the state before the write."""
+    """During the block, let all stores report each write to the world. Stores in memory also report their state before it."""
     kinds: tuple[Any, ...] = (MemoryStore, SqliteStore)
     before = [(kind, kind.write) for kind in kinds]
 

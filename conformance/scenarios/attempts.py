@@ -31,8 +31,8 @@ STRAGGLING_SECONDS = 25
 
 
 class Troubled:
-    """A function that is applied to each row. Each task attempt creates a file `attempt-<partition>-<attempt>` in the folder at its
-    last row, and may then fail or sleep.
+    """A function that Spark applies to the `seq` of each row. At its last row, each task attempt creates a file
+    `attempt-<partition>-<attempt>` in `folder`, and may then fail or sleep, as `trouble` says.
     """
 
     def __init__(self, folder: Path, trouble: str) -> None:
@@ -52,14 +52,14 @@ class Troubled:
 
 
 def two_hosts(folder: Path) -> str:
-    """Start a standalone master, and two workers, each on a loopback address of its own. Return the master's URL. The processes end
-    with this process's session.
+    """Start a standalone Spark master and two Spark workers. Return the master's URL. The started processes belong to this
+    process's session (`conformance.processes`) and are killed with it.
 
-    There are two addresses because Spark never runs a speculative attempt on the host of the first attempt.
+    The workers have different loopback addresses, because Spark never runs a speculative attempt on the host of the first attempt.
     """
     home = Path(pyspark.__file__).parent
     (core,) = (home / "jars").glob("spark-core_*.jar")
-    # Spark's own start scripts would set SPARK_SCALA_VERSION, but they are not used here
+    # Spark's own start scripts would set SPARK_SCALA_VERSION, but this function does not use them.
     scala = core.name.removeprefix("spark-core_").split("-")[0]
     environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_SCALA_VERSION": scala}
     (port,) = free_ports(1)

@@ -1,9 +1,10 @@
 """One process of `conformance.scenarios.clocks`. `--name` selects its work: a writer, the stream, the consumer, or a sweeper. The
 clock of the process is wrong by `--off` seconds.
 
-`FOLDER/NAME.json` has one line for each piece of work. A reader's line has the rows that it got, a writer's line the number of
-tries, and a sweeper's line a 1. The process retries after an error of this product, as Spark and the sweeper daemon do. Such errors
-happen because on SQLite a process whose clock is ahead ends the sessions of other processes.
+`FOLDER/NAME.json` has one line of JSON for each piece of work. The line of the stream or the consumer has the rows that it got. The
+line of a writer has the number of its tries, and the line of a sweeper has a 1. After an error of this product the process tries
+again, as Spark and the sweeper daemon do. Such errors are expected on SQLite, where a process whose clock is ahead ends the
+sessions of other processes.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ T = TypeVar("T")
 Note = Callable[[list[Any]], None]
 TRIES = 2_000
 _CLOCK = SystemClock()
-"""The clock whose `sleep` this module calls. That `sleep` waits for a lock instead of calling `time.sleep`, which libfaketime
-breaks if the monotonic clock is not shifted.
+"""The clock whose `sleep` this module calls instead of `time.sleep`. It waits for a lock. `time.sleep` does not work under
+libfaketime if the monotonic clock is not shifted.
 """
 
 
@@ -67,8 +68,8 @@ def main() -> None:
 
 
 def _write(cluster: Cluster, topic: str, name: str, count: int, note: Note) -> None:
-    """Commit `count` versions. Retry each version until it is committed, since a process whose clock is ahead may abort a
-    transaction before its deadline. Record the number of tries.
+    """Commit `count` versions. Try each version until it is committed, since a process whose clock is ahead may abort its
+    transaction too early. Record how many tries each version needed.
     """
     for version in range(count):
         rows = [{"key": f"{name}-{row}", "seq": row, "batch": version, "of": ROWS} for row in range(ROWS)]
@@ -126,12 +127,12 @@ def _messages(consumer: Consumer) -> list[Message]:
     try:
         return list(consumer.messages(timeout=0.1))
     except TxnSegmentError:
-        consumer.rewind()  # the rows returned before the error are returned again
+        consumer.rewind()  # the consumer will return again the rows that it returned before the error
         raise
 
 
 def _sweep(cluster: Cluster, stop: Path, note: Note) -> None:
-    """Do all work of a sweeper again and again until `stop` exists. The last round begins after all rows were written."""
+    """Do all work of a sweeper again and again. When `stop` exists, do it once more; all rows are written by then."""
     while True:
         last = stop.exists()
         for work in (cluster.sweep, lambda: upkeep(cluster.client), lambda: delete_orphans(cluster.client.cluster)):

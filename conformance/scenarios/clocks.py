@@ -1,10 +1,10 @@
 """Writers, a stream, a consumer and sweepers run in processes whose clocks are hours apart. No row may be lost, doubled, torn or
 trimmed too early.
 
-Each process has a clock of its own. `cluster.clock_shim` shifts Python's `time` without further packages. With `library`,
-libfaketime shifts the wall clock of the libc instead. On SQLite, each process uses its own clock as the store's time. A process
-whose clock is ahead then aborts transactions of other processes before their deadline, and their writers retry them. On ZooKeeper,
-all processes use the leader's clock.
+Each process has a clock of its own. `cluster.clock_shim` shifts Python's `time`, and needs no further package. If `library` is
+given, libfaketime shifts the wall clock of the libc instead. On SQLite, each process uses its own clock as the store's time. So a
+process whose clock is ahead may abort transactions of other processes too early, and their writers write them again. On ZooKeeper,
+all processes use the leader's clock as the store's time.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ SUBSCRIPTION = "s"
 SECONDS = 240.0
 LIBFAKETIME = {
     "NO_FAKE_STAT": "1",
-    # The monotonic clock is not shifted. Without FAKETIME_FORCE_MONOTONIC_FIX, libfaketime treats deadlines of the libc's threads,
-    # which are on the monotonic clock, as times of the wall clock. Python's threads would then hardly ever run.
+    # The monotonic clock is not shifted. Without FAKETIME_FORCE_MONOTONIC_FIX, libfaketime would take the deadlines of waiting
+    # threads for times of the wall clock, although they are times of the monotonic clock. Python's threads would then hardly ever
+    # run.
     "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     "DONT_FAKE_MONOTONIC": "1",
     "FAKETIME_FORCE_MONOTONIC_FIX": "0",
@@ -58,8 +59,8 @@ def faketime() -> Path:
 
 
 class Clocks(Scenario):
-    """The scenario of wrong clocks. Each writer commits `transactions` transactions. `library`: the path of libfaketime if it
-    shifts the clocks; None if Python's `time` is shifted.
+    """The scenario of this module. Each writer commits `transactions` transactions. `library`: the path of libfaketime, which then
+    shifts the clocks; None: `cluster.clock_shim` shifts them.
     """
 
     def __init__(self, place: Place, folder: Path, transactions: int, *, library: Path | None = None) -> None:

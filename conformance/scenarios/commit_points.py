@@ -1,8 +1,8 @@
-"""Crash points of a commit. At each store call the process is killed (also beside a twin), or it is stopped while a new process
-works, or the call fails.
+"""Crash points of a commit. A fault strikes the committing process at one of its store calls: the process is killed (also beside a
+twin), or it is stopped while a new process works, or the call fails.
 
-Each case has a topic of its own, with version 0 committed. The fault strikes the commit of version 1 at call k. Then a new process
-does what Spark does after a restart, and all rows are checked. The cases cover every call of a commit.
+Each case has a topic of its own, with version 0 committed. The fault strikes the commit of version 1. Then a new process does what
+Spark does after a restart, and all rows are checked. There is a case for every store call of a commit.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ AROUND = (When.BEFORE, When.AFTER)
 
 
 class CommitPoints(CrashPoints):
-    """The crash points of one fault, in one cluster. The topics of the cases have the namespace and the domain of `cluster.topic`.
-    `last`: the number of the last call that gets a case.
+    """The crash points of one fault, in one cluster. The topics of the cases have the namespace and the domain (topic:// or
+    persistent://) of `cluster.topic`. `last`: only the store calls up to this number, counted from 1, get a case; None: all get
+    one.
     """
 
     def __init__(
@@ -49,8 +50,8 @@ class CommitPoints(CrashPoints):
                 place = then
 
     def _next(self) -> Place:
-        """Write version 0 to a new topic and return its place. The other topics need no such call: each case writes version 0 to
-        the topic of the next case.
+        """Write version 0 to a new topic and return its place. Only the first two topics need this method, because each case writes
+        version 0 to the topic of the next case.
         """
         place = dataclasses.replace(self._cluster, topic=next(self._names))
         self._forks.call(write_version, place, 0)

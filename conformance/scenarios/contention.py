@@ -1,6 +1,6 @@
-"""Atomic reads under load. Writers commit transactions over all segments as fast as they can while readers read.
+"""Reads under load. Writers commit transactions over all segments of a topic, as fast as they can, while readers read the topic.
 
-No read may return a part of a transaction. No read may miss rows that were readable when the read began (`missed`).
+No read may return a part of a transaction. No read may lack rows that were readable when the read began (`missed`).
 """
 
 from __future__ import annotations
@@ -40,14 +40,16 @@ POLL_SECONDS = 0.01
 PAUSE_SECONDS = 0.01
 """The pause between two plans of the batch reader, so that it does not occupy a whole core."""
 WARM = 20
-"""The number of commits before the load. A Spark query reads them one by one, so that its code is compiled when the load begins."""
+"""How many transactions one further writer commits before the load. The Spark query reads them one by one, so that Java has
+compiled the query's code when the load begins.
+"""
 PER_WRITER = 1_000_000
-"""The size of the range of batch numbers of each writer."""
+"""Each writer has a range of so many batch numbers, from `writer * PER_WRITER` on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit of a writer: the number of its registration, and the times (ms) when it began and returned."""
+    """One commit of a writer: the number of its registration, and the times (ms) at which the call began and returned."""
 
     number: int
     began_ms: float
@@ -56,7 +58,7 @@ class Commit:
     version: int = 0
 
     def events(self, topic: str) -> list[history.Event]:
-        """Return the commit as events of the history."""
+        """Return the two events of the commit in the history: its request and its answer."""
         rows = tuple(history.Written(str(seq), key) for key, seq, _, _ in _rows(self.writer, self.version))
         name = f"writer-{self.writer}"
         call = f"{name}-{self.version}"
@@ -66,8 +68,8 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer to a reader. `began_ms`: the earliest time at which the reader can have asked. `at_ms`: the time when it had the
-    answer. `through`: the log number up to which the reader had read.
+    """One answer to a reader. `began_ms`: the earliest time at which the reader can have asked. `at_ms`: the time at which the
+    reader had the answer. `through`: the log number up to which the reader had then read.
     """
 
     began_ms: float
@@ -85,8 +87,8 @@ class Watched:
 
 
 def write_for(place: Place, writer: int, folder: Path) -> list[Commit]:
-    """Stage and commit transactions over all segments, one after the other. The writer begins when the file `START` exists and ends
-    when the file `ENOUGH` exists.
+    """Stage and commit transactions over all segments, one after the other. Begin when the file `START` exists in `folder`, and end
+    when the file `ENOUGH` exists there.
 
     Writers have a lower priority than readers. With eight writers of equal priority on two cores, the run would measure the wait
     for a core, not the wait for a decision.
@@ -106,8 +108,9 @@ def write_for(place: Place, writer: int, folder: Path) -> list[Commit]:
 
 
 def warm_up(place: Place, writer: int, versions: range, seen: Path | None = None) -> list[Commit]:
-    """Commit these versions before the load begins, so that a Spark query has already run its slow first micro-batches. After each
-    commit, wait until the file `seen` shows a new micro-batch (None: do not wait).
+    """Commit these versions, one after the other. `seen`: the file in which a Spark query records its micro-batches. After each
+    commit, wait until this file has a new micro-batch, so that the query runs its slow first micro-batches before the load begins.
+    None: do not wait.
     """
     plan, mine = planned(place), client(open_cluster(place.url))
     done = []
@@ -146,13 +149,13 @@ def _commit(mine: Client, plan: WritePlan, writer: int, version: int) -> Commit:
 
 
 def _rows(writer: int, version: int) -> list[tuple[str, int, int, int]]:
-    """Return the rows of one transaction. Only this writer uses their keys, so that the rows of each key have one written order."""
+    """Return the rows of one transaction. No other writer uses their keys, so the rows of a key are written in this order."""
     batch = writer * PER_WRITER + version
     return [(f"writer-{writer}-{seq % ROWS}", seq, batch, ROWS) for seq in range(batch * ROWS, (batch + 1) * ROWS)]
 
 
 def watch_buffer(place: Place, stop: Path) -> Watched:
-    """Plan batch reads one after the other, without reading their rows."""
+    """Run the reader `buffer`: plan batch reads one after the other, without reading their rows."""
     mine = client(open_cluster(place.url))
     name = str(topic_name(place.topic))
     seen = Watched()
@@ -171,7 +174,7 @@ def watch_buffer(place: Place, stop: Path) -> Watched:
 
 
 def torn(reading: Reading) -> list[str]:
-    """Return a text for each registration that a reading shows in one of its segments and not in another."""
+    """Return a text for each registration of several segments that is visible in one of these segments and not in another."""
     found = []
     by_name = {segment.name: segment for segment in reading.segments}
     shown = {name: {n for n, _ in segment.live} for name, segment in by_name.items()}
@@ -186,7 +189,7 @@ def torn(reading: Reading) -> list[str]:
 
 
 def watch_batches(place: Place, stop: Path) -> Watched:
-    """Run batch reads one after the other, with all of their rows."""
+    """Run the reader `batch`: batch reads one after the other, with all of their rows."""
     seen, noted = Watched(), Observation(str(topic_name(place.topic)))
     for _ in looks(stop):
         began = now()
@@ -198,7 +201,7 @@ def watch_batches(place: Place, stop: Path) -> Watched:
 
 
 def watch_stream(place: Place, stop: Path) -> Watched:
-    """Run one streaming read without a pause between its micro-batches, until `stop` exists."""
+    """Run the reader `stream`: one streaming read. It pauses only after a micro-batch without rows."""
     following = Following(place.url, place.topic)
     seen, noted = Watched(), Observation(str(topic_name(place.topic)))
     for _ in looks(stop):
@@ -213,8 +216,8 @@ def watch_stream(place: Place, stop: Path) -> Watched:
 
 
 def missed(commits: Sequence[Commit], answers: Sequence[Answer]) -> list[str]:
-    """Return a text for each answer of one reader that lacks rows that were readable when the reader asked. The rows of a commit
-    are readable after this commit and all commits with lower numbers have returned.
+    """Return a text for each answer to one reader that lacks rows which were readable when the reader asked. The rows of a commit
+    are readable once this commit and all commits with lower numbers have returned.
     """
     ordered = sorted(commits, key=lambda c: c.number)
     readable = list(accumulate((c.returned_ms for c in ordered), max))
@@ -228,11 +231,12 @@ def missed(commits: Sequence[Commit], answers: Sequence[Answer]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """The longest time (ms) for which a reader lacked a transaction. The time is measured just before each answer to the reader.
+    """The longest time (ms) for which a reader lacked a transaction, up to the next answer to the reader. Each field begins to
+    count at another moment:
 
-    behind  the delay of the reader itself: the time since the commits of this transaction and of all transactions with lower
-            numbers had returned
-    age     the time since the commit of the transaction began, so slow commits are included (protocol.md, invariant 9)
+    behind  when the commits of the transaction and of all transactions with lower numbers had returned; so this is the delay of
+            the reader itself
+    age     when the commit of the transaction began, so that slow commits are included (protocol.md, invariant 9)
     """
 
     behind: float
@@ -255,8 +259,8 @@ def lag(commits: Sequence[Commit], answers: Sequence[Answer]) -> Lag:
 
 
 def _goes_on(query: Session, seen: Path) -> bool:
-    """Wait for `ANSWERS` answers of a Spark streaming query. The micro-batch in progress does not count, since Spark planned it
-    earlier. Return whether enough answers came in time.
+    """Wait until a Spark streaming query has finished `ANSWERS` further micro-batches. The one that runs now does not count,
+    because Spark may have planned it before the load. Return whether enough micro-batches came within `ANSWER_SECONDS`.
     """
     until, enough = time.monotonic() + ANSWER_SECONDS, _lines(seen) + 1 + ANSWERS
     while (few := _lines(seen) < enough) and query.running() and time.monotonic() < until:
@@ -265,7 +269,7 @@ def _goes_on(query: Session, seen: Path) -> bool:
 
 
 def followed(query: Session, folder: Path, topic: str) -> Watched:
-    """Wait until a Spark streaming query has ended. Return its answers."""
+    """Wait until a Spark streaming query has ended. Return each of its micro-batches as an answer."""
     seen = Watched()
     code = query.wait(300)
     query.kill()
@@ -277,7 +281,7 @@ def followed(query: Session, folder: Path, topic: str) -> Watched:
         assert isinstance(poll, history.Poll)
         through = max([through, *(row.position[0] for row in poll.rows)])
         seen.answers.append(Answer(before, poll.at, through))
-        before = poll.at  # the next answer was planned after this time, because Spark plans one micro-batch after the other
+        before = poll.at  # Spark plans a micro-batch after the previous one has ended
     return seen
 
 
@@ -285,10 +289,10 @@ READERS = {"buffer": watch_buffer, "batch": watch_batches, "stream": watch_strea
 
 
 class Load(Scenario):
-    """Writers and readers run together for `seconds`, and longer if a reader has not yet had `ANSWERS` answers under load.
+    """The scenario. Writers and readers run together for `seconds`, or longer, until each reader has `ANSWERS` answers under load.
 
-    `folder`: the folder of the files that start and stop the processes. `spark`: whether a real streaming query also runs.
-    `behind_ms`: the limit of a reader's lag; a larger lag is an error (None: no limit).
+    `folder`: the folder of the files that start and stop the processes. `readers`: names in `READERS`. `spark`: whether a real
+    streaming query also reads. `behind_ms`: a reader whose lag (`Lag.behind`) is larger is an error; None: no limit.
     """
 
     name = "load"
@@ -330,7 +334,7 @@ class Load(Scenario):
         wait_until("ready", (*self._watching.values(), *self._writing), self._folder)
 
     def check(self) -> list[str]:
-        """Let the processes work for their time and end. Check the readers' answers and the history."""
+        """Let the writers and readers work together, and then end. Check the answers to the readers, and the history."""
         folder = self._folder
         (folder / START).touch()
         until = time.monotonic() + self._seconds
@@ -379,7 +383,7 @@ class Load(Scenario):
 
 
 def end_of_load(place: Place) -> tuple[list[str], list[history.Event]]:
-    """Return what one sweep leaves undecided, and the events of a final read of all rows."""
+    """Sweep once. Return the transactions and op records that the sweep left (`unfinished`), and the event of a final read."""
     left, noted = unfinished(place), Observation(str(topic_name(place.topic)))
     began = now()
     noted.read(began, read_all(place.url, place.topic), final=True)

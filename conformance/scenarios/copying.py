@@ -1,5 +1,5 @@
-"""A Spark driver, which is killed by tests. It copies rows of a topic to another topic through a subscription, `--rows` rows in a
-micro-batch.
+"""A Spark driver that tests kill. It copies the rows of one topic to another topic. It reads them under a subscription, with
+`--rows` as the soft limit of rows in a micro-batch.
 
     python -m conformance.scenarios.copying --url URL --source NAME --target NAME --subscription NAME --rows N --folder FOLDER
 
@@ -20,7 +20,7 @@ from conformance.scenarios.job import session
 def copying(
     spark: SparkSession, url: str, source: str, target: str, subscription: str, checkpoint: Path, rows: int
 ) -> DataStreamWriter:
-    """Return the query that copies the rows; it is not started yet. Its micro-batches have `rows` rows."""
+    """Return the query that copies the rows, not yet started. `rows`: the soft limit of rows in a micro-batch."""
     given = (
         spark.readStream.format("txnsegment")
         .option("serviceUrl", url)

@@ -1,7 +1,7 @@
 """The base of every scenario with crash points.
 
-In each case, a fault strikes a process before or after its k-th store call. Then a new process continues its work, and all rows are
-checked. Each scenario defines the work of its processes and of the new processes.
+In each case, a fault strikes a process before or after one of its store calls. Then a new process continues the work, and all rows
+are checked. Each scenario defines what the processes do.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from conformance.scenarios.forks import Child
 from conformance.scenarios.scenario import Scenario
 
 CONFLICTS = frozenset({"Fenced", "TxnConflict", "VersionConflict", "OutcomeUnknown"})
-"""The errors that a zombie or a twin may get. After such an error, either the attempt can never commit, or its version
-can safely be written again.
+"""The errors that a zombie or a twin may get. After such an error, either its attempt can never commit, or its version can safely
+be written again.
 """
 
 
 @dataclass(frozen=True)
 class Case:
-    """The result of one crash point. `what`: the crash point, in words. `hit`: whether the process reached it. `wrong`: what is
-    wrong, in words; empty if all is well.
+    """The result of one crash point. `what`: the crash point, in words. `hit`: whether the process reached the crash point.
+    `wrong`: what is wrong, in words; empty if nothing is.
     """
 
     what: str
@@ -46,7 +46,9 @@ class Outcome:
 
 
 def refused(who: str, told: Outcome, allowed: Collection[str] = ()) -> list[str]:
-    """Return an error text, unless the process `who` succeeded or raised one of the `allowed` errors."""
+    """Return one error text if the process raised an error that is not `allowed`; otherwise return none. `who`: the process, in
+    words. `told`: its report.
+    """
     return [] if told.error is None or told.error in allowed else [f"{who} was told {told.error}: {told.message}"]
 
 
@@ -59,12 +61,12 @@ def meet(
     allowed: Collection[str] = CONFLICTS,
     failures: Collection[str] | None = None,
 ) -> tuple[bool, list[str]]:
-    """Wait for the fault of the process `victim`. Then call `go_on`, in which a new process continues the work. Return whether the
-    fault happened, and what is wrong, in words.
+    """Wait until the fault has struck the process `victim`. Then call `go_on`, in which a new process continues the work. Return
+    whether the fault happened, and what is wrong, in words.
 
-    `crash` None: the victim kills itself by other means. `allowed`: the errors that a stopped victim and a twin may raise.
-    `failures`: the errors that a victim may raise after one of its store calls failed (None: any). A stopped victim is resumed
-    after `go_on` has returned.
+    `crash`: the fault; None: the victim kills itself elsewhere than at a store call. `twin`: another process that does the same
+    work at the same time. `allowed`: the errors that a stopped victim and a twin may raise. `failures`: the errors that a victim
+    may raise after one of its store calls failed (None: any). A stopped victim is resumed after `go_on` has returned.
     """
     wrong: list[str] = []
     fault = Fault.KILL if crash is None else crash.fault
@@ -93,8 +95,8 @@ LONGEST_SECONDS = 240.0
 
 
 class CrashPoints(Scenario):
-    """A scenario that is a series of cases. `reach`: the least share of cases whose fault must happen. It is below 1 if the number
-    of store calls varies between processes.
+    """A scenario that runs one case after the other. `reach`: in at least this share of the cases the fault must happen (0: no
+    check). A subclass sets it below 1 if later processes may make fewer store calls than the process whose calls were counted.
     """
 
     reach = 0.0

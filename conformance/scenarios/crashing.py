@@ -1,4 +1,4 @@
-"""Crash points: a process stops or kills itself before or after its k-th call to the store (protocol.md section 5)."""
+"""Crash points: a process kills or stops itself before or after a certain call to its metadata store, or the call fails."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class When(Enum):
 class Crash:
     """A fault before or after call number `call`. Only the calls whose names begin with `of` are counted, from 1.
 
-    With KILL and STOP, the process sends the signal to itself. With FAIL, the call raises. Before the call it raises `Unavailable`.
-    After the call it raises the error of a lost reply, which is `UnknownOutcome` for a write and `Unavailable` for a read.
+    With KILL and STOP, the process sends the signal to itself. With FAIL, the call raises an error. If `when` is BEFORE, the error
+    is `Unavailable`. If it is AFTER, the error is that of a lost reply: `UnknownOutcome` for a write, `Unavailable` for a read.
     """
 
     call: int
@@ -43,7 +43,7 @@ class Crash:
 
 
 class Crashing:
-    """The policy of a `FaultyStore`. It counts the store's calls and crashes at one of them. `calls`: the calls so far, by name."""
+    """The policy of a `FaultyStore`. It counts the store calls and strikes at one of them. `calls`: the calls so far, as texts."""
 
     def __init__(self, crash: Crash | None) -> None:
         self._crash = crash

@@ -1,5 +1,5 @@
-"""Creates transactions that have written rows and never end. A migration may find these transactions, and so may a reader before
-the migration.
+"""Creates transactions that have written rows, and that their owner never ends. A migration or a reader may find them. This module
+also sweeps until such transactions have ended (`wait_for_deadlines`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _LeftOpen(Transaction):
         super().__init__(cluster.client, app=None, version=None, timeout_ms=timeout_ms)
 
     def commit(self) -> Committed:
-        """Append the rows. Return a result whose `txn_id` is the id of the open transaction."""
+        """Append the rows. Return a result as of a commit, with the id of the open transaction."""
         if self._committed is None:
             parts = {persistent_name(name): found for name, found in self._parts().items()}
             coordinator = self._client.instream.coordinator
@@ -56,7 +56,7 @@ def open_in(cluster: Cluster, topic: str, key: str, name: str, timeout_ms: int |
 
 
 def leave_behind(url: str, topic: str) -> None:
-    """Leave an aborted and an open transaction in the topic. The open one has no owner any more, so it ends at its deadline."""
+    """Leave an aborted and an open transaction in the topic. The open one stays until another process aborts it at its deadline."""
     with connect(url) as cluster:
         for abort in (True, False):
             txn = open_in(cluster, topic, "nobody", "nobody.0")
@@ -65,8 +65,9 @@ def leave_behind(url: str, topic: str) -> None:
 
 
 def die_registered(url: str, topics: Sequence[str]) -> None:
-    """Register a transaction over these topic:// topics and be killed right after that, before the transaction's claims, op records
-    and decision. Before the deadline, no reader can pass the registration. Later writers do not wait for the transaction.
+    """Open a transaction over these topic:// topics, append its registration, and kill this process right after that. So the
+    transaction has no claims, op records or decision. Until its deadline, no reader can pass the registration. Other writers do not
+    wait for it.
     """
     client, _ = crashing_client(url, Crash(1, When.AFTER, of=f"write Append {paths.LOG.path}"))
     with Transaction(client, app=None, version=None, timeout_ms=client.cluster.settings.txn_timeout_ms) as transaction:
@@ -76,8 +77,9 @@ def die_registered(url: str, topics: Sequence[str]) -> None:
 
 
 def wait_for_deadlines(url: str, late_seconds: float = LATE_SECONDS) -> list[str]:
-    """Sweep until every transaction that is OPEN now has ended. Return what is wrong, in words: the transactions that `passed_over`
-    returns, and those that are still OPEN `late_seconds` after the cluster's timeout and its allowance.
+    """Sweep until every transaction that is OPEN at the time of this call has ended. Return what is wrong, in words: the
+    transactions that `passed_over` returns, and those that stay OPEN too long. Too long is the sum of the cluster's timeout, its
+    allowance and `late_seconds`, counted from this call.
     """
     with connect(url) as cluster:
         settings = cluster.client.cluster.settings
@@ -97,15 +99,15 @@ def _open_ids(cluster: Cluster) -> set[str]:
 
 
 def passed_over(cluster: Cluster) -> list[str]:
-    """Return the topic:// transactions that are OPEN although their application has committed their version or a higher one, or
-    although they are not the application's current attempt. A new attempt has to end the previous attempt first (protocol.md
-    section 5, step 2).
+    """Return a text for each topic:// transaction that is OPEN and should have ended. That is so if its application has committed
+    its version or a higher one, and also if the application has another current attempt. A new attempt has to end the previous
+    attempt first (protocol.md section 5, step 2).
 
-    A header and its application record are written together, but they are read one after the other. So the headers are read before
-    the application records and again after them. Only transactions that are OPEN in both reads are returned.
+    A header and its application record are written together, but they are read one after the other. So the headers are read twice:
+    before the application records and after them. Only transactions that are OPEN in both reads are returned.
 
-    Persistent topics are not checked. There, two attempts may begin at the same time. An attempt that read the state before the
-    other attempt began does not end the other attempt.
+    Transactions on persistent topics are not checked. There, two attempts may begin at the same time. If each reads the state
+    before the other begins, none of them ends the other.
     """
     before = [txn for txn in cluster.transactions.list(State.OPEN) if txn.app is not None and isinstance(txn.state, State)]
     gone_on = {txn.id: app for txn in before if (app := _application(cluster, txn)) is not None and _gone_on(app, txn)}

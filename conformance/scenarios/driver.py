@@ -1,6 +1,6 @@
 """A driver without Spark. It stages real parts and runs the real `spark_txn_sink.commit`.
 
-All functions here run in processes of their own (`forks`), so that these processes can be killed.
+A scenario runs these functions in child processes (`forks`), so that it can kill these processes.
 """
 
 from __future__ import annotations
@@ -43,12 +43,14 @@ SCHEMA = StructType(
 )
 
 EAGER = Settings(fold_after_registrations=1, fold_after_ms=1, header_retention_ms=0)
-"""With these settings every commit settles, folds and expires at once, so that crash points cover all of protocol.md section 7."""
+"""With these settings, each commit also settles, folds and expires at once. So the crash points of a commit also include store
+calls of a sweep (protocol.md section 7).
+"""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A cluster and a topic in it. `ledgers`: the ledger root; None for an embedded cluster."""
+    """A cluster and a topic in it. `ledgers`: the URI of the ledger root; None: the root is in the folder of a SQLite store."""
 
     url: str
     topic: str
@@ -61,8 +63,8 @@ def make(place: Place, settings: Settings = EAGER) -> None:
 
 
 def crashing_client(url: str, crash: Crash | None) -> tuple[Client, Crashing]:
-    """Return a client, and the policy of its store, which counts the calls and crashes at `crash`. The client does its background
-    work before a commit returns, so that the store calls of this work are counted, too.
+    """Return a client, and the policy of the client's store. The policy counts the store calls, and strikes at `crash`. The client
+    does its background work before a commit returns, so that the policy counts the store calls of this work, too.
     """
     real = open_cluster(url)
     crashing = Crashing(crash)
@@ -81,7 +83,7 @@ def planned(place: Place) -> WritePlan:
 
 
 def staged(plan: WritePlan, version: int, query: str) -> list[Staged]:
-    """Stage the parts of one batch, as two accepted Spark task attempts would. No key is in both tasks."""
+    """Stage the parts of one batch, as two accepted attempts of Spark tasks would. The two tasks have different keys."""
     found = []
     for task in range(2):
         message = stage(plan, [batch_of([r for r in written(version) if (r[1] % KEYS) % 2 == task])])
@@ -113,10 +115,10 @@ def write_version(place: Place, version: int, crash: Crash | None = None) -> Out
 
 
 def restart(place: Place, versions: Sequence[int], then: Place | None = None) -> list[str]:
-    """Do what Spark does after a crash: write the last version again, then the next versions. Read all rows before and after that.
-    Return what is wrong, in words.
+    """Do what Spark does after a crash: write the given versions in turn, of which a crashed process may have committed the first.
+    Read all rows before and after these writes. Return what is wrong, in words.
 
-    `then`: the topic of the next case. This process also writes version 0 to it.
+    `then`: the topic of the next case, to which this process finally writes version 0; None: no such topic.
     """
     before = read_all(place.url, place.topic)
     found = partial(before)
@@ -133,7 +135,7 @@ def restart(place: Place, versions: Sequence[int], then: Place | None = None) ->
 
 
 def end(place: Place, batches: int) -> list[str]:
-    """Sweep the cluster. Return what is wrong with the rows, and which transactions and op records the sweep left."""
+    """Sweep the cluster. Return what is wrong with the rows, and which unfinished transactions and op records the sweep left."""
     return unfinished(place) + complete(read_all(place.url, place.topic), batches)
 
 
@@ -157,7 +159,9 @@ def unfinished(place: Place) -> list[str]:
 
 
 def _unfinished_in_stream(client: Client, name: PersistentName) -> list[str]:
-    """Sweep the persistent topics once. Return the transactions that are still undecided."""
+    """Sweep the persistent topics once. Return the transactions without a final state in the coordinator's log, and those with data
+    but no marker in the topic's log.
+    """
     client.instream.sweeper.sweep()
     found = [f"still {txn.state}: {txn.least}" for txn in client.instream.coordinator.log.live()]
     return found + [f"ongoing in {name}: {txn}" for txn in client.instream.buffer.read(name).ongoing]

@@ -20,7 +20,7 @@ def add_batches(folder: Path, first: int, count: int) -> None:
 
 
 def streamed(spark: SparkSession, folder: Path) -> DataFrame:
-    """Read the batches in order, one per micro-batch. One task reads a batch and two tasks write it. Each writing task has keys of
-    its own and keeps their order.
+    """Return a streaming DataFrame of the batches, in order. Each micro-batch has one batch. One task reads it, and two tasks write
+    it. The two tasks get different keys, and the rows of each key keep their order.
     """
     return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder)).repartition(2, "key")

@@ -1,9 +1,9 @@
-"""A Spark streaming query that records each of its micro-batches. It is a real reader beside the load.
+"""A Spark streaming query that records each of its micro-batches. Scenarios run it as a reader beside their writers.
 
     python -m conformance.scenarios.follower --url URL --topic NAME --folder FOLDER --stop FILE
 
-`FOLDER/running` exists after the query's first read. `FOLDER/seen` has a line of JSON for each micro-batch. After the file `--stop`
-exists, the query reads all remaining rows and ends.
+The file `FOLDER/running` exists once the query has read all rows that it found at its start. The file `FOLDER/seen` has a line of
+JSON for each micro-batch. After the file `--stop` exists, the query reads all remaining rows and ends.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> None:
             spark.readStream.format("txnsegment")
             .option("serviceUrl", given.url)
             .option("includeMetadata", True)
-            .option("maxPartitionBytes", "128m")  # one task: four tasks with a few rows each would take twice as long
+            .option("maxPartitionBytes", "128m")  # one task reads all; four tasks with a few rows each would take twice as long
             .option("startingOffsets", "earliest")
             .load(given.topic)
             .writeStream.foreachBatch(note)

@@ -1,4 +1,4 @@
-"""Starts a Spark streaming query (`follower`) beside a scenario, and reads the micro-batches that it recorded."""
+"""Starts a Spark streaming query (`follower`) beside a scenario, and reads the micro-batches that the query recorded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from metadata.records.names import any_topic_name
 
 
 def follow(place: Place, folder: Path, stop: Path) -> Session:
-    """Start a Spark streaming query on the topic and wait until it runs. Raises Died if it does not."""
+    """Start a Spark streaming query on the topic. Wait until it has read what the topic holds now. Raises Died if it does not."""
     (folder / "spark").mkdir()
     given = {"--url": place.url, "--topic": place.topic, "--folder": str(folder / "spark"), "--stop": str(stop)}
     words = [word for pair in given.items() for word in pair]
@@ -29,7 +29,7 @@ def follow(place: Place, folder: Path, stop: Path) -> Session:
 
 
 def polls(file: Path, topic: str) -> list[Poll]:
-    """Return the micro-batches that `conformance.scenarios.follower` recorded completely."""
+    """Return the micro-batches in a file of `conformance.scenarios.follower`, without an incomplete last line."""
     topics, found = (str(any_topic_name(topic)),), list[Poll]()
     for line in file.read_text().split("\n")[:-1]:
         noted = json.loads(line)

@@ -1,6 +1,7 @@
-"""Child processes that are forked from one clean process, so that a child starts in a tenth of a second instead of three seconds.
+"""Child processes that are forked from a server process. Such a child starts in a tenth of a second instead of three seconds.
 
-The clean process has imported all modules, and has no threads and no connections. So it is safe to fork it.
+The server process has imported all modules, so its children need not import them. It has no threads and no connections, so it is
+safe to fork it.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Forks:
         return Child(process, ours)
 
     def call(self, target: Callable[..., Any], *arguments: Any) -> Any:
-        """Return the result of `target(*arguments)` in a new process. Raises Died if the process was killed or raised."""
+        """Run `target(*arguments)` in a new process and return its result. Raises Died (`Child.result`)."""
         return self.start(target, *arguments).result()
 
 
@@ -75,7 +76,9 @@ class Child:
         return self._process.pid
 
     def result(self, seconds: float = 120.0) -> Any:
-        """Wait for the process and return its result. Raises Died if the process was killed, or raised (with its traceback)."""
+        """Wait for the process and return its result. Raises Died if the process was killed, or if it raised an error, whose
+        traceback is then in the message. Raises Died, and kills the process, if it takes longer than `seconds`.
+        """
         try:
             if not self._pipe.poll(seconds):
                 self._process.kill()
@@ -93,7 +96,7 @@ class Child:
         return value
 
     def killed(self) -> bool:
-        """Wait for the process. Return whether it was killed; False if it ended by itself. Raises Died if it raised."""
+        """Wait for the process. Return whether it was killed; False if it ended by itself. Raises Died if it raised an error."""
         try:
             self.result()
         except Killed:
@@ -101,11 +104,11 @@ class Child:
         return False
 
     def ended(self, seconds: float) -> bool:
-        """Return whether the process ends within this time."""
+        """Wait at most `seconds`. Return whether the process has ended."""
         return self._pipe.poll(seconds)
 
     def stopped(self, seconds: float = 60.0) -> bool:
-        """Wait until the process has stopped itself (True) or ended (False)."""
+        """Wait until the process has stopped itself (True) or ended (False). Raises Died if neither happens within `seconds`."""
         deadline = time.monotonic() + seconds
         stat = Path(f"/proc/{self.pid}/stat")
         while self._process.is_alive() and not self._pipe.poll(0.005):
@@ -126,7 +129,7 @@ class Child:
         self._process.join()
 
     def send(self, number: int) -> bool:
-        """Send a signal to the process. Return False if it has ended, since its pid may belong to another process by now."""
+        """Send a signal to the process and return True. If the process has ended, send nothing and return False."""
         if not self._process.is_alive():
             return False
         try:
@@ -137,7 +140,7 @@ class Child:
 
 
 class Struck(Enum):
-    """The effect of a fault. MISSED: the fault had no effect, since the child had already ended."""
+    """The effect of a fault on a child. MISSED: the child had already ended."""
 
     KILLED = auto()
     STOPPED = auto()
@@ -153,8 +156,9 @@ def strike(
     kill: float = 0.75,
     longest: float = 1.0,
 ) -> Struck:
-    """Kill the child with probability `kill` and start it again. Otherwise stop it for at most `longest` seconds. A child that has
-    ended by itself is started again. Raises Died if the child had ended with an error.
+    """Strike the child `name`. With probability `kill`, kill it and start it again. Otherwise stop it with SIGSTOP, and resume it
+    after at most `longest` seconds. If the child has ended by itself, start it again. Raises Died if the child had ended with an
+    error.
     """
     child = running[name]
     if rng.random() < kill:
@@ -172,7 +176,7 @@ def strike(
 
 
 class Storm:
-    """Children that are struck at random and started again. `kills`, `stops`: how often a child was killed or stopped."""
+    """Children, by name, that a scenario strikes at random. `kills`, `stops`: how often a child was killed or stopped."""
 
     def __init__(self) -> None:
         self.running: dict[str, Child] = {}

@@ -1,9 +1,9 @@
-"""The histories of chaos runs. This module defines the rows that writers write, and records for the history checker what readers
-got.
+"""The histories of chaos runs. This module defines the rows of the writers. It also makes the events that tell the history checker
+what was written and what readers got.
 
-A row has four columns. `batch`: the number of the transaction that wrote it. `of`: the number of rows of that batch. `seq`: the
-row's place among all rows, which is also its name. `key`: the key; rows of one key are written in the order of `seq`. Times are
-`time.monotonic()` in milliseconds. All processes of a machine share this clock.
+One batch is one transaction. A row has four columns. `batch`: the number of its batch. `of`: how many rows this batch has. `seq`:
+the row's place among all rows of the run; it is also the row's id in the history. `key`: the key; rows of one key are written in
+the order of `seq`. Times are `time.monotonic()` in milliseconds. All processes of a machine share this clock.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Row:
 
 
 def now() -> float:
-    """Return the time of an event, in milliseconds."""
+    """Return the current time as the events have it, in milliseconds."""
     return time.monotonic() * 1000
 
 
 def written(batch: int) -> list[tuple[str, int, int, int]]:
-    """Return the (key, seq, batch, of) of one batch's rows, in written order. Each key has several rows."""
+    """Return the rows of one batch as (key, seq, batch, of), in the order in which they are written. Each key has several rows."""
     first = batch * ROWS
     return [(f"key-{seq % KEYS}", seq, batch, ROWS) for seq in range(first, first + ROWS)]
 
@@ -52,13 +52,13 @@ def written(batch: int) -> list[tuple[str, int, int, int]]:
 
 
 def commit(at: float, batch: int, topic: str) -> Commit:
-    """Return the event that says that the job may commit this batch from now on. The version is the number of the batch."""
+    """Return the event that says that the job may commit this batch from time `at` on. The version is the number of the batch."""
     rows = tuple(Written(str(seq), key) for key, seq, _, _ in written(batch))
     return Commit(at, f"batch-{batch}", "job", APPLICATION, topic, batch, rows, "query", None, True)
 
 
 def committed(at: float, batch: int) -> Told:
-    """Return the event that says that a client knows at this time that the batch is committed."""
+    """Return the event that says that a client knows at time `at` that the batch is committed."""
     return Told(at, f"batch-{batch}", "committed")
 
 
@@ -67,8 +67,8 @@ def seen(rows: Iterable[Row]) -> tuple[events.Row, ...]:
 
 
 class Observation:
-    """Records, in order, the reads that run beside a job: whole reads of a topic, and the micro-batches of one stream. If a whole
-    read repeats all rows of the previous whole read, only its further rows are stored.
+    """Records the reads that run beside a job: reads of all rows of a topic, and the micro-batches of one stream. If a read of all
+    rows repeats all rows of the previous one, only its new rows are stored.
     """
 
     def __init__(self, topic: str) -> None:
@@ -84,7 +84,7 @@ class Observation:
         self._before = whole
 
     def poll(self, began: float, start: int, end: int, rows: Sequence[Row], *, stream: str = "stream") -> None:
-        """Record one round of a stream whose micro-batches have no limit of rows: its plan, and the micro-batch if there is one."""
+        """Record one plan of a stream without a limit of rows, and the micro-batch of the plan, if there is one."""
         at = now()
         self.events.append(Plan(at, began, stream, self._topics, start, end, end, log=self._log))
         if end > start or rows:
@@ -95,7 +95,7 @@ class Observation:
 
 
 def judged(histories: Iterable[Iterable[Event]], file: Path | None = None) -> list[str]:
-    """Merge the histories of several recorders, write the merged history to `file`, and return all findings of the checker."""
+    """Merge the histories of several recorders. Write the result to `file`, if given. Return all findings of the checker."""
     history = merge([[Start(0, "conformance.scenarios")], *histories])
     if file is not None:
         write(file, history)
@@ -108,7 +108,7 @@ TOPIC = "topic://public/default/chaos"
 
 
 def _rows_in(topic: str, rows: Iterable[Row]) -> tuple[events.Row, ...]:
-    """Return the rows as if their topic were `topic`, whatever its real name is. The checks below use only one topic."""
+    """Return the rows with the name of their topic replaced by `topic`. All rows of the checks below are of one topic."""
     prefix = "segment://" + topic.removeprefix("topic://") + "/"
     return tuple(r._replace(segment=prefix + r.segment.rpartition("/")[2]) for r in seen(rows))
 
@@ -132,14 +132,14 @@ def complete(rows: Sequence[Row], batches: int) -> list[str]:
 
 
 def partial(rows: Sequence[Row]) -> list[str]:
-    """Return everything that is wrong with one read of the topic of a job that has not ended. The job commits one batch after the
-    other. So the rows of the last batch in the read show that all batches before it are committed.
+    """Return everything that is wrong with one read of a topic while its job has not ended. The job commits one batch after the
+    other. So if the read has a row of a batch, all earlier batches are committed.
     """
-    return vanished(rows, rows)  # as if the same rows were read twice
+    return vanished(rows, rows)  # `vanished` checks two reads; here both have the same rows
 
 
 def vanished(before: Sequence[Row], after: Sequence[Row]) -> list[str]:
-    """Return everything that is wrong with two reads, of which the first ended before the second began."""
+    """Return everything that is wrong with two reads of a topic, the second of which began after the first had ended."""
     begun = max((r.batch for r in (*before, *after)), default=-1) + 1
     told = max((r.batch for r in before), default=0)
     reads = [

@@ -1,9 +1,9 @@
-"""A Spark driver, which is killed by tests. It plans the first micro-batch of a subscription and never finishes it.
+"""A Spark driver that tests kill. It runs a stream with a subscription, and never finishes the first micro-batch.
 
     python -m conformance.scenarios.holding --url URL --source NAME --subscription NAME --folder FOLDER
 
-Its checkpoint is `checkpoint` in the folder. Spark logs the offset of the batch and runs the batch. The batch writes the file
-`planned` to the folder and then waits for ever.
+Its checkpoint is `checkpoint` in the folder. Spark logs the end offset of the micro-batch and runs it. Then the job writes the file
+`planned` to the folder, with the number of rows in the micro-batch, and waits for ever.
 """
 
 from __future__ import annotations

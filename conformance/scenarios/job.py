@@ -1,4 +1,4 @@
-"""A Spark driver, which is killed by tests. It streams the input files into a topic, one transaction for each file.
+"""A Spark driver that tests kill. It streams the input files into a topic, one transaction for each file.
 
     python -m conformance.scenarios.job --url URL --topic NAME --input FOLDER --checkpoint FOLDER --marks FOLDER --stop FILE
 

@@ -1,5 +1,5 @@
-"""Lowers the priority of writers, so that most of the processor is left to the readers beside them. Otherwise the readers' lag
-would measure the wait for a core.
+"""Lowers the priority of writers, so that most processor time is left to the readers. With equal priorities, the measured lag of
+the readers would mostly be the time that they wait for a core.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 _NICE = 15
-"""The niceness of a writer: about a thirtieth of the normal processor share. With a smaller share, a writer that holds a lock of
-the store would wait long for a core, and all readers would wait for the lock.
+"""The niceness of a writer. With it, the writer gets about a thirtieth of the normal share of processor time. With a smaller share,
+a writer that holds a lock of the store would wait long for a core, and all readers would wait for the lock.
 """
 _AUTOGROUP = Path("/proc/self/autogroup")
 _SECONDS = 60.0
@@ -20,8 +20,8 @@ _SECONDS = 60.0
 def lower_priority() -> None:
     """Lower the priority of this process. Raises BlockingIOError if the kernel refuses that for a minute.
 
-    With sched_autogroup, Linux divides the processor between sessions, and the niceness of a process counts only within its
-    session. Then the process gets a session of its own, and the niceness of this session is set, too.
+    If sched_autogroup is on, Linux divides processor time between sessions, and the niceness of a process counts only within its
+    session. So this function then also starts a session for this process, and sets the niceness of that session.
     """
     os.nice(_NICE)
     if _AUTOGROUP.exists():

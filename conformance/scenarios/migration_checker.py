@@ -1,5 +1,5 @@
-"""The check of a migration's workload. The history checker judges the workload's history, and each writer must have rows from
-before and after the migration.
+"""The check of a migration's workload. The history checker judges the workload's history. In addition, each party that writes must
+have rows from before and after the migration.
 
 PURE: no I/O, no clock.
 """
@@ -16,7 +16,9 @@ from metadata.records.names import is_persistent
 
 @dataclass(frozen=True)
 class Cast:
-    """The parties of a workload, and the topics of each party, by their old names. `successors`: the new name of each topic."""
+    """The parties of a workload, by kind. Each party has its topics, under their old names. A mover has its source and its target.
+    `successors`: old name of a topic -> its new name.
+    """
 
     successors: Mapping[str, str]
     writers: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -28,15 +30,16 @@ class Cast:
 
 
 def checked(cast: Cast, histories: Iterable[Sequence[Event]], final: Sequence[Read]) -> list[str]:
-    """Return everything that is wrong with a workload. `final`: the last reads of each topic, by its old and by its new name."""
+    """Return everything that is wrong with a workload. `final`: the last reads, by the old and by the new name of each topic."""
     recorded = list(histories)
     successors = [Successor(0, old, new) for old, new in cast.successors.items()]
     return [*judged([*recorded, final, successors]), *missed(cast, recorded, final)]
 
 
 def missed(cast: Cast, histories: Iterable[Sequence[Event]], final: Sequence[Read]) -> list[str]:
-    """Return the work that the workload should have done and did not do. Each writer needs rows from before and after the
-    migration, and each consumer must have finished. If such work is missing, a history without findings proves little.
+    """Return the work that the workload should have done and did not do. Each writer, sender and mover needs rows from before and
+    after the migration. Each consumer and mover must have reported that no unacknowledged rows are left. If such work is missing, a
+    history without findings proves little.
     """
     rows = {topic: read.rows for read in final for topic in read.topics}
     wrote = [(who, topic) for who, topics in cast.writers.items() for topic in topics] + list(cast.senders.items())

@@ -1,5 +1,5 @@
-"""Rounds of persistent topics that migrate under load, while the workload's processes and the migrating process are killed and
-stopped at random.
+"""Persistent topics migrate under load, three in each round. Meanwhile the processes of the workload and the migrating process are
+killed and stopped at random.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ BETWEEN_SECONDS = (0.05, 0.5)
 
 
 class MigrationStorm(Scenario):
-    """Rounds of migrations under load. In each round, three topics in two namespaces migrate while the workload's processes and the
-    migrating process are killed and stopped.
+    """The scenario. In each round, three topics in two namespaces migrate while the processes of the workload and the migrating
+    process are killed and stopped.
 
-    The first kill of each round strikes the migrating process while its second topic migrates. A round with an error is the last
-    round.
+    The first kill of each round strikes the migrating process while the second topic migrates. After a round with an error there
+    are no more rounds.
     """
 
     name = "migrations, random kills"
@@ -44,7 +44,7 @@ class MigrationStorm(Scenario):
         self._forks, self._place, self._folder, self._kills, self._rng = forks, place, folder, kills, rng
         self._wrong: list[str] = []
         self.count: Counter[str] = Counter()
-        """Counts of work done and faults met. `slowest_ms` is the time of the slowest migration."""
+        """Counts of the work and of the faults, by name. `slowest_ms` is the time that the slowest migration took."""
 
     def setup(self) -> None:
         self._forks.call(make, self._place, SETTINGS)
@@ -117,7 +117,9 @@ class _Round:
         self._storm.start(name, partial(self._forks.start, party, self.scene, name, *arguments))
 
     def strike(self, kills: int) -> None:
-        """Kill the migrating process midway. Then strike processes at random, and wait until all topics have migrated."""
+        """Kill the migrating process while the second topic migrates. Then strike processes at random, `kills` - 1 times. Then
+        wait until all topics have migrated.
+        """
         storm, rng = self._storm, self._rng
         hows = [rng.choice((None, WAIT_SECONDS)) for _ in self._cast.successors]
         migrates = (list(self._cast.successors.items()), 1 + self._number % 3, hows)
@@ -138,7 +140,7 @@ class _Round:
         """Let the writers do more work, then let all parties end. Return what is wrong."""
         storm, place = self._storm, self._place
         self.scene.wait_for_work([*WRITING, *self._cast.movers], storm.running.values(), more=2)
-        nobody = self.scene.history("nobody")  # the party that never commits; its transaction stays OPEN until its deadline
+        nobody = self.scene.history("nobody")  # a party that opens one transaction and never decides it
         rows = tuple(Written("nobody.0", "nobody", topic) for topic in self._cast.successors)
         nobody.add(Commit(now(), "nobody", "nobody", "nobody", "", 0, rows))
         registered = self._forks.start(die_registered, place.url, list(self._cast.successors))
@@ -162,7 +164,7 @@ class _Round:
 
 
 def expect_kill(child: Child, who: str, wrong: list[str]) -> bool:
-    """Wait for a process that should kill itself. Return whether it was killed. If it was not, add to `wrong` how it ended."""
+    """Wait for a process that should kill itself. Return whether it was killed. If not, add a text about its end to `wrong`."""
     try:
         child.result()
         wrong.append(f"{who} came to its end and was not killed")

@@ -1,8 +1,9 @@
-"""The workload of a migration. Its parties write, read, acknowledge and move rows of `persistent://` topics that become `topic://`.
+"""The workload of a migration. Its parties write, read, acknowledge and move the rows of `persistent://` topics, which migrate to
+`topic://` meanwhile.
 
-Each party records its requests, the replies and the rows that it got in a history that outlives its processes. A party may be
-killed at any moment, and another process continues its work. No party is informed of a migration. All parties use the old names of
-the topics throughout.
+Each party records its requests, the replies and the rows that it got, in a history file. A process of a party may be killed at any
+moment; another process then continues the party's work and the file. No party is informed of a migration. All parties use the old
+names of the topics, also after the migration.
 
 The `id` of a row is `<party>.<seq>`. The rows of a key are written in the order of `seq`.
 """
@@ -34,7 +35,7 @@ ROWS, KEYS = 6, 3
 """The number of rows of each transaction, and the number of keys of each writer. No key has two writers."""
 SCHEMA = "key string, id string"
 WORK = ('"said":"committed"', '"event":"poll"', '"event":"read"')
-"""An event is a piece of completed work if its line in the history contains one of these texts."""
+"""Texts in the lines of a history. An event counts as a completed piece of work if its line contains one of them."""
 WORK_SECONDS = 120.0
 PAUSE_SECONDS = 0.02
 IDLE_SECONDS = 0.3
@@ -43,8 +44,8 @@ IDLE_SECONDS = 0.3
 
 @dataclass(frozen=True)
 class Scene:
-    """The shared state of the parties. `url`: the cluster. `folder`: the folder of the histories. The folder has the file `working`
-    until the writers should end, and the file `reading` until the readers should end.
+    """What the parties share. `url`: the service URL of the cluster. `folder`: the folder of the histories. The writers end when
+    the file `working` is removed from this folder, and the readers end when the file `reading` is removed.
     """
 
     url: str
@@ -67,8 +68,8 @@ class Scene:
         return (self.folder / "reading").exists()
 
     def done(self, who: str) -> int:
-        """Return how many pieces of work a party has recorded so far. Only complete lines count, since the party may be writing to
-        the file.
+        """Return how many pieces of work (`WORK`) a party has recorded so far. Only complete lines count, since the party may just
+        be writing a line.
         """
         file = self.folder / f"{who}.jsonl"
         lines = file.read_text().split("\n")[:-1] if file.exists() else []
@@ -81,10 +82,10 @@ class Scene:
         (self.folder / "reading").unlink(missing_ok=True)
 
     def wait_for_work(self, names: Iterable[str], children: Collection[Child], more: int = 1) -> None:
-        """Wait until each of these parties has recorded `more` further pieces of work. With `more` = 2, at least one of these
-        pieces began after this call.
+        """Wait until each of these parties has recorded `more` further pieces of work. The first of them may have begun before this
+        call. So `more` must be 2 if one whole piece of work shall begin after this call.
 
-        `children` are the processes that do the work. Raises Died if one of them ends, or if the work takes more than
+        `children`: the processes that do the work. Raises Died if one of them ends, or if the work takes longer than
         `WORK_SECONDS`.
         """
         wanted = {name: self.done(name) + more for name in names}
@@ -99,7 +100,7 @@ class Scene:
 
 
 def rows_of(who: str, numbers: Iterable[int]) -> list[tuple[str, str]]:
-    """Return (key, id) of the rows of `who` with these numbers, in written order."""
+    """Return (key, id) of the rows of the party `who` with these numbers, in the order in which they are written."""
     return [(f"{who}-{n % KEYS}", f"{who}.{n}") for n in numbers]
 
 
@@ -116,10 +117,11 @@ def _told(history: Resumed, call: str, error: TxnSegmentError | None = None, *, 
 
 
 def write_on(scene: Scene, who: str, topics: Sequence[str]) -> None:
-    """Run transactions over all topics, one after the other. Each transaction has a version. A new process continues with the first
-    version that is not recorded as committed.
+    """Run the party of a writer: commit transactions over all of `topics`, one version after the other, until the writers shall
+    end. A new process continues with the first version that is not recorded as committed.
 
-    A transaction is run again if a migration aborts it (`--force`), or if one of its topics has migrated and another has not.
+    A version is written again if a migration has aborted its transaction (`--force`), or if one of the topics has migrated and
+    another has not.
     """
     history = scene.history(who)
     version = sum(isinstance(event, Told) and event.said == "committed" for event in history.before)
@@ -147,15 +149,17 @@ def write_on(scene: Scene, who: str, topics: Sequence[str]) -> None:
 
 
 def _expected(error: TxnConflict | OptionError, *, several: bool) -> None:
-    """Raise the error unless it is expected. A TxnConflict is expected. So is an OptionError for a transaction of several topics of
-    which only some have migrated.
+    """Raise the error unless it is expected. A TxnConflict is expected. If the transaction has `several` topics, an OptionError is
+    also expected that says that some of these topics have migrated and others have not.
     """
     if isinstance(error, OptionError) and not (several and "never spans both" in str(error)):
         raise error
 
 
 def send_on(scene: Scene, who: str, topic: str) -> None:
-    """Send plain messages. When the topic accepts no more of them, send each row in a transaction. Each try sends a new row."""
+    """Run the party of a sender: send one row after the other as a plain message. When the topic migrates, which ends plain
+    messages, send each row in a transaction. A row whose sending fails is not sent again.
+    """
     history = scene.history(who)
     tried = sum(isinstance(event, Commit) for event in history.before)
     with connect(scene.url) as cluster:
@@ -177,7 +181,7 @@ def send_on(scene: Scene, who: str, topic: str) -> None:
 
 
 def _migrates(cluster: Cluster, topic: str) -> bool:
-    """Return whether a persistent topic has migrated to a topic://, or soon will."""
+    """Return whether a persistent topic has a successor: it has migrated, or its migration has begun."""
     described = cluster.topics.describe(topic)
     assert isinstance(described, PersistentDescription)
     return described.migrated_to is not None
@@ -187,7 +191,7 @@ def _migrates(cluster: Cluster, topic: str) -> bool:
 
 
 class Life:
-    """Records what the consumer of one process does. Rows are recorded before the process does anything with them."""
+    """Records what one consumer gets and acknowledges. Rows are recorded before the process does anything with them."""
 
     def __init__(self, history: Resumed, who: str, topics: Sequence[str]) -> None:
         self._history, self._who, self._topics = history, who, tuple(topics)
@@ -212,7 +216,7 @@ class Life:
 
 
 def acknowledge_on(scene: Scene, who: str, topics: Sequence[str]) -> None:
-    """Deliver rows and acknowledge them, until the file `reading` is gone and all rows are acknowledged."""
+    """Run the party of a consumer: get rows and acknowledge them, until the file `reading` is gone and no row is unacknowledged."""
     history = scene.history(who)
     life = Life(history, who, topics)
     with connect(scene.url) as cluster, cluster.consumer(list(topics), who) as consumer:
@@ -227,9 +231,11 @@ def acknowledge_on(scene: Scene, who: str, topics: Sequence[str]) -> None:
 
 
 def move_on(scene: Scene, who: str, source: str, target: str) -> None:
-    """Move the unacknowledged rows of a subscription to another topic. One transaction writes the rows and acknowledges them.
+    """Run the party of a mover: write the unacknowledged rows of the subscription `who` of `source` to `target`. The transaction
+    that writes rows also acknowledges them.
 
-    A killed mover leaves pending acks. Until the deadline of its transaction, the next mover gets an AckConflict and tries again.
+    A mover that is killed may leave pending acks. Until the deadline of its transaction, the next mover gets an AckConflict for
+    these rows, and tries again.
     """
     history = scene.history(who)
     with connect(scene.url) as cluster:
@@ -243,8 +249,10 @@ def move_on(scene: Scene, who: str, source: str, target: str) -> None:
 
 
 def _move(cluster: Cluster, history: Resumed, who: str, source: str, target: str) -> bool:
-    """Move the rows that are available, each batch in one transaction. Return whether any rows were moved. In the history, each
-    batch is version 0 of an application of its own. So the checker also finds a batch that two processes have moved.
+    """Move the rows that are available, each batch in one transaction. Return whether any rows were moved.
+
+    In the history, moving a batch is version 0 of an application that is named after the batch. So if two processes move the same
+    batch, the checker finds a version that was committed twice.
     """
     moved, life = False, Life(history, who, [source])
     with cluster.consumer(source, who) as consumer:
@@ -272,8 +280,9 @@ def _move(cluster: Cluster, history: Resumed, who: str, source: str, target: str
 
 
 def stream_on(scene: Scene, who: str, topics: Sequence[str], limit: int | None = None) -> None:
-    """Read one micro-batch after the other, until all work is done. By then all topics have migrated, and the stream's position is
-    a number of the cluster's log.
+    """Run the party of a stream: read one micro-batch after the other, until the file `reading` is gone and no rows are left.
+    Record them, and at the end a plan without new rows. By then all topics have migrated, so the plan has a number of the cluster's
+    log.
     """
     history, asked = scene.history(who), 0.0
 
@@ -295,7 +304,7 @@ def stream_on(scene: Scene, who: str, topics: Sequence[str], limit: int | None =
 
 
 def look_on(scene: Scene, who: str, topics: Sequence[str]) -> None:
-    """Read all rows again and again, until all work is done. Record each read."""
+    """Run the party of a looker: read all rows again and again, until the file `reading` is gone. Record each read."""
     history = scene.history(who)
     before: Read | None = None
     last = False
@@ -311,8 +320,9 @@ def look_on(scene: Scene, who: str, topics: Sequence[str]) -> None:
 
 
 def migrate_on(scene: Scene, who: str, topics: Sequence[tuple[str, str]], segments: int, how: Sequence[float | None]) -> None:
-    """Migrate the topics one after the other. `how` has a value for each topic: the seconds for which its migration waits for open
-    transactions, or None if the migration aborts them. The file `<party>-ms` records how long each migration took.
+    """Migrate the topics, given as (old name, new name), one after the other. `how`: for each topic, the seconds for which its
+    migration waits for open transactions; None: the migration aborts them. Write the time that each migration took (ms) to the file
+    `<who>-ms`.
     """
     with connect(scene.url) as cluster:
         for (name, to), wait in zip(topics, how, strict=True):

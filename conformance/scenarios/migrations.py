@@ -1,8 +1,8 @@
-"""Migrations of persistent topics under load. At each store call, the migrating process is killed (also beside a twin) or stopped,
-or the call fails.
+"""Migrations of persistent topics under load. A fault strikes the migrating process after one of its store calls: the process is
+killed (also beside a twin) or stopped, or the call fails.
 
-While a topic migrates, other parties write to it (transactions, plain messages), read it and acknowledge its rows
-(`migration_workload`). All parties run in processes of their own (`forks`). `migration_checker` judges their histories.
+While a topic migrates, the parties of `migration_workload` write to it (transactions, plain messages), read it and acknowledge its
+rows. They run in child processes (`forks`). `migration_checker` judges their histories.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from txnsegment import connect
 SETTINGS = Settings(
     txn_timeout_ms=3_000, deadline_allowance_ms=200, fold_after_registrations=16, fold_after_ms=1_000, header_retention_ms=5_000
 )
-"""With this timeout, the pending acks of a killed mover end after three seconds."""
+"""The transaction timeout is short, so that the transaction of a killed mover ends, with its pending acks, after three seconds."""
 WAIT_SECONDS = 60.0
 LAST_SECONDS = 240.0
 FAILURES = {"Unavailable", "UnknownOutcome", "OutcomeUnknown"}
@@ -53,7 +53,7 @@ PARTIES = (*WRITING, "consumer", "stream")
 
 
 def prepare(url: str, topics: Sequence[str], subscriptions: Sequence[str]) -> None:
-    """Create the topics, each with these subscriptions."""
+    """Create the topics, and these subscriptions for each topic."""
     with connect(url) as cluster:
         for topic in topics:
             cluster.topics.create(topic, schema=SCHEMA)
@@ -77,7 +77,7 @@ def migrate(url: str, name: str, to: str, segments: int, wait: float | None, cra
 
 
 def at_work(scene: Scene, topic: str) -> list[str]:
-    """Run all parties on one topic, in threads of one process. The readers end after the writers. Return the tracebacks."""
+    """Run all parties on one topic, in threads of this process. The readers end after the writers. Return tracebacks of errors."""
     wrong: list[str] = []
 
     def run(party: Callable[[], None]) -> None:
@@ -85,7 +85,7 @@ def at_work(scene: Scene, topic: str) -> list[str]:
             party()
         except Exception:
             wrong.append(traceback.format_exc(limit=-4, chain=False))
-            scene.end_work()  # this process then ends early, and the process that waits for its work fails
+            scene.end_work()  # all parties end, and with them this process; `wait_for_work` then raises Died
             scene.end_reading()
 
     writing = (partial(parties.write_on, scene, "writer", [topic]), partial(parties.send_on, scene, "sender", topic))
@@ -105,7 +105,9 @@ def at_work(scene: Scene, topic: str) -> list[str]:
 
 
 def judge(place: Place, folder: Path, cast: Cast) -> list[str]:
-    """Sweep the cluster and read all rows, by the old and by the new names. Judge these reads and the histories of the parties."""
+    """Sweep the cluster and read all rows of each topic, by its old and by its new name. Return what is wrong with these reads and
+    with the histories of the parties.
+    """
     found: list[str] = []
     names = [name for pair in cast.successors.items() for name in pair]
     for name in names:
@@ -115,9 +117,9 @@ def judge(place: Place, folder: Path, cast: Cast) -> list[str]:
 
 
 def die_midway(scene: Scene, who: str, topics: Sequence[tuple[str, str]], segments: int, how: Sequence[float | None]) -> None:
-    """Migrate the first topic, as `migration_workload.migrate_on` does, and be killed while the second topic migrates. The kill
-    comes right after the first entry that this migration appends to a log: the SEAL, or the end of an open transaction. Raises Died
-    with the migration's result if there was no kill.
+    """Migrate the first topic, as `migration_workload.migrate_on` does. Then begin to migrate the second topic, and kill this
+    process after the first entry that this migration appends to a log: the SEAL, or the end of an open transaction. Raises Died,
+    with the migration's result, if the process was not killed.
     """
     parties.migrate_on(scene, who, topics[:1], segments, how[:1])
     told = migrate(scene.url, *topics[1], segments, how[1], Crash(1, When.AFTER, of="write Append"))
@@ -128,12 +130,13 @@ def die_midway(scene: Scene, who: str, topics: Sequence[tuple[str, str]], segmen
 
 
 class MigrationPoints(CrashPoints):
-    """Crash points of a migration. Each store call (or each `every`-th) has a case, with a topic of its own and all parties at work
-    on it. The fault strikes after the call, and a second migration continues. No fault strikes before a call, since the store is
-    then the same as after the previous call. With TWIN, the second migration runs at the same time.
+    """Crash points of a migration. Each store call (or each `every`-th) has a case, with a topic of its own, on which all parties
+    work. The fault strikes after the call. Then a second process migrates the same topic. With TWIN, a further process also
+    migrates the topic, at the same time as the one that the fault strikes. No fault strikes before a call, since the store is then
+    the same as after the previous call.
 
-    All cases run for a migration that aborts open transactions, and again for a migration that waits for them. The first case of
-    each series has no fault, and its store calls are counted. The scenario creates a cluster of its own.
+    There are two series of cases: in one the migrations abort open transactions, in the other they wait for them. The first case of
+    each series has no fault; the store calls of its migration are counted. The scenario creates a cluster of its own.
     """
 
     reach = 0.5
@@ -179,7 +182,7 @@ class _Migrating:
         self._started.append(self._others)
         try:
             self._scene.wait_for_work(PARTIES, [self._others])
-            if self._wait is None and self._number % 4 < 2:  # half of the migrations that abort transactions
+            if self._wait is None and self._number % 4 < 2:  # two in four cases of the migrations that abort transactions
                 self._forks.call(leave_behind, self._place.url, self._name)
         except BaseException:
             self.__exit__()
@@ -203,7 +206,7 @@ class _Migrating:
         return refused("the successor", self.migrate())
 
     def checked(self, what: str, wrong: list[str], *, hit: bool) -> Case:
-        """Let the parties do more work and end. Judge the rows and the parties' histories."""
+        """Let the parties do more work and end. Return the case, with everything that is wrong with the rows and the histories."""
         self._scene.wait_for_work(WRITING, [self._others], more=2)
         self._scene.end_work()
         wrong = wrong + self._others.result(LAST_SECONDS)
@@ -222,8 +225,8 @@ class _Migrating:
 
 
 class Refusals(Scenario):
-    """An open transaction first makes migrations fail without any change; their errors name the transaction. Then a migration waits
-    for the transaction or aborts it.
+    """While a transaction is open, migrations are refused. They change nothing, and their errors name the transaction. Then a
+    migration that may wait for the transaction, or abort it, succeeds.
     """
 
     name = "migrations with open transactions"
@@ -275,7 +278,7 @@ def _refused_then(place: Place, wait: float | None) -> list[str]:
 
 
 def _migrated_by(url: str, name: str, to: str, wait: float) -> Outcome:
-    """Migrate through the public API. Wait `wait` seconds for open transactions, and do not abort them."""
+    """Migrate by the public API. The migration waits `wait` seconds for open transactions, and does not abort them."""
     with connect(url) as cluster:
         try:
             cluster.topics.migrate(name, to, wait=wait)

@@ -1,4 +1,4 @@
-"""Readers without a JVM. They call the classes of the real source as Spark does, in the caller's own process."""
+"""Readers without a JVM. They call the classes of the real source in the same way as Spark, in the process of the caller."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def position_of(message_id: str) -> tuple[int, int, int]:
 
 
 def named_rows(batches: Iterable[pa.RecordBatch]) -> tuple[events.Row, ...]:
-    """Convert record batches, which must contain the metadata columns, to rows of a history. The column `id` has the name of each
-    row.
+    """Convert record batches, which must contain the metadata columns, to rows of a history. The column `id` has the id of each row
+    in the history.
     """
     return tuple(
         events.Row(row["id"], row["__segment"], position_of(row["__messageId"]), row["key"], row["__txnId"])
@@ -45,7 +45,7 @@ def named_rows(batches: Iterable[pa.RecordBatch]) -> tuple[events.Row, ...]:
 
 
 def read_named(url: str, topics: Sequence[str], who: str, *, final: bool = False) -> events.Read:
-    """Run one batch read of all visible rows and return its event. The column `id` holds the names of the rows."""
+    """Run one batch read of all visible rows, and return it as an event. The topics must have the columns `id` and `key`."""
     began = now()
     options = {"serviceUrl": url, "topics": json.dumps(list(topics)), "includeMetadata": "true"}
     rows = named_rows(spark_driver.read_batch(options))
@@ -53,7 +53,7 @@ def read_named(url: str, topics: Sequence[str], who: str, *, final: bool = False
 
 
 def final_read(url: str, topic: str) -> events.Read:
-    """Run the last read of a topic. Every transaction must be decided by now."""
+    """Run the last batch read of a topic, and return it as an event. Call this when every transaction is decided."""
     return read_named(url, [topic], "last reader", final=True)
 
 
@@ -62,7 +62,7 @@ def _options(url: str, topic: str, **more: str) -> dict[str, str]:
 
 
 def read_all(url: str, topic: str) -> list[Row]:
-    """Run one batch read of all rows that are visible now."""
+    """Run one batch read and return all rows that are visible now."""
     return list(rows_of(spark_driver.read_batch(_options(url, topic))))
 
 
@@ -75,12 +75,12 @@ class Following:
 
     @property
     def log(self) -> int:
-        """The number up to which the stream has read, in the cluster's log or in the log of the persistent topic."""
+        """The number up to which the stream has read. It is one of the cluster's log, or of the log of a persistent topic."""
         at = self._query.at
         return int(at["log"]) if not is_persistent(self._topic) else position_of(at[self._topic] + ":0")[0]
 
     def next(self) -> list[Row]:
-        """Return the next micro-batch; empty if there is nothing new."""
+        """Return the rows of the next micro-batch; none if there is nothing new."""
         return list(rows_of(self._query.next() or ()))
 
 
@@ -97,11 +97,12 @@ class MicroBatch(NamedTuple):
 def micro_batches(
     options: Mapping[str, str], checkpoint: Path, over: Callable[[], bool], limit: int | None = None
 ) -> Iterator[MicroBatch]:
-    """Yield all micro-batches from the earliest offset, as Spark runs a stream. If an earlier process planned a micro-batch and
-    perhaps did not finish it, this micro-batch is read again first. A micro-batch is finished when the next one is asked for.
-    After `over` returns true, the stream ends when there are no new rows.
+    """Yield all micro-batches from the earliest offset, as Spark runs a stream. A micro-batch is recorded as finished when the
+    caller asks for the next one. If an earlier process planned a micro-batch that is not recorded as finished, this function yields
+    it first, again. Once `over` has returned true, the stream ends when there are no new rows.
 
-    `options` select the topics. `checkpoint` outlives the reading process. `limit`: rows of a micro-batch (`maxRowsPerTrigger`).
+    `options`: the options that select the topics. `checkpoint`: the file by which a later process continues the stream. `limit`:
+    the soft limit of rows in a micro-batch (`maxRowsPerTrigger`); None: no limit.
     """
     given = {**options, "includeMetadata": "true", "startingOffsets": "earliest"}
     given |= {} if limit is None else {"maxRowsPerTrigger": str(limit)}

@@ -1,6 +1,6 @@
 """The base of all scenarios. A scenario sets up a system, starts it, strikes it with faults while it works, and checks its results.
 
-FoundationDB's workloads are the model. `run` takes a scenario through its phases. A scenario does not know how it is run.
+The design follows FoundationDB's workloads. `run` calls the phases of a scenario in order.
 """
 
 # ruff: noqa: B027 - a scenario overrides only the phases that it needs
@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 SHOWN = 20
-"""How many errors of one scenario are printed."""
+"""At most so many errors of one scenario are printed."""
 Say = Callable[[str], None]
 
 
@@ -25,8 +25,8 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Ran:
-    """The result of a scenario. `wrong`: one text for each thing that is wrong. `figures`: a text that says how much work was done
-    and how many faults happened.
+    """The result of a scenario. `wrong`: one text for each thing that is wrong. `figures`: a text with counts of the work and of
+    the faults.
     """
 
     wrong: list[str]
@@ -50,13 +50,13 @@ class Scenario(ABC):
 
     @abstractmethod
     def check(self) -> list[str]:
-        """Let the work end. Return one text for each thing that is wrong with its results. A planned fault that did not happen is
-        reported too, and so is work that was not done.
+        """Let the work end. Return one text for each thing that is wrong. A planned fault that did not happen is wrong, too, and so
+        is work that was not done.
         """
 
     @abstractmethod
     def figures(self) -> str:
-        """Return how much work was done and how many faults were met, in words."""
+        """Return a text with counts of the work and of the faults."""
 
     def close(self) -> None:
         """End all processes that still run, also after an error."""
@@ -69,7 +69,7 @@ class Scenario(ABC):
 
 
 def run(scenario: Scenario) -> Ran:
-    """Run all phases of one scenario. Return its result."""
+    """Run all phases of one scenario. Return its result. If a phase raises Failed, the text of that error is what is wrong."""
     try:
         with scenario:
             scenario.setup()
@@ -81,7 +81,7 @@ def run(scenario: Scenario) -> Ran:
 
 
 def reported(scenario: Scenario, where: str, say: Say) -> list[str]:
-    """Run a scenario and print its result. Return what is wrong. `where`: the name of the store, for the printed text."""
+    """Run a scenario, and print its result with `say`. Return what is wrong. `where`: the name of the store, for printing."""
     began = time.monotonic()
     ran = run(scenario)
     say(f"{where}: {scenario.name}: {ran.figures}; {len(ran.wrong)} wrong ({time.monotonic() - began:.0f} s)")

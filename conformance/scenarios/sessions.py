@@ -1,4 +1,4 @@
-"""Sessions of the chaos suite: small Spark drivers and writers that run for seconds."""
+"""Starts Python programs of the chaos suite, such as small Spark drivers, each in an operating-system session of its own."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ NICE = 5
 def launched(
     module: str, arguments: Sequence[str], output: Path, environment: Mapping[str, str] | None = None, *, nice: int = NICE
 ) -> Session:
-    """Run `python -m MODULE ARGUMENTS` in a session of its own. `environment` is added to this process's environment. The output
-    goes to the file `output`.
+    """Start `python -m MODULE ARGUMENTS` in an operating-system session of its own, and return the session. `environment`:
+    variables that are added to those of this process. `output`: the file that gets the program's output. `nice`: the amount added
+    to the niceness of this process.
     """
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     return Session(

@@ -22,17 +22,17 @@ from metadata.records.names import is_persistent
 from txnsegment.cli.app import build
 
 BATCHES, MORE = 40, 10
-"""The number of batches of the job that runs during the migration, and of the next job on the same checkpoint."""
+"""How many batches the job writes that runs during the migration, and how many the next job on the same checkpoint writes."""
 JOBS_STOP = "stop-jobs"
 START_SECONDS, RUN_SECONDS = 180.0, 600.0
 LOOK_SECONDS = 0.05
 
 
 class SparkMigration(Scenario):
-    """A persistent topic, `place.topic`, migrates while a Spark job writes to it and a query reads it. Its successor is the
-    topic:// of the same name. A second run of the job writes more batches after the migration.
+    """The persistent topic `place.topic` migrates while a Spark job writes to it and a Spark query reads it. Its successor is the
+    topic:// of the same name. After the migration, the job is run again and writes more batches.
 
-    `after`: how many batches of the first run went to the successor.
+    `after`: how many batches of the first run of the job went to the successor.
     """
 
     name = "migration through Spark"
@@ -55,7 +55,7 @@ class SparkMigration(Scenario):
         wait_for_rows(self._folder, self._place.topic, self._job)
 
     def faults(self) -> None:
-        """Run the migration by the command line, while the job writes and the query reads. No other fault strikes."""
+        """Migrate the topic by the command `txnsegment topics migrate`. There is no real fault in this scenario."""
         place, began = self._place, time.monotonic()
         words = ["--service-url", place.url, "topics", "migrate", place.topic, "--to", successor(place.topic), "--wait", "120"]
         code, said = self._forks.start(command, words).result(RUN_SECONDS)
@@ -113,7 +113,7 @@ def command(words: Sequence[str]) -> tuple[int, str]:
 
 
 def wait_for_rows(folder: Path, topic: str, job: Session) -> None:
-    """Wait until the reader has a micro-batch with rows of the job. Raises Died if none comes, or if the job ends first."""
+    """Wait until the reading query has recorded rows of the job. Raises Died if none come, or if the job ends first."""
     seen = folder / "spark" / "seen"
     until = time.monotonic() + START_SECONDS
     while not any(poll.rows for poll in polls(seen, topic)):
@@ -124,8 +124,8 @@ def wait_for_rows(folder: Path, topic: str, job: Session) -> None:
 
 
 def judge(found: Sequence[Poll], topic: str) -> list[str]:
-    """Judge the micro-batches of the query with the history checker. The query must have all rows of all batches. Check also that
-    the job was running when the topic migrated. Return what is wrong.
+    """Judge the micro-batches of the query with the history checker. The query must have read all rows of all batches. Also, the
+    first run of the job must have written batches both before and after the migration. Return what is wrong.
     """
     jobs: list[Event] = []
     for batch, at in enumerate(range(-BATCHES - MORE, 0)):
@@ -140,8 +140,8 @@ def judge(found: Sequence[Poll], topic: str) -> list[str]:
 
 
 def sides(found: Sequence[Poll]) -> tuple[int, int]:
-    """Return two counts: the batches of which the query read all rows from the persistent topic, and the batches of the job's first
-    run that have rows in the successor.
+    """Return two counts of batches that the query read. First, the batches without rows in the successor. Second, the batches of
+    the job's first run with rows in the successor.
     """
     rows = [row for poll in found for row in poll.rows]
     after = {int(row.id) // ROWS for row in rows if not is_persistent(row.segment)}

@@ -34,8 +34,8 @@ ROWS, KEYS = 120, 11
 """The number of rows of each transaction, and the number of keys of each writer. No key has two writers."""
 FEWEST, MOST = 4, 16
 BETWEEN_SECONDS = 0.5
-"""The pause after each split or merge. A transaction over the whole topic starts again when a split or merge interrupts it. If the
-pause is shorter than a commit, hardly any transaction commits.
+"""The pause after each split or merge. Each transaction writes to all segments, so it starts again if a split or merge comes during
+its commit. If the pause were shorter than a commit, hardly any transaction would commit.
 """
 LAST_SECONDS = 300.0
 SETTINGS = Settings(txn_timeout_ms=10_000, fold_after_registrations=16, fold_after_ms=1_000, header_retention_ms=5_000)
@@ -54,7 +54,7 @@ def write_on(place: Place, name: str, folder: Path, stop: Path) -> None:
         while not stop.exists():
             rows = [(f"{name}-k{i % KEYS}", f"{name}.{version}.{i}") for i in range(version * ROWS, (version + 1) * ROWS)]
             with cluster.begin(app=name, version=version) as transaction:
-                for half in (rows[: ROWS // 2], rows[ROWS // 2 :]):  # the layout is read anew for each half
+                for half in (rows[: ROWS // 2], rows[ROWS // 2 :]):  # each `append` reads the layout anew
                     keys, ids = zip(*half, strict=True)
                     transaction.append(topic, pa.table({"key": keys, "id": ids}))
                 call = f"{name}-{version}-{attempt}"
@@ -86,7 +86,7 @@ def split_on(place: Place, folder: Path, stop: Path) -> None:
             growing = len(active) < MOST if growing else len(active) == FEWEST
             if stop.exists() and growing and len(active) == FEWEST and noted.exists() and "merge" in noted.read_text():
                 return
-            with suppress(SegmentSealed):  # the killed process has split or merged these segments
+            with suppress(SegmentSealed):  # a predecessor that was killed has already split or merged these segments
                 if growing:
                     widest = max(active, key=lambda s: s[1] - s[0])
                     cluster.topics.split(place.topic, widest[2])
@@ -124,8 +124,8 @@ def prepare(place: Place) -> None:
 
 
 class Splits(Scenario):
-    """The scenario runs for `seconds`, and longer if the topic was not yet split and merged back once. `faults` is the number of
-    faults, which are spread over `seconds`.
+    """The scenario. It strikes `faults` times within `seconds`. It runs longer than `seconds` if the topic was not yet split to 16
+    segments and merged back to 4.
     """
 
     name = "splits"

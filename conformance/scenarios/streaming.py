@@ -1,4 +1,6 @@
-"""A streaming job whose driver is killed, stopped, or run twice, while readers read. In the end every row is counted."""
+"""A streaming job whose driver is killed, stopped, or run twice, while an observer reads the topic. At the end the history checker
+judges the reads, and every row must be in the topic once.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ LOOK_SECONDS = 0.02
 
 @dataclass
 class Observed:
-    """The number of reads and micro-batches beside the job, and their events."""
+    """How many batch reads and micro-batches the observer made beside the job, and the events of these reads."""
 
     reads: int = 0
     micro_batches: int = 0
@@ -37,7 +39,7 @@ class Observed:
 
 
 def observe(place: Place, stop: Path) -> Observed:
-    """Run batch reads and micro-batches of one stream in turn until `stop` exists, and once more after that."""
+    """Run a batch read and a micro-batch of one stream, in turn. After `stop` exists, run both once more and return."""
     seen, noted = Observed(), Observation(str(any_topic_name(place.topic)))
     following = Following(place.url, place.topic)
     last = False
@@ -56,7 +58,7 @@ def observe(place: Place, stop: Path) -> Observed:
 
 
 class StreamingJob(Scenario):
-    """One topic, one checkpoint, and the drivers that are started on it. The subclasses define the faults of the drivers."""
+    """One topic, one checkpoint, and the drivers that run on this checkpoint. The subclasses define the faults of the drivers."""
 
     def __init__(self, forks: Forks, place: Place, folder: Path, rng: random.Random) -> None:
         self._forks, self._place, self._folder, self._rng = forks, place, folder, rng
@@ -83,7 +85,7 @@ class StreamingJob(Scenario):
         self.batches += count
 
     def _lay_down(self, batch: int) -> None:
-        """Write the input file of a batch. Record that a driver may commit the batch from now on."""
+        """Record that a driver may commit the batch from now on. Then write the input file of the batch."""
         self._events.append(commit(now(), batch, str(any_topic_name(self._place.topic))))
         add_batches(self._input, batch, 1)
 
@@ -110,7 +112,9 @@ class StreamingJob(Scenario):
         return (self._marks / str(driver.pid)).exists()
 
     def go_on(self, drivers: Sequence[Session], seconds: float, until: Callable[[], bool]) -> bool:
-        """Write input files while drivers run. Return whether `until` came true in `seconds`, before all drivers had ended."""
+        """Write input files while drivers run. Return True as soon as `until` returns true. Return False after `seconds`, or when
+        all drivers have ended.
+        """
         deadline = time.monotonic() + seconds
         while not until():
             if time.monotonic() > deadline or not any(driver.running() for driver in drivers):
@@ -125,9 +129,9 @@ class StreamingJob(Scenario):
             raise Died(f"A driver's query did not run within {RUN_SECONDS:g} s: {driver.tail()}")
 
     def kill_at(self, driver: Session, seconds: float, *, starting: bool) -> bool:
-        """Send SIGKILL to all processes of a driver. `starting`: the kill comes `seconds` after the driver's start; otherwise
-        `seconds` after the driver's query began to run. Return False if the driver had committed all input before the kill. Raises
-        Died if the driver ended by itself.
+        """Send SIGKILL to all processes of a driver, `seconds` after the driver's query began to run. With `starting`, send it
+        `seconds` after this call, which comes right after the driver's start. If the driver commits all input earlier, kill it at
+        once, do not count the kill, and return False. Raises Died if the driver ended by itself.
         """
         if not starting:
             self.until_it_runs(driver)
@@ -139,7 +143,7 @@ class StreamingJob(Scenario):
         return not idle
 
     def end(self, driver: Session) -> int | None:
-        """Let a driver write its remaining input and end. Return its exit code."""
+        """Let a driver write its remaining input and end. Return its exit code; None if it did not end in time and was killed."""
         stop_file(driver.output).touch()
         code = driver.wait(RUN_SECONDS)
         driver.kill()
@@ -157,7 +161,7 @@ class StreamingJob(Scenario):
             self._wrong.append(f"the last driver ended with {code} {done}: {driver.tail()}")
 
     def check(self) -> list[str]:
-        """End the readers. The history checker judges their reads; the history stays in the job's folder."""
+        """End the observer. Let the history checker judge its reads. The history stays in the job's folder."""
         assert self._observer is not None
         self._stop.touch()
         self.observed = self._observer.result(RUN_SECONDS)
@@ -184,8 +188,8 @@ def stop_file(output: Path) -> Path:
 
 
 class RandomKills(StreamingJob):
-    """The driver is killed `kills` times. One kill in six comes within 10 seconds of the driver's start. The others come within 6
-    seconds after the driver's query began to run.
+    """A new driver is started and killed, `kills` times. One kill in six comes within 10 seconds of the driver's start. The others
+    come within 6 seconds after the driver's query began to run.
     """
 
     def __init__(self, forks: Forks, place: Place, folder: Path, rng: random.Random, kills: int, say: Say) -> None:
@@ -213,7 +217,7 @@ class ZombieDriver(StreamingJob):
         self.feed(8)
         zombie = self.drive()
         self.until_it_runs(zombie)
-        self.go_on([zombie], self._rng.uniform(0.5, 4), self.fed)  # ends early once all input files are written
+        self.go_on([zombie], self._rng.uniform(0.5, 4), self.fed)  # `go_on` ends early once all input files are written
         zombie.send(signal.SIGSTOP)
         self.feed(2)
         self.finish()
@@ -222,7 +226,7 @@ class ZombieDriver(StreamingJob):
 
 
 class TwoDrivers(StreamingJob):
-    """Two drivers run on one checkpoint, until Spark notices it and ends one of them. A third driver writes the remaining input."""
+    """Two drivers run on one checkpoint. Spark detects that and ends one of them. A third driver writes the remaining input."""
 
     name = "a streaming job, two drivers"
 

@@ -1,9 +1,11 @@
-"""Files in a common folder by which several processes begin and end together. Each file is a signal to all processes.
+"""Files in a common folder by which several processes begin and end together. Four files are signals to all processes:
 
 start   all processes are ready, so the writers begin
 loaded  all writers have begun, so the readers count their answers from now on
 enough  the readers have enough answers, so the writers end
-stop    the readers read once more and end
+stop    the writers have ended, so the readers read once more and end
+
+A process also creates files of its own, `<state>-<pid>`, which say that it has reached a state (`say`).
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ def say(what: str, folder: Path) -> None:
 
 
 def looks(stop: Path) -> Iterator[None]:
-    """Yield once for each read. The first read comes before the writers begin, the last after the file `stop` exists. The writers
-    have ended by then. Record the state `answered` after `ANSWERS` reads under load.
+    """Yield once for each read that the caller shall make. The first read comes before the writers begin; then record the state
+    `ready`. The last read comes after the file `stop` exists, when the writers have ended. Record the state `answered` after
+    `ANSWERS` reads that began after the file `loaded` existed.
     """
     yield
     say("ready", stop.parent)
@@ -42,14 +45,14 @@ def looks(stop: Path) -> Iterator[None]:
 
 
 def wait_until(what: str, children: Sequence[Child], folder: Path) -> None:
-    """Wait until all children have reached the state `what`. Raises Died if a child ends instead, or after two minutes."""
+    """Wait until all children have reached the state `what`. Raises Died if a child ends before that, or after `READY_SECONDS`."""
     for child in late(what, children, folder, READY_SECONDS):
         raise Died(f"process {child.pid} was not {what} within {READY_SECONDS:g} s")
 
 
 def late(what: str, children: Sequence[Child], folder: Path, seconds: float) -> list[Child]:
-    """Wait until all children have reached the state `what`. Return the children that have not reached it after `seconds`. Raises
-    Died if one of them ends instead.
+    """Wait until all children have reached the state `what`, but at most `seconds`. Return the children that have not reached it.
+    Raises Died if a child fails before it reaches the state.
     """
     until = time.monotonic() + seconds
     while found := [child for child in children if not (folder / f"{what}-{child.pid}").exists()]:

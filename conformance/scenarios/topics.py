@@ -2,10 +2,10 @@
 and no row may be there twice.
 
 A mover takes eight unacknowledged rows of a subscription at a time. One transaction acknowledges them and writes two of them to
-each of four topics, through the real sink (`conformance.harness.spark_driver`). The mover is killed or stopped before and after
-each of its store calls, or one of these calls fails. It is also killed while it stages, and at random moments. A new mover
-continues its work. Every read must show whole batches, and a batch is in the topics if and only if it is acknowledged. All parties
-run in processes of their own (`forks`).
+each of four topics, through the real sink (`conformance.harness.spark_driver`). A fault strikes the mover at each of its store
+calls: the mover is killed or stopped, or the call fails. The mover is also killed while it stages, and at random moments. A new
+mover continues its work. Every read must show whole batches. A batch must be in the four topics if and only if it is acknowledged.
+All parties run in processes of their own (`forks`).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ OUTPUTS = ("topic://acme/north/a", "topic://acme/north/b", "topic://acme/south/c
 NAME = "mover"
 """The name of the subscription and of the application."""
 ROWS = 8
-"""The number of rows of a batch: two for each topic."""
+"""The number of rows of a batch: two for each of the four topics."""
 SCHEMA = pa.schema([("id", pa.int64()), ("batch", pa.int64())])
 ALLOWED = CONFLICTS | {"AckConflict"}
-"""The errors that a zombie may get. After such an error, either the attempt can never commit, or its version can safely be
+"""The errors that a zombie may get. After such an error, either the zombie's attempt can never commit, or its version can safely be
 written again.
 """
 
@@ -70,9 +70,9 @@ def _table(batch: int, ids: Sequence[int]) -> pa.Table:
 
 
 def move(url: str, version: int, batches: int, crash: Crash | None = None, kill_while_staging: int | None = None) -> Outcome:
-    """Move `batches` batches, or all batches that are left. `crash`: a fault at a store call of the driver. `kill_while_staging`:
-    the index of an output topic; the process is killed in the write to this topic, before that write's commit. By then the parts of
-    this write and the manifests of earlier topics exist.
+    """Move `batches` batches, or all that are left if these are fewer. `crash`: a fault at a store call of this process.
+    `kill_while_staging`: the index of an output topic. The process kills itself during the write to this topic, after the tasks of
+    this write and before its commit. At that moment the parts of this write and the manifests of the earlier writes exist.
     """
     client, store = crashing_client(url, crash)
     moved = Outcome(calls=store.calls)
@@ -116,11 +116,11 @@ def _rows(options: dict[str, str]) -> list[tuple[int, int]]:
 
 
 def wrong(url: str, batches: int, *, moved: int | None = None) -> list[str]:
-    """Return what is wrong with the rows that are visible now, in words. `moved`: exactly this many batches must be in the output
-    topics.
+    """Return what is wrong with the rows that are visible now, in words. `moved`: how many batches must be in the output topics;
+    None: any number.
 
-    The unacknowledged rows are read before the output topics and again after them. A row that is acknowledged in the first of these
-    two reads must be in the output topics. A row of the output topics must be acknowledged in the second.
+    The unacknowledged rows are read twice: before the output topics are read, and again afterwards. A row that is not among them in
+    the first read must be in the output topics. A row of the output topics must not be among them in the second read.
     """
     left = {"serviceUrl": url, "path": INPUT, "subscription": NAME}
     before = {row for row, _ in _rows(left)}
@@ -141,7 +141,7 @@ def wrong(url: str, batches: int, *, moved: int | None = None) -> list[str]:
 
 @dataclass
 class Looked:
-    """The number of checks that an observer made, and the errors that they found."""
+    """How many checks an observer made, and what these checks found wrong."""
 
     times: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -162,7 +162,8 @@ def look(url: str, batches: int, stop: Path) -> Looked:
 class TopicsPoints(CrashPoints):
     """Crash points of a mover. At each store call (or each `every`-th), a fault strikes a mover. Then a new mover moves the batch.
 
-    SIGKILL also strikes while the mover stages, once in the write to each topic. The scenario creates clusters of its own.
+    With Fault.KILL there is also a case for each of the four topics, in which the mover is killed during the write to that topic.
+    The scenario creates two clusters: one in which it counts the store calls of a move, and one for the cases.
     """
 
     def __init__(self, forks: Forks, place: Place, fault: Fault, whens: Sequence[When] = AROUND, *, every: int = 1) -> None:
@@ -192,7 +193,9 @@ class TopicsPoints(CrashPoints):
 
 
 def _successor(place: Place, version: int, batches: int, done: int) -> list[str]:
-    """Check the rows. Move the batch, unless the mover that met the fault has moved it. Check the rows again."""
+    """Check the rows. Move the batch, unless the mover that met the fault has moved it. Check the rows again. Return what is wrong.
+    `done`: how many batches earlier cases have moved.
+    """
     found = wrong(place.url, batches)
     if len(_rows({"serviceUrl": place.url, "path": INPUT, "subscription": NAME})) == (batches - done) * ROWS:
         found += refused("the successor", move(place.url, version, 1))
@@ -207,7 +210,7 @@ def _after(place: Place, batches: int, moved: int) -> list[str]:
 
 
 class TopicsStorm(Scenario):
-    """Movers are killed at random moments. Each continues the previous mover's work. An observer checks the rows meanwhile."""
+    """Movers are killed at random moments, and a new mover continues each time. Meanwhile an observer checks the visible rows."""
 
     name = "four topics, random kills"
 

@@ -1,7 +1,7 @@
-"""Golden scripts: transactions as text. The script has the exact answer to each command, as in the tests of etcd/raft.
+"""Golden scripts: transactions as text. Below its commands, a script has their exact answers, as in the tests of etcd/raft.
 
-`python -m conformance.scripts` runs the scripts of this project. With `--rewrite` it writes the current answers into the scripts,
-for review.
+`python -m conformance.scripts` runs the scripts of this project. With `--rewrite` it replaces the answers in the scripts by the
+current ones, for review.
 """
 
 from conformance.scripts.parsing import ScriptError

@@ -1,4 +1,4 @@
-"""`python -m conformance.scripts [--rewrite] [SCRIPT ..]` runs golden scripts. It exits with 1 if an answer is not as expected."""
+"""`python -m conformance.scripts [--rewrite] [SCRIPT ..]` runs golden scripts. It exits with 1 if a script fails."""
 
 from __future__ import annotations
 

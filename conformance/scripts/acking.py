@@ -3,12 +3,13 @@
     subscribe s a [at=3]                 create the subscription s of topic a, with its cursor at the number 3
     unsubscribe s a | seek s a to=3      delete the subscription, or move its cursor
     c1: ack s@a/1:0 s@b/1:0..2:1         acknowledge rows now, without a transaction
-    c1: advance s@..a/2:0                acknowledge all rows up to this position, as a stream does; idempotent
-    d1: claim                            the step between `check` and `record` of a transaction with acknowledgements (section 5)
-    backlog s a b                        the unacknowledged rows of the subscription, and its lag
+    c1: advance s@..a/2:0                acknowledge all rows up to this position, as a stream does; it may be repeated
+    d1: claim                            do the step between `check` and `record` of a transaction with acknowledgements (section 5)
+    backlog s a b                        show the unacknowledged rows of the subscription s in the topics a and b, and its lag
 
-Words for acknowledgements: `s@a/1:0` is entry 0 of ledger 1 of segment a, for the subscription s. `s@a/1:0:2..1:0:3` is two rows of
-an entry. `s@a/1:0..2:1` is an inclusive range. `s@..a/2:0` is cumulative. `open` and `commit` take these words beside their rows.
+Words for acknowledgements: `s@a/1:0` acknowledges entry 0 of ledger 1 of segment a, for the subscription s. `s@a/1:0:2..1:0:3`
+acknowledges rows 2 and 3 of that entry, and `s@a/1:0..2:1` a range of entries with both ends. `s@..a/2:0` acknowledges everything
+up to this entry. `open` and `commit` take these words beside their words for rows.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def show_backlog(world: World, cmd: Command) -> list[str]:
 
 
 def claim(world: World, cmd: Command) -> list[str]:
-    """Run the transaction up to the write of its op records. All of its acknowledgements are pending then."""
+    """Run the transaction until it is about to write its op records. By then all of its acknowledgements are pending."""
 
     def reached(work: Work) -> list[str]:
         held = answers.of_kind(world, answers.CURSORS)

@@ -1,8 +1,8 @@
-"""The answers of scripts. They show records of the store and files of the disk, and their changes, in the words of protocol.md
-section 1.
+"""The answers of scripts. They show records of the store and files of the disk, or which of them changed, in the words of
+protocol.md section 1.
 
-Records are decoded here, not by the code under test. Otherwise a fault of that code could hide itself in the answers. Only index
-snapshots are decoded by the code under test.
+Records are decoded here, not by the code under test. Otherwise a fault of that code could hide itself in the answers. There are two
+exceptions, which the code under test decodes: index snapshots, and the snapshots of marker-based topics (`in_stream_picture`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def span(name: str, ledger: int, first: int, last: int) -> str:
 
 
 def spans(world: World, number: int, registration: Any) -> str:
-    """Return the entries that a registration adds, such as `a/977:0..2 b/977:0`."""
+    """Return the entries that a registration adds to each segment as text, such as `a/977:0..2 b/977:0`."""
     found = [(short(world.state, s), w["entries"]) for s, w in registration["segments"].items()]
     return " ".join(span(name, number, 0, entries - 1) for name, entries in sorted(found))
 
@@ -58,7 +58,7 @@ def application(body: Any) -> str:
 
 
 def app_name(partition: str) -> str:
-    """Return the name of an application: `q on a`, or `m` for an application over several topics."""
+    """Return the name of an application as text: `q on a`, or `m` if it is over several topics. `partition`: its partition key."""
     app, topic = (paths.decode(part) for part in partition.split(":"))
     return f"{app} on {topic.rpartition('/')[2]}" if topic else app
 
@@ -79,8 +79,8 @@ def watermark(world: World, body: Any) -> str:
 
 
 def _listed(found: Ledger) -> str:
-    """Return a ledger as text: `5`, or `5@12` if compaction has moved its rows to a file in which they begin at row 12. `5@12+3` is
-    a ledger of two moved parts. The rows of the first begin at row 12 of its file, those of the second at row 3 of its file.
+    """Return a ledger of an index snapshot as text: `5`, or `5@12` if compaction has moved its rows to a file in which they begin
+    at row 12. `5@12+3` is a ledger of two moved parts: one begins at row 12 of its file, the other at row 3 of its file.
     """
     moved = [str(part.first_row) for part in found.parts if isinstance(part, CompactedPart)]
     return f"{found.id}@{'+'.join(moved)}" if moved else str(found.id)
@@ -102,7 +102,7 @@ def layout(body: Any) -> str:
 
 
 def file_name(path: str) -> str:
-    """Return the file name without tenant, namespace and hash ranges, and without the checksum in a snapshot's name."""
+    """Return the short name of a file: its path without tenant, namespace, hash ranges, and the checksum in a snapshot's name."""
     text = re.sub(r"-[0-9a-f]{8}\.avro$", ".avro", path.removeprefix("public/default/"))
     return re.sub(r"/[0-9a-f]{4}-[0-9a-f]{4}-([0-9]+)/", r".\1/", text)
 
@@ -122,14 +122,14 @@ def cursor(body: Any) -> str:
 
 
 CURSORS = "a"
-"""The first character of the paths of cursors in a `Picture`."""
+"""The first character of the keys of all cursors in a `Picture`."""
 
 Picture = dict[str, tuple[str, str]]
-"""Path -> (kind, text), for each record and file. Records or files of one kind have paths with the same first character."""
+"""Key -> (name, text), for each record and file. All records or files of one kind have keys with the same first character."""
 
 
 def picture(world: World) -> Picture:
-    """Return the records and files that the answers show, in words."""
+    """Return all records and files that answers may show."""
     state, found = world.state, {}
     for number, text in log(world).items():
         found[f"2 {number:020d}"] = (f"log {number}", text)
@@ -166,7 +166,7 @@ def _segment(world: World, encoded: str) -> str:
 
 
 def changes(before: Picture, after: Picture) -> list[str]:
-    """Return the changes of store and disk, one line for each changed record or deleted file. New files have no line."""
+    """Return one line for each record that was added, changed or deleted, and for each deleted file. New files have no line."""
     lines = []
     for path in sorted(before.keys() | after.keys()):
         old, new = before.get(path), after.get(path)
@@ -181,7 +181,7 @@ def changes(before: Picture, after: Picture) -> list[str]:
 
 
 def changing(world: World, process: Process, run: Callable[[], object]) -> Work:
-    """Return work whose answer is the changes of store and disk since the work last started or continued."""
+    """Return work whose answer shows what changed (`changes`) since the work was started or, if it had stopped, continued."""
     before: list[Picture] = []
     work = Work(process, run, lambda _: changes(before[-1], picture(world)))
     work.begin = lambda: before.append(picture(world))
@@ -189,7 +189,7 @@ def changing(world: World, process: Process, run: Callable[[], object]) -> Work:
 
 
 def of_kind(world: World, kinds: str) -> list[str]:
-    """Return the texts of the records and files whose paths in the `Picture` begin with one of these characters."""
+    """Return one line for each record and file whose key in the `Picture` begins with one of these characters."""
     found = picture(world)
     lines = [
         f"{what} {text}" if path[0] in "139" else f"{what}: {text}"

@@ -1,7 +1,7 @@
 """Commands of backups and restores (docs/operations.md, Backup).
 
-k1: backup           take a backup; the answer is its log and its applications. The process k1 can sleep at a call of the backup
-restore              restore the last backup to a new store over the same files; all processes of the old store end
+k1: backup           take a backup; the answer shows its log and its applications. k1 can crash or sleep at a call of the backup
+restore              restore the last backup to a new store, with the same files; all processes end, because they use the old store
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def backup(world: World, cmd: Command) -> list[str]:
 
 
 def _shown(world: World, taken: Backup) -> list[str]:
-    """Return the log and the applications of a backup as lines."""
+    """Return the registrations, seals and application records in a backup as lines."""
     lines = []
     for kept in taken.records:
         body, path = json.loads(kept.value), kept.key.path

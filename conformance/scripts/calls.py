@@ -1,4 +1,4 @@
-"""Names for the calls of store and storage. A script uses them to say at which call a process crashes, sleeps or loses a reply.
+"""Names for the calls to the store and the disk. A script names a call to say where a process crashes, sleeps or loses a reply.
 
 | word | the call |
 |---|---|
@@ -99,7 +99,7 @@ WORDS = frozenset({w for _, w in (*_READS, *_WRITES)} | set(_FILES.values()) | {
 
 
 def word(kind: str, what: str, state: MemoryState) -> str:
-    """Return the word of a call; `nothing` for a read that has no word. `kind` and `what` are those of
+    """Return the name of a call; `nothing` for a read without a name. `kind` and `what` are the arguments of a
     `conformance.simulator.store.faults.Gate`.
     """
     if kind in _FILES:

@@ -1,24 +1,25 @@
 """Commands that inject faults and let time pass. `CALL` is a word of `conformance.scripts.calls`.
 
-    crash d1 before CALL | crash d1 after CALL | crash d1        the process dies at this call, or now
-    sleep d1 before CALL | wake d1       the process stops before this call, and continues at `wake` (a zombie)
+    crash d1 before CALL | crash d1 after CALL | crash d1        the process d1 dies at this call; without a call: it dies now
+    sleep d1 before CALL | wake d1       the process stops before this call, and continues at `wake`, as a zombie
     lose-reply d1 CALL                   the call takes effect, but its reply is lost
     lose-request d1 CALL                 the call does not take effect, and its reply is lost
     delay d1 CALL | arrive               the reply is lost, and the call takes effect at `arrive`
-    split d1 CALL                        only the first half of the group takes effect, and the reply is lost
+    split d1 CALL                        of a group of writes only the first half takes effect, and the reply is lost
     refuse d1 CALL                       the call raises Unavailable: it is known that it took no effect
     lose-session r1 CALL                 the session ends at this call
-    lag r1                               reads show the store as it was when their view began: as stale as the contract allows
-    clock +30s                           move the clock
+    lag r1                               from now on, reads of r1 are as stale as the store contract allows: they show the store as
+                                         it was when their view began
+    clock +30s                           move the clock on (with `-30s`: back)
     lose a/index                         delete the files whose short names begin with this text
     damage manifests/0_3                 change digits in the files whose short names begin with this text
-    erase /txn/op/0_10                   delete the records below a path, without the product's code
-    put cluster.json                     write a file with content that is not the product's
-    inline 100                           registrations of more bytes keep their parts in a manifest file
-    settings txn_timeout_ms=1000 ..      settings of the cluster; this command precedes all others
+    erase /txn/op/0_10                   delete the records below this path directly in the store, without the product's code
+    put cluster.json                     write a file of this name, with content that the product did not write
+    inline 100                           registrations of more bytes than this keep their parts in a manifest file
+    settings txn_timeout_ms=1000 ..      change settings of the cluster; this command must be the first of a script
 
-A fault strikes the first call that CALL names, or the second such call with `after=1`. A script fails if one of its faults strikes
-no call.
+A fault strikes the first call that CALL names. With `after=1` it strikes the second one. A script fails if one of its faults
+strikes no call.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def lag(world: World, cmd: Command) -> list[str]:
 
 
 def lose(world: World, cmd: Command) -> list[str]:
-    """Delete the files whose short name begins with the word."""
+    """Delete the files whose short names begin with the word of the command."""
     start = cmd.one()
     gone = [path for path in world.disk.files if answers.file_name(path).startswith(start)]
     for path in gone:

@@ -1,6 +1,5 @@
 """Commands of the marker-based model: persistent topics (docs/in_stream.md). `p` stands for persistent://public/default/p. `txn=N`
-stands for the transaction 1000000_N. Most answers are changes of records and of the entries of logs (`tc` is the coordinator's
-log).
+stands for the transaction 1000000_N. Most answers show which records and log entries changed. `tc` is the coordinator's log.
 
     p-topic p q [upgraded=TEXT]          create topics. upgraded=TEXT: as after an upgrade from an older release, which left TEXT as
                                          the property __contains_txn_messages (`none`: no such property)
@@ -9,22 +8,22 @@ log).
     d1: p-append txn=1 p:3 q:1           append data of a transaction; without txn=, append plain messages
     d1: p-ack [txn=1] s@p/1:0 s@..p/2:0  acknowledge rows: one entry, or all up to a position (`..`)
     d1: p-end txn=1 commit|abort         log the decision, write markers, log the final state
-    d1: p-commit app=q version=7 p:3 [s@p/1:0]                 commit a write set in all steps
-    d1: p-late-abort app=q version=7 attempt=x1                Spark aborts the attempt
-    p-read p [uncommitted] [to=3]        what a reader sees of the topic (up to the number 3), and the visible rows
-    p-open p                             the number of entries that opening the topic replays
+    d1: p-commit app=q version=7 p:3 [s@p/1:0]                 do all steps of a commit
+    d1: p-late-abort app=q version=7 attempt=x1                abort the attempt, as Spark does
+    p-read p [uncommitted] [to=3]        show what a reader learns of the topic (up to the number 3), and the visible rows
+    p-open p                             show how many log entries a reader replays when it opens the topic
     p-property p [key=K value=V | remove=K]                    list the properties, or set or remove one
     p-subscribe s p | p-unsubscribe s p | p-seek s p to=3      create the subscription s, delete it, or move its cursor
-    p-cursor s p                         the rows that the subscription has acknowledged, and its pending acks
-    p-sweep [timeouts|finish|snapshot|compact|all]             the whole sweep, or the named parts: abort expired transactions,
-                                         finish decided ones, write snapshots of the topics, compact the coordinator's log
+    p-cursor s p                         show the rows that the subscription has acknowledged, and its pending acks
+    p-sweep [timeouts|finish|snapshot|compact|all]             do a whole sweep, or these parts: abort expired transactions, finish
+                                         decided ones, write snapshots of the topics, compact the coordinator's log
     p-trim p to=3                        trim rows up to the number 3
     p-seal p why=terminate               append a SEAL to the topic's log
     p-leave p                            delete the log entries that were trimmed, or deleted with their topic, longer ago than the
                                          grace period
     p-migrate p to=t [segments=2] [force]                      migrate the topic to the topic:// t
-    p-migrated t                         the cut, the seals and the rows of the successor t, with their numbers in the cluster's log
-    p-logs                               all marker-based records of the store
+    p-migrated t                         show the cut, the seals and the rows of the successor t, by numbers of the cluster's log
+    p-logs                               show all marker-based records of the store
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ def _taken(cmd: Command, form: re.Pattern[str]) -> list[re.Match[str]]:
 
 
 def _parts(world: World, cmd: Command) -> dict[str, list[Part]]:
-    """Return one part for each word, and put its file on the disk. Each row is an entry of ten bytes."""
+    """Return one part for each word such as `p:3`, and put its file on the disk. Each row is an entry of ten bytes."""
     parts: dict[str, list[Part]] = {}
     for match in _taken(cmd, _STAGED):
         world.written += 1
@@ -161,7 +160,7 @@ def migrate(world: World, cmd: Command) -> list[str]:
 
 
 def migrated(world: World, cmd: Command) -> list[str]:
-    """Show the cut, the seals and the rows of a successor, with their numbers in the cluster's log."""
+    """Show the cut, the seals and the rows of the successor of a migrated topic, by numbers of the cluster's log."""
     name, process = TopicName("public", "default", cmd.one()), world.process(cmd.who("r1"))
 
     def run() -> list[str]:

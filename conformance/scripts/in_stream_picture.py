@@ -1,5 +1,5 @@
-"""The marker-based model in the answers of scripts: logs, topic records and subscriptions. Their JSON is decoded without the code
-under test, except for Avro snapshots.
+"""The records of the marker-based model as the answers of scripts show them: logs, topic records and subscriptions. They are
+decoded here, not by the code under test, except for the Avro snapshots of topics.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ def entry(body: Any, ledger: int, topic: str) -> str:
 
 
 def topic(body: Any) -> str:
-    """Return a topic's record as text: its properties, the snapshot with its aborted transactions, the trimmed position, and
-    whether only a tombstone is left.
+    """Return a topic's record as text: its properties, its snapshot with the aborted transactions, up to where it is trimmed,
+    whether it is being sealed, and whether nothing but this record is left of the topic. Of a deleted topic, say only that it is a
+    tombstone.
     """
     if body.get("deleted"):
         return "a tombstone" + ("; nothing else is left" if body.get("bare") else "")
@@ -68,7 +69,7 @@ def topic(body: Any) -> str:
 
 
 def _kept(body: Any) -> str:
-    """Return as text what a compaction of the coordinator's log has kept."""
+    """Return as text the state that the last compaction of the coordinator's log has kept in its record."""
     kept = body.get("txnLog")
     if kept is None:
         return "nothing compacted"
@@ -78,7 +79,7 @@ def _kept(body: Any) -> str:
 
 
 def picture(world: World) -> dict[str, tuple[str, str]]:
-    """Return the records of the marker-based model as part of an `answers.Picture`."""
+    """Return the records of the marker-based model in the form of an `answers.Picture`."""
     found = {}
     for key, body in records(world.state, "/persistent/logs/"):
         full, number = decode(key.partition), int(key.path[-20:])

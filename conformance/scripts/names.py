@@ -16,17 +16,17 @@ _FULL = re.compile(r"(segment|topic)://public/default/[^\s,;:'\"\]]+")
 
 
 def records(state: MemoryState, start: str) -> list[tuple[Key, Any]]:
-    """Return the key and the decoded JSON of all records below a path. They are decoded without the code under test."""
+    """Return (key, JSON) of all records below a path. The JSON is decoded here, not by the code under test."""
     return [(r.key, json.loads(r.value)) for r in state.scan(KeyRange(start, start + "~", ""))]
 
 
 def layouts(state: MemoryState) -> dict[str, Any]:
-    """Return the layout of each topic, by its short name. A deleted topic has a tombstone as its layout."""
+    """Return short name of a topic -> its layout. The layout of a deleted topic is a tombstone."""
     return {paths.topic_at(key.path).name: layout for key, layout in records(state, "/topics/")}
 
 
 def segments(state: MemoryState, topic: str) -> list[str]:
-    """Return the full names of all segments in a topic's layout, by id, including segments of a deleted topic."""
+    """Return the full names of all segments in a topic's layout, in the order of their ids. The topic may be a deleted one."""
     layout = layouts(state).get(topic)
     if layout is None:
         raise ScriptError(f"there is no topic {topic}")
@@ -38,7 +38,7 @@ def segments(state: MemoryState, topic: str) -> list[str]:
 
 
 def segment(state: MemoryState, short: str) -> str:
-    """Return the full name of the segment `t.0`, or of the only segment of the topic `a`. Raises ScriptError if `a` has several."""
+    """Return the full name of a segment: `t.0` is segment 0 of topic t, `a` the only segment of topic a. Raises ScriptError."""
     topic, _, number = short.partition(".")
     found = [s for s in segments(state, topic) if not number or s.endswith(f"-{number}")]
     if len(found) != 1:
@@ -50,7 +50,7 @@ def short(state: MemoryState, full: str) -> str:
     """Return the short name of a segment or topic."""
     if full.startswith("topic://"):
         return topic_name(full).name
-    if full.startswith("persistent://"):  # the segment that has the rows of a migrated topic
+    if full.startswith("persistent://"):  # the first segment of a migrated topic has the old topic's name
         return full
     name = segment_name(full)
     layout = layouts(state).get(name.topic.name)

@@ -1,4 +1,5 @@
-"""The form of a golden script. Each step consists of commands, a line of dashes, the exact answer, and an empty line.
+"""The form of a golden script. A script is a list of steps. Each step consists of one or more commands, a line of dashes, the exact
+answer, and an empty line.
 
     # What this protects.
 
@@ -9,8 +10,8 @@
     cut 1, a up to 1:2
     rows a/1:0..2
 
-Lines that begin with `#` are comments; `--rewrite` keeps them in their places. Several commands may share one answer, to which each
-command adds its lines.
+Lines that begin with `#` are comments; `--rewrite` keeps them in their places. If a step has several commands, its answer has the
+lines of all of them, in order.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ DASHES = "----"
 
 
 class ScriptError(Exception):
-    """Raised if a script cannot be run: a command or word is unknown, or a fault struck no call. A wrong answer is a `Failure`."""
+    """A script cannot be run: a command or word is unknown, or a fault struck no call. (An unexpected answer is a `Failure`.)"""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Script:
 
 
 def parse(name: str, text: str) -> Script:
-    """Parse the text of a script. Raises ScriptError for commands without a line of dashes."""
+    """Parse the text of a script. Raises ScriptError if the text does not have the form of a script."""
     steps: list[Step] = []
     above: list[str] = []
     lines = iter(text.splitlines())
@@ -72,7 +73,7 @@ def parse(name: str, text: str) -> Script:
 
 
 def render(script: Script, answers: Sequence[Sequence[str]]) -> str:
-    """Return the text of the script with these answers, one answer for each step."""
+    """Return the text of the script with other answers. `answers`: the answer of each step."""
     lines: list[str] = []
     for step, answer in zip(script.steps, answers, strict=True):
         lines += [*step.above, *step.commands, DASHES, *answer, ""]
@@ -81,8 +82,8 @@ def render(script: Script, answers: Sequence[Sequence[str]]) -> str:
 
 @dataclass
 class Command:
-    """One command line: `[actor:] verb word .. option=value ..`. A command takes the options that it knows. Any other option is an
-    error (`check_taken`).
+    """One command line: `[actor:] verb word .. option=value ..`. The code of a command asks for the options that it knows, which
+    are then in `taken`. Any other option is an error (`check_taken`).
     """
 
     line: str

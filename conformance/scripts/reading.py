@@ -1,15 +1,15 @@
 """Commands of readers (protocol.md section 6). The classes of the real source plan the reads. Spark itself does not run.
 
 read a b [from=2] [to=5] [from-time=+10s] [to-time=+20s] [uncommitted] [failOnDataLoss=false] [subscription=s]
-read pattern=.*/f.*                  run a batch read; the answer is its view of each segment, then its rows
+read pattern=.*/f.*                  run a batch read; the answer shows its cut, the last position of each segment, then its rows
 r1: stream a b [rows=3] [bytes=20] [start=latest | subscription=s]   begin a streaming query (by default at the earliest offset)
-r1: next                             plan a micro-batch, read it, and advance
-r1: plan                             plan a micro-batch only
-r1: run                              read the planned micro-batch, and advance
+r1: next                             plan a micro-batch and read it: `plan` and `run`
+r1: plan                             only plan a micro-batch
+r1: run                              read the planned micro-batch; the next one begins at its end
 r1: replay                           read the last micro-batch again, as Spark does after a restart
-r1: restart [a b] [topicsChanged=continue]   start a new process with the same checkpoint
+r1: restart [a b] [topicsChanged=continue]   start a new process, which continues the query from its last offsets
 r1: move-cursor                      tell the source that Spark has committed the last micro-batch; the source moves the cursors
-r1: available-now                    Trigger.AvailableNow: the query ends at the rows that are visible now
+r1: available-now                    do what Trigger.AvailableNow does: later plans end at the rows that are visible now
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from spark_txn_source.stream import StreamReader
 from spark_txn_source.tasks import Piece, ReadTask
 
 _TYPES = StructType([StructField("value", StringType())])
-"""The schema of all topics. Scripts do not define schemas, since their parts contain no real rows."""
+"""The schema with which scripts read all topics. The parts of scripts contain no real rows, so any schema will do."""
 _SHOWN = StructType([*_TYPES.fields, *METADATA_FIELDS])
 """The columns of a read: the schema and the metadata columns, which give the place of each row."""
 _OPTIONS = ("failOnDataLoss", "topicsChanged", "maxPartitionBytes", "minPartitions", "subscription")
@@ -109,8 +109,9 @@ def planned_rows(world: World, planned: Iterable[Any]) -> str:
 
 
 def rows(world: World, pieces: Iterable[Piece]) -> str:
-    """Return the entries of the pieces as text, in order, such as `rows a/970:0..4 b/976:0 b/976:1:2..3` (only rows 2 and 3 of b's
-    entry 1). The text also names missing files, and entries whose rows in a compacted file belong to another entry.
+    """Return the entries of the pieces as text, in order. In `rows a/970:0..4 b/976:0 b/976:1:2..3`, the last word means only rows
+    2 and 3 of b's entry 976:1. The text also names missing files, and entries that have wrong rows in a compacted file
+    (`_mistaken`).
     """
     found: list[str] = []
     last: tuple[str, int, int, int] | None = None
@@ -143,8 +144,8 @@ def _entries(piece: Piece) -> Iterable[tuple[int, int, int]]:
 
 
 def _mistaken(world: World, piece: Piece) -> Iterator[tuple[str, str]]:
-    """Yield each entry of a compacted file that has wrong rows, as (name of the entry, file of the rows). Rows are wrong if they
-    come from another file than the one in which an earlier read found the entry.
+    """Yield (name of the entry, origin of its rows) for each entry that has wrong rows in a compacted file. The origin is the file
+    from which compaction took the rows. The rows are wrong if an earlier read found the entry in another file than that.
     """
     if piece.marks is None:
         for entry in range(piece.first, piece.last + 1):
@@ -164,7 +165,7 @@ def _mistaken(world: World, piece: Piece) -> Iterator[tuple[str, str]]:
 
 
 class ScriptedStream(StreamReader):
-    """The stream reader that Spark calls. It uses the client of a script's process, and does not open one by the service URL."""
+    """The product's stream reader. It uses the client of a process of the script, instead of opening one by the service URL."""
 
     def __init__(self, client: Client, options: dict[str, str]) -> None:
         self._scripted = client
@@ -176,8 +177,8 @@ class ScriptedStream(StreamReader):
 
 @dataclass
 class Query:
-    """A streaming query. `at`: the end offset of the last micro-batch. `before`: the start offset of that micro-batch. `planned`:
-    the end offset of the planned micro-batch.
+    """A streaming query. `at`: the end offset of the last micro-batch that was read, or the initial offset. `before`: the start
+    offset of that micro-batch. `planned`: the end offset of a micro-batch that is planned and not read yet.
     """
 
     options: dict[str, str]

@@ -30,7 +30,7 @@ from conformance.scripts.world import World
 from metadata.common.errors import TxnSegmentError
 
 FOLDER = Path(__file__).parents[2] / "tests" / "scripts"
-"""The folder of this project's scripts. They are not part of the wheel."""
+"""The folder of this project's scripts. The wheel does not have this folder."""
 
 COMMANDS = (
     writing.COMMANDS
@@ -52,7 +52,7 @@ _FILE = re.compile(r"file:///simulated/([^\s,;:]+)")
 
 @dataclass(frozen=True)
 class Failure:
-    """A script with unexpected answers, or an error. `difference`: the unexpected answers or the error as text."""
+    """A script with unexpected answers, or one that raised an error. `difference`: these answers or the error, as text."""
 
     name: str
     difference: str
@@ -83,7 +83,7 @@ def _answer(world: World, line: str) -> list[str]:
         raise ScriptError(f"{line!r}: there is no command {cmd.verb}; there are {', '.join(sorted(COMMANDS))}")
     try:
         lines = COMMANDS[cmd.verb](world, cmd)
-    except TxnSegmentError as error:  # the product refused an option before any work began
+    except TxnSegmentError as error:  # the product refused an option while the command was prepared
         lines = [f"{type(error).__name__}: {error.message}"]
     cmd.check_taken()
     if cmd.verb == "dump":
@@ -92,7 +92,7 @@ def _answer(world: World, line: str) -> list[str]:
 
 
 def check(path: Path) -> Failure | None:
-    """Run one script. Return None if every answer is the expected one. An exception is a failure, too."""
+    """Run one script. Return None if every answer is the expected one. If the script raises an error, return it as a failure."""
     text = path.read_text()
     try:
         script = parse(path.stem, text)
@@ -107,7 +107,7 @@ def check(path: Path) -> Failure | None:
 
 
 def rewrite(path: Path) -> bool:
-    """Write the current answers into a script. Return whether they differ from the previous ones."""
+    """Replace the answers in a script by the current ones. Return whether any of them changed. Raises ScriptError."""
     text = path.read_text()
     script = parse(path.stem, text)
     with quiet():
@@ -127,7 +127,7 @@ def scripts(folder: Path = FOLDER) -> list[Path]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the product's log during the block, because the answers already show the events."""
+    """Silence the product's log messages in the block, because the answers of scripts show all that matters."""
     logger = logging.getLogger("txnsegment")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -1,9 +1,10 @@
 """Commands about the schemas of topics.
 
-d1: register-schema a id:int name:string/x note:string?     register an Avro schema: `/x` gives the default x, `?` a nullable field
+d1: register-schema a id:int name:string/x note:string?     register an Avro schema. `/x`: the field has the default x. `?`: the
+                                     field is nullable
 d1: compatibility a full             set the compatibility mode of the topic
-d1: grow a id:long more:string       let the topic's schema grow for a write of rows with these columns
-schemas a                            the versions of the topic's schema, oldest first; then schema records that are none of these
+d1: grow a id:long more:string       extend the topic's schema, as for a write of rows with these columns
+schemas a                            show the versions of the topic's schema, oldest first; then its other schema records
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Commands that show the content of the store and the disk.
 
-txns, log, ops, events, aborted, watermarks, apps, layouts, files, cursors      the records or files of this kind, one in a line
-calls r1                             the calls of the last command of this process
-memory r1                            the sizes of a process's caches: entries of the log, verdicts
-dump /txn/id/                        the records below a path, byte for byte
-index idx:txn-by-deadline            the entries of an index
+txns, log, ops, events, aborted, watermarks, apps, layouts, files, cursors      show all records or files of this kind, one per line
+calls r1                             show the calls that the last command of the process r1 made
+memory r1                            show how many entries of the log, and how many verdicts, the process r1 has in its caches
+dump /txn/id/                        show the records below a path, byte for byte
+index idx:txn-by-deadline            show the entries of an index
 """
 
 from __future__ import annotations

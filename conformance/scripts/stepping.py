@@ -1,4 +1,4 @@
-"""Parses the acknowledgements of a command, and runs a transaction step by step. `writing` and `acking` use both."""
+"""Parses the acknowledgements in a command, and runs a transaction step by step. `writing` and `acking` use both functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ACK = re.compile(r"([a-z0-9-]+)@(\.\.)?([a-z0-9-]+(?:\.[0-9]+)?)/([0-9:.]+)")
 
 
 def acks_of(world: World, cmd: Command) -> list[Ack]:
-    """Remove the acknowledgements from the words of a command, and return them."""
+    """Remove the words for acknowledgements from a command. Return the acknowledgements."""
     found = [(word, match) for word in cmd.words if (match := _ACK.fullmatch(word))]
     taken = {word for word, _ in found}
     cmd.words = [word for word in cmd.words if word not in taken]
@@ -28,7 +28,9 @@ def _ack(world: World, name: str, cumulative: str | None, short: str, where: str
 
 
 def step(world: World, cmd: Command, stop: Callable[[str], bool] | None, reached: Callable[[Work], list[str]]) -> list[str]:
-    """Run an open transaction until `stop` returns true for a call (None: to the end). `reached`: makes the answer at that call."""
+    """Run an open transaction until `stop` returns true for its next call, or to its end if `stop` is None. `reached`: makes the
+    answer when the transaction stops before that call.
+    """
     name = cmd.who("d1")
     work = world.opened.get(name)
     if work is None or work.done:

@@ -1,9 +1,10 @@
-"""Commands of compaction and retention (protocol.md sections 1 and 7). The answer is the changes in store and disk.
+"""Commands of compaction and retention (protocol.md sections 1 and 7). The answers of `compact` and `trim` show what changed in the
+store and on the disk.
 
-w1: compact a [t.0] [files=2] [target=1000]     join runs of at least `files` small files, of a topic or one segment, into files
-                                     of about `target` bytes; a script's part has ten bytes for each row
-retain a time=+1h bytes=40 despite | retain namespace time=+1h     set the retention of a topic, or of its namespace; `despite`: it
-                                     ignores subscriptions
+w1: compact a [t.0] [files=2] [target=1000]     compact the topic a (or the segment t.0): join runs of at least `files` small files
+                                     into files of about `target` bytes. A part of a script has ten bytes for each row
+retain a time=+1h bytes=40 despite | retain namespace time=+1h     set the retention of a topic, or of the namespace of all topics.
+                                     With `despite`, rows are trimmed although subscriptions still need them
 w1: trim a                           trim the topic by its retention
 """
 

@@ -1,14 +1,16 @@
-"""Commands of sweepers (protocol.md section 7). The answer is the changes in store and disk.
+"""Commands of sweepers (protocol.md section 7). The answer shows what changed in the store and on the disk.
 
-sweep [PART ..]                      do these parts of a sweep. `all` (the default) does all parts except orphans
-d1: share                            the share of a sweep that a committer does
+sweep [PART ..]                      do these parts of a sweep. `all` (the default) does all parts except `orphans`
+d1: share                            do the share of a sweep that a committer does
+
+The parts:
 
     timeouts    abort expired transactions
-    seals       write the layouts of seals
+    seals       complete seals that the layouts do not show yet
     settle      settle the registrations of decided transactions
     fold        fold all segments
     ops         delete op records that were written after their transaction was settled
-    aborted     delete records of aborted transactions that a slow sweeper wrote too late
+    aborted     delete records of aborted transactions that a slow sweeper wrote after the watermark had passed them
     forget      delete headers that are older than the header retention
     remains     delete records of deleted topics and of segments that have left their layout
     orphans     delete the files that no record and no snapshot has named for the grace period

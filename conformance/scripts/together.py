@@ -1,13 +1,13 @@
 """Commands of transactions over several writes, `cluster.transaction()` (protocol.md sections 2, 5, 7).
 
 d1: begin [app=q version=7] [timeout=5s]      begin a transaction; nothing is written to the store yet
-d1: write a:3 t.0:1                  run one write of Spark: it is planned and staged, and its manifest is published
+d1: write a:3 t.0:1                  run one write of Spark: plan it, stage its parts, and publish its manifest
 d1: write w2 a:3 [only=STEP]         run the write w2, or only one of its steps. `begin`: plan it and stage its parts. `leave`:
                                      publish its manifest; a second `leave` stages new parts first, as if Spark ran the write
                                      again. `withdraw`: mark the write as aborted, as Spark's abort does
-d1: take a subscription=s [to=5]     read rows by `txn.read`; the commit acknowledges them
-d1: end                              end the block: read the manifests, then do all steps of a commit
-d1: break                            raise an exception in the block
+d1: take a subscription=s [to=5]     read the unacknowledged rows, as `txn.read` does; the commit will acknowledge them
+d1: end                              end the `with` block: read the manifests, then do all steps of a commit
+d1: break                            raise an exception in the `with` block, which aborts the transaction
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def break_(world: World, cmd: Command) -> list[str]:
 
 
 class _Broken(Exception):
-    """The exception that the user's code raises in the block."""
+    """The exception of the user's code in the `with` block."""
 
 
 COMMANDS: dict[str, Callable[[World, Command], list[str]]] = {

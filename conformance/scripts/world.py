@@ -1,6 +1,7 @@
-"""The world of a script: one store, one disk, one clock that the script moves, and processes whose work can be stopped at any call.
+"""The world of a script: one store, one disk, one clock that the script moves, and processes. A script can stop the work of a
+process before any call to the store or the disk.
 
-The real code of `metadata` runs here. Each piece of work is a greenlet that stops at the calls named in the script.
+The real code of `metadata` runs here. Each command runs in a greenlet, which is suspended at the calls that the script names.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from metadata.records.cluster_records import Lost, Settings
 from metadata.store.memory import MemoryState
 
 BEGIN_MS = 1_700_000_000_000
-"""The start time of a script, from which `+30s` counts."""
+"""The time at which every script starts. A time such as `+30s` in a script counts from here."""
 
 SETTINGS = Settings(txn_id_block=10)
-"""The protocol's default settings, except that ids come in blocks of ten, so that an id shows which process began a transaction."""
+"""The protocol's default settings, with one exception: a process takes transaction ids in blocks of ten. So the id of a transaction
+shows which process began it.
+"""
 
 URL = "memory://script"
 
@@ -35,8 +38,8 @@ _DEADLY = (Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.SPLIT_CRASH)
 
 
 class HandClock:
-    """A clock that the script moves. A wait of the product is a call, at which its work can stop. At its end the wait moves the
-    clock by its length.
+    """A clock that the script moves. When the product sleeps, this counts as a call, at which the script can stop the work. Then
+    the clock moves on by the length of the sleep.
     """
 
     def __init__(self) -> None:
@@ -56,8 +59,8 @@ class HandClock:
 
 @dataclass
 class Fault:
-    """A planned fault. `word`: the name of the call that it strikes. `fate`: the fate of the call; None: the process sleeps before
-    the call. `after`: how many such calls pass before the fault strikes.
+    """A planned fault. `line`: the script's line. `word`: the name of the call that it strikes. `fate`: the fate of the call; None:
+    the process sleeps before the call. `after`: how many calls of this name pass before the fault strikes.
     """
 
     line: str
@@ -67,7 +70,7 @@ class Fault:
 
 
 class Process:
-    """A process, by its name in the script. It has a session, a cached log, its running work, and its planned faults."""
+    """A process, by its name in the script. It has its own session of the store, its own client, and its own planned faults."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name, self.alive = world, name, True
@@ -75,9 +78,9 @@ class Process:
         self.asleep: list[Work] = []
         self.calls: list[str] = []
         self.behind: list[Callable[[], object]] = []
-        """The post-commit work of the process's commits (`metadata.write.background`). It is kept until the script says `tell`."""
+        """The background work of the process's commits (`metadata.write.background`). It is done when the script says `tell`."""
         self.lags = False
-        """Whether its reads are answered by a replica, which is as stale as the contract allows."""
+        """Whether a replica answers the reads of this process. The replica is as stale as the store contract allows."""
         self.store = GatedStore(world.state, world.clock, self.gate, late=world.late.append, lags=lambda: self.lags)
         storage = GatedStorage(world.disk, self.gate)
         cluster = Cluster(URL, self.store, storage, world.settings, world.clock, world.unique, owner=name, restored=world.restored)
@@ -100,7 +103,7 @@ class Process:
                 continue
             self.faults.remove(fault)
             if fault.fate is not None:
-                self.alive = fault.fate not in _DEADLY  # a dead process does no later calls, such as those of its cleanup
+                self.alive = fault.fate not in _DEADLY  # a dead process makes no more calls, also not for its cleanup
                 return fault.fate
             self.asleep.append(work)
             self.world.hub.switch(called)
@@ -116,8 +119,8 @@ class Process:
 
 @dataclass
 class Work:
-    """One running command. `answer`: a function that makes the lines of the answer when the command is done. `stop`: a function
-    that returns whether the work stops before the call that it gets.
+    """One running command. `run`: does the command. `answer`: makes the lines of the answer from the result of `run`. `stop`: gets
+    the name of the next call, and returns whether the work stops before this call; None: it never stops.
     """
 
     process: Process
@@ -155,22 +158,22 @@ class World:
         self.hub = greenlet.getcurrent()
         self._names = self.written = self.attempts = 0
         self.works: list[Work] = []
-        """All work that was started and did not crash. If a greenlet were released, Python would end it, and its cleanup would
-        change the store.
+        """All work that was started and did not crash. The greenlets are kept here, because Python ends a greenlet that nothing
+        refers to, and the cleanup of its code would then change the store.
         """
         self.limits: list[tuple[Any, str, int]] = []
-        """The limits of product modules that the script lowered: module, name, original value."""
+        """The limits in modules of the product that the script has changed, as (module, name, original value)."""
         self.opened: dict[str, Work] = {}
         self.streams: dict[str, Any] = {}
         self.written_in: dict[tuple[str, int, int], str] = {}
-        """(segment, ledger, entry) -> the file in which a read found the entry before compaction."""
+        """(segment, ledger, entry) -> the file from which a read took the entry before it was compacted."""
         self.staged: dict[str, tuple[dict[str, Any], int]] = {}
         self.together: dict[str, Any] = {}
         """Name of a process -> its transaction over several writes (`conformance.scripts.together`)."""
         self.runs: dict[str, dict[str, tuple[int, int, dict[str, Any] | None]]] = {}
-        """The writes that have begun: token -> name of the write -> (order, time, parts). `order`: the place of the write in the
-        transaction. `time`: the staging time in its next manifest. `parts`: the parts in its next manifest; None: new parts are
-        staged first.
+        """The writes of Spark that have begun: token -> name of the write -> (order, time, parts). `order`: the place of the write
+        in the transaction. `time`, `parts`: the staging time and the parts that its next manifest will have; `parts` None: new
+        parts are staged first.
         """
 
     def unique(self) -> str:
@@ -178,12 +181,12 @@ class World:
         return f"u{self._names}"
 
     def process(self, name: str) -> Process:
-        """Return the process of this name. If there is none, or if it has crashed, start one. Raises ScriptError if a fault of the
-        crashed process struck no call.
+        """Return the process of this name. If there is none, or if it has crashed, start a new one. Raises ScriptError if the
+        crashed process has a fault that struck no call.
         """
         found = self.processes.get(name)
         if found is None or not found.alive:
-            if found is not None and found.faults:  # this fault can no longer strike
+            if found is not None and found.faults:  # the fault was planned for the crashed process, so it can never strike
                 raise ScriptError(f"{name} crashed before it met {found.faults[0].line!r}")
             found = self.processes[name] = Process(self, name)
             self.clock.pausing = self._pausing
@@ -220,7 +223,7 @@ class World:
         return work.answer(answer)
 
     def crash(self, process: Process) -> None:
-        """Kill the process as SIGKILL does. Its session ends and its work stops."""
+        """Kill the process as SIGKILL does. Its session ends, and its work ends without further calls."""
         process.alive = False
         process.behind.clear()
         process.asleep.clear()
@@ -239,15 +242,15 @@ class World:
         self.state.end_session(process.store.session)
 
     def replace(self, state: MemoryState, restored: tuple[Lost, ...]) -> None:
-        """Replace the cluster's store, as a restore does. End all processes, which worked on the old store."""
+        """Replace the store of the cluster, as a restore does. Crash all processes first, because they use the old store."""
         for process in self.processes.values():
             if process.alive:
                 self.crash(process)
         self.state, self.restored = state, restored
 
     def end(self) -> None:
-        """Check the end of a script. Raises ScriptError if a fault of a live process struck no call, or if a delayed request
-        never arrived. Such a script would test less than it claims.
+        """Check that everything the script plans has happened. Raises ScriptError if a fault of a live process struck no call, or
+        if a delayed request never arrived. Such a script would test less than it says.
         """
         for process in self.processes.values():
             if process.alive and process.faults:
@@ -256,7 +259,7 @@ class World:
             raise ScriptError("a request that was delayed never arrived: the script needs `arrive`")
 
     def close(self) -> None:
-        """Stop all work of the script, and set the lowered limits of product modules back."""
+        """Crash all processes of the script, and set changed limits (`limits`) back to their original values."""
         for process in self.processes.values():
             if process.alive:
                 self.crash(process)

@@ -3,20 +3,20 @@
     topic a [segments=2]                 create a topic
     d1: stage a:3 t.0:1                  tasks write parts: three rows for a, one for segment 0 of t; each row is an entry
     d1: stage a:2x4                      tasks write a part of two entries with four rows each
-    d1: open app=q version=7 [a:3]       do the first step of section 5 only. Each later step is a command of its own:
-                                         d1: register, check, (claim,) record, decide, tell
-    d1: commit app=q version=7 a:3       all steps but tell
+    d1: open app=q version=7 [a:3]       do only the first step of a commit (section 5). Each later step is a command of its own:
+                                         register, check, claim (if there are acknowledgements), record, decide, tell
+    d1: commit app=q version=7 a:3       do all steps of a commit except `tell`
     d1: tell                             do the background work: events, settling
-    d1: late-abort app=q version=7 attempt=x1        Spark aborts the attempt
-    d1: abort 0_3                        an operator aborts the transaction
+    d1: late-abort app=q version=7 attempt=x1        abort the attempt, as Spark does
+    d1: abort 0_3                        abort the transaction, as an operator does
     plain a:2                            append a registration without a transaction, as a later release of txnsegment will
     split-segment t.0 | merge-segments t.2 t.3
     delete-topic a
     seal t.0 why=rebucket                append a seal for a reason that only a later release knows
 
-Kinds of writes: `app=` and `version=` give a batch write with txnAppId and txnVersion. `query=` and `version=` give a stream (with
-`app=` as its txnAppId). `random` gives a batch write without txnAppId and txnVersion: its application id is generated. `topic=`
-names the topic of an empty batch.
+Kinds of writes: `app=` and `version=` stand for a batch write with txnAppId and txnVersion. `query=` and `version=` stand for a
+stream, which may also have `app=` as its txnAppId. `random` stands for a batch write without txnAppId and txnVersion, whose
+application id is generated. `topic=` names the topic of an empty batch.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def stage(world: World, cmd: Command) -> list[str]:
 
 
 def staged_words(cmd: Command) -> list[tuple[str, int, int]]:
-    """Remove the words for rows from a command. Return for each word (segment, number of entries, rows of each entry)."""
+    """Remove the words for rows from a command. Return for each of them (segment, entries, rows of each entry)."""
     found = [m for w in cmd.words if (m := _STAGED.fullmatch(w))]
     words = {m[0] for m in found}
     cmd.words = [w for w in cmd.words if w not in words]

@@ -2,9 +2,9 @@
 
 A package imports only packages below it in this list (`make lint`).
 
-schedules  runs one schedule by its seed, or many
+schedules  runs one schedule by its seed, or many schedules
 search     explores every schedule of a small cast up to 3 preemptions and 1 crash
-quiet      makes the same schedules run faster
+quiet      a context in which schedules run faster, with the same results
 casts      the actors of a schedule, for each kind of schedule, and the share of each kind
 actors     writers, readers, consumers, sweepers: they run the code of `metadata`, the source and the sink as it is
 world      processes on one store; the scheduler decides which thread (greenlet) takes the next step and which process crashes

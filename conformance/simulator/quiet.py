@@ -30,9 +30,9 @@ _remembering: list[bool] = []
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """A context in which the same schedules run faster. A nested `quiet` has no effect; the outer caches stay.
+    """A context in which schedules run faster, with the same results. Within another `quiet` it has no effect.
 
-    The caches are cleared at the end, since the code may change afterwards (a mutant is planted or removed).
+    The caches are cleared at the end, since the code may change afterwards: a mutant may be planted or removed.
     """
     if _remembering:
         yield
@@ -131,8 +131,8 @@ def _heads(read_head: Callable[[LedgerStorage, str], SnapshotHead]) -> Callable[
 
 
 def _blocks(decode: Callable[[bytes, Any], dict[str, Any]]) -> Callable[[bytes, Any], dict[str, Any]]:
-    """Return `decode` with a cache, so that equal bytes are decoded once. The cache ignores the schema. That is safe in the
-    simulator: the current code wrote all blocks, so they all have the same schema.
+    """Return `decode` with a cache, so that equal bytes are decoded once. The cache ignores the schema, because all blocks in the
+    simulator have the same one: the current code wrote them.
     """
     known: dict[bytes, dict[str, Any]] = {}
 

@@ -31,17 +31,17 @@ from metadata.write import coordinator
 
 STEPS = 20_000
 SWEPT = 0.1
-"""The share of brief worlds that end with a sweep although they do not need one. A world needs this sweep in two cases. In the
-first case, it is checked at the end that headers expire (`Cast.forgets`). In the second case, the world has cursors, in which dead
-actors may have left pending acks. A brief world without this sweep ends with a reader, which finds all records as the actors left
-them.
+"""The share of the brief worlds (`World.brief`) that end with a sweep although they do not need one. A world needs this sweep in
+two cases. In the first case, the checks at the end count the remaining headers (`Cast.forgets`). In the second case, the world has
+cursors, in which dead actors may have left pending acks. A brief world without this sweep ends with a read, and the reader finds
+all records as the actors left them.
 """
 
 
 @dataclass
 class Outcome:
-    """The result of one schedule. `digest`: a digest that depends on the seed alone. `before`: the number of commits in the world
-    before its first step.
+    """The result of one schedule. `commits`: the number of commits during the schedule. `before`: the number of commits in the
+    world before its first step. `digest`: the same for the same seed and code; empty unless it was asked for.
     """
 
     seed: int
@@ -53,14 +53,16 @@ class Outcome:
     digest: str
     trace: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
-    """The history, for a file. It is empty unless the digest was asked for."""
+    """The history, in the form of a history file. It is empty unless the digest was asked for."""
     before: int = 0
 
 
 def schedule(seed: int, *, only: str = "", trace: bool = False, digest: bool = False) -> Outcome:
-    """Run the schedule of a seed. Only the seed and `only` determine it. `only`: one of KINDS (empty: the casts of QUICK). `trace`:
-    record every step. `digest`: compute the digest of the outcome, which covers the history, the number of steps, the time, and the
-    last state of the store and the disk. `trace` computes the digest, too.
+    """Run the schedule of a seed. Only the seed and `only` determine the schedule.
+
+    `only`: the name of a kind in KINDS (empty: the casts of QUICK). `trace`: whether every step is recorded; this also computes the
+    digest. `digest`: whether the digest of the outcome is computed. The digest covers the history, the number of steps, the time,
+    and the last state of the store and the disk.
     """
     rng = random.Random(seed)
     with _sizes(*rng.choice(((256, 8, 512 * 1024), (2, 2, 512 * 1024), (256, 8, 0), (2, 2, 0)))):
@@ -71,15 +73,16 @@ def schedule(seed: int, *, only: str = "", trace: bool = False, digest: bool = F
 
 
 def cast_of(seed: int, only: str = "") -> Cast:
-    """Return the world of a seed with all actors, before its first step. Its snapshots are as big as in production."""
+    """Return the world of a seed with all actors, before its first step. Its snapshots have the size limits of production."""
     rng = random.Random(seed)
     return drawn(rng, False, only)
 
 
 @contextmanager
 def _sizes(tail_parts: int, fanout: int, inline: int) -> Iterator[None]:
-    """A context in which snapshots and inline content have these sizes. With small sizes, a few transactions make index snapshots
-    of several levels, and manifests. If `inline` is 0, content that may be in a record or a file is always in a file.
+    """A context in which snapshots and inline content have these size limits. With low limits, a few transactions are enough for
+    index snapshots of several levels, and for manifests. If `inline` is 0, all content that fits into a record is written into
+    files instead.
     """
     sizes: list[tuple[Any, str, int]] = [
         (snapshots, "TAIL_PARTS", tail_parts),
@@ -172,17 +175,17 @@ def _subscribed(world: World) -> bool:
 
 
 def _sweep_files(world: World, process: Process) -> None:
-    """Sweep the files and check that only files remain that a record or snapshot names."""
+    """Sweep orphans after all ages have passed. Record a violation if a part or a snapshot file is left that nothing names."""
     delete_orphans(process.cluster)
     world.clock.now += world.settings.orphan_age_ms + 1
     delete_orphans(process.cluster)
-    # A deleted topic's snapshots stay for the grace period. Then a sweep notes them, and they stay for one grace period more.
+    # The snapshots of a deleted topic stay for the grace period. Then a sweep notes them, and they stay for a second grace period.
     for _ in range(3):
         world.clock.now += world.settings.grace_period_ms + 1
         delete_orphans(process.cluster)
     _read_all(world, Process(world, "end2"), "after the orphan sweep")
     newest = b"".join(record.value for key, record in world.state.records.items() if key.path.startswith("/log/"))
-    # Add the manifest of the newest registration.
+    # The newest registration stays in the log, and may name its parts in a manifest. Add the content of this manifest.
     newest += b"".join(data for path, (data, _) in world.disk.files.items() if path.encode() in newest)
     read = _part_files(process)
     parts = [path for path in world.disk.files if path.startswith("parts/") or f"/{COMPACTED}" in path]
@@ -194,7 +197,7 @@ def _sweep_files(world: World, process: Process) -> None:
 
 
 def _part_files(process: Process) -> set[str]:
-    """Return the files of the rows that a read of everything returns."""
+    """Return the paths of the parts that a read of all topics reads."""
     reading = process.buffer.read(LogSelection(tuple(str(t.name) for t in Topics(process.cluster).list())))
     ledgers = (found for segment in reading.segments for found in segment.ledgers(0, reading.cut))
     return {part.path for found in ledgers for part in found.parts}
@@ -231,7 +234,7 @@ class Summary:
     violations: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, part: Summary) -> None:
-        """Add the counts and violations of another run. Its seconds are left out, since the two runs may overlap."""
+        """Add the counts and violations of another run. Its `seconds` are not added, since the two runs may overlap in time."""
         self.schedules += part.schedules
         self.commits += part.commits
         self.reads += part.reads

@@ -3,7 +3,7 @@
     python -m conformance.surface --steps 100000 --seed 0 --store sqlite
 
 A run is a short list of operations on a new cluster in a real store. An operation is data: its name and random numbers. The numbers
-select among the objects that exist when the operation runs. So an operation still has a meaning if earlier operations are dropped,
-to shrink a failing list. A run needs no JVM: `conformance.harness.spark_driver` calls readers and writers in the order in which
-Spark calls them.
+select among the objects that exist when the operation runs. So when a failing list is shrunk, an operation can still run although
+earlier operations were dropped. A run needs no JVM: `conformance.harness.spark_driver` calls readers and writers in the order in
+which Spark calls them.
 """

@@ -103,7 +103,9 @@ def _show(given: argparse.Namespace, run: str, failure: Failure) -> None:
 
 
 def _batch(job: tuple[int, int, list[str], str | None, str | None]) -> tuple[int, Counter[str], list[tuple[str, Failure]]]:
-    """Do one run. Return its number of steps, the count of each operation, and its failure, if any, with the name of the run."""
+    """Do one run. Return how many operations ran, how often each operation ran, and a list with (name of the run, its failure). The
+    list is empty if the run did not fail.
+    """
     seed, number, themes, hosts, base = job
     with _silent():
         outcome = execute(draw(f"{seed}/{number}", themes), hosts, base)

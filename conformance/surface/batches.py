@@ -1,4 +1,6 @@
-"""Batch reads: reads of a whole topic, of ranges, of the same range again, and of adjoining ranges (chains)."""
+"""Batch reads: of a whole topic, of a range of log numbers, of the same range again, and of adjoining ranges one after the other (a
+chain).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from metadata.common.errors import DataLoss, OffsetOutOfRange, SchemaError, Topi
 
 
 def undecided_from(world: World) -> float:
-    """Return the lowest log number whose transaction may be undecided; infinity if there is none."""
+    """Return the lowest log number at which a paused or dead process may have an undecided registration; infinity if there is none.
+
+    Rows at this number or above may not be readable yet.
+    """
     numbers = [one.process.gate.number for one in world.holding if one.process.gate.number is not None]
     return min(numbers, default=float("inf"))
 
@@ -27,7 +32,7 @@ def number_of(world: World, n: int) -> int:
 
 @operation(6, t=PICK, p=PICK, earliest=2)
 def read_all(bench: Bench, a: Args) -> object:
-    """Read all retained rows of a topic, without a start or from `earliest`."""
+    """Read all retained rows of a topic: without a start, or with `startingOffsets` = `earliest`."""
     world = bench.world(a["w"])
     name = topic_of(world, a["t"])
     if name is None:
@@ -50,8 +55,8 @@ def read_all(bench: Bench, a: Args) -> object:
 
 @dataclass
 class Range:
-    """A range that was read. `rows`: the rows that the read returned. `incarnation`: the topic's name with the number of its
-    creations at that time (`model.Topic`).
+    """A range that was read. `rows`: the rows that this read returned. `incarnation`: the incarnation of the topic at that time
+    (`model.Topic`).
     """
 
     options: dict[str, str]
@@ -111,9 +116,11 @@ def read_range_again(bench: Bench, a: Args) -> object:
 
 
 def again(bench: Bench, world: World, one: Range, pick: int) -> None:
-    """Read a range again. The read must return the same rows, or fail for a permitted reason.
+    """Read a range again. The read must return the same rows, or fail for a permitted reason. After a failure the range is not read
+    again.
 
-    A range by timestamps is dropped if its topic was recreated, because timestamps are looked up in the current topic.
+    A range by timestamps is not read again if its topic was deleted or recreated, because timestamps are looked up in the current
+    topic.
     """
     now = world.model.topics.get(one.topic)
     if "startingTimestamp" in one.options and (now is None or now.incarnation != one.incarnation):
@@ -133,8 +140,9 @@ def again(bench: Bench, world: World, one: Range, pick: int) -> None:
 
 @dataclass
 class Chain:
-    """A chain: reads of adjoining ranges of a topic. `edge`: the number or timestamp at which the last read ended. `since`: the
-    model's step number at the first read.
+    """A chain: reads of adjoining ranges of a topic, one after the other. `by_time`: whether the ranges are given by timestamps.
+    `edge`: the log number or timestamp at which the last read ended; None before the first read. `rows`: the rows of all reads.
+    `since`: the model's step number at the first read.
     """
 
     topic: str
@@ -165,7 +173,7 @@ def chain(bench: Bench, a: Args) -> object:
 
 @operation(8, i=PICK, end=PICK, p=PICK)
 def extend(bench: Bench, a: Args) -> object:
-    """Do the next read of a chain. The read ends at a committed number or at a past timestamp."""
+    """Do the next read of a chain. It ends at the log number of a committed transaction, or at a past timestamp."""
     world = bench.world(a["w"])
     one: Chain | None = one_of(world.chains, a["i"])
     if one is None:
@@ -184,7 +192,9 @@ def extend(bench: Bench, a: Args) -> object:
 
 
 def read_on(bench: Bench, world: World, one: Chain, end: int | None, pick: int) -> bool:
-    """Read the next range of a chain, up to `end` (None: up to the cut). Return whether the chain continues."""
+    """Read the next range of a chain, up to `end` (None: up to the cut), and check its rows. Return whether the chain can be
+    continued.
+    """
     model = world.model
     options = {"serviceUrl": world.url, "path": one.topic} | one.options(end)
     with world.inside(world.process(pick)), attempt(bench, SchemaError, DataLoss, OffsetOutOfRange, TopicNotFound) as tried:
@@ -210,7 +220,8 @@ def read_on(bench: Bench, world: World, one: Chain, end: int | None, pick: int) 
     one.rows += found
     model.check_once(one.rows, where)
     if one.by_time and end is not None and end > world.clock.true_ms():
-        # The clock of the run had leapt ahead, so `end` is in the future. Rows up to `end` may still be written.
+        # `end` lies in the future, because the run's clock had leapt ahead when `end` was chosen. Rows with earlier timestamps may
+        # still be written.
         bench.met["read ahead of time"] += 1
         world.chains.remove(one)
         return False
@@ -222,7 +233,9 @@ def read_on(bench: Bench, world: World, one: Chain, end: int | None, pick: int) 
 
 
 def close_chain(bench: Bench, world: World, one: Chain) -> None:
-    """Do the last read of a chain, without an end. Together, the reads of the chain must have returned every row."""
+    """Do the last read of a chain, without an end. Together, the reads of the chain must have returned every row of the topic,
+    except rows that retention or a deletion may have removed.
+    """
     model = world.model
     if one.topic not in model.topics or not read_on(bench, world, one, None, 0):
         return

@@ -1,4 +1,4 @@
-"""The bench of one run: a folder or a ZooKeeper server, the clusters, and the clock."""
+"""The bench of one run: everything that the operations of the run share."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from ledgers.disk import in_place_of_the_disk
 
 @dataclass
 class Bench:
-    """The clusters of one run, and their folder. `hosts`: the ZooKeeper server; None if each cluster is SQLite in a folder."""
+    """The clusters of one run (`worlds`), their common clock, and the folder with their files. `hosts`: the ZooKeeper server; None
+    if the metadata store of each cluster is SQLite in its folder.
+    """
 
     folder: Path
     hosts: str | None = None
     clock: ByHand = field(default_factory=ByHand)
     worlds: list[World] = field(default_factory=list)
     met: Counter[str] = field(default_factory=Counter)
-    """The number of times that each permitted product error and each special path occurred, by name."""
+    """How often each permitted error of the product occurred, and how often each special case, by name."""
     _closing: ExitStack = field(default_factory=ExitStack)
 
     @classmethod

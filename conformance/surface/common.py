@@ -20,8 +20,9 @@ NAMES = ("t0", "t1", "t2")
 PERSISTENT_NAMES = tuple(f"persistent://public/default/p{i}" for i in range(3))
 PERSISTENT_PATTERN = "persistent://public/default/p.*"
 SUBSCRIPTIONS = ("s0", "s0", "s0", "s1")
-"""The names of subscriptions. An operation chooses one of the four entries, so most operations use `s0`. Retention keeps a row
-until all subscriptions of the topic have acknowledged the row, so few rows would be trimmed if `s1` were used as often.
+"""The names of subscriptions. Each operation chooses one of the four entries at random, so most operations use `s0`. Retention
+keeps a row until all subscriptions of the topic have acknowledged it. So few rows would be trimmed if `s1` were used as often as
+`s0`.
 """
 SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64())])
 DDL = "k string, n bigint"
@@ -29,7 +30,7 @@ DDL = "k string, n bigint"
 
 @dataclass
 class Attempt:
-    """The outcome of a call. `error`: the permitted error; None if the call succeeded."""
+    """The outcome of the calls in an `attempt` block. `error`: the permitted error that they raised; None if they succeeded."""
 
     error: TxnSegmentError | None = None
 
@@ -40,8 +41,8 @@ class Attempt:
 
 @contextmanager
 def attempt(bench: Bench, *kinds: type[TxnSegmentError]) -> Iterator[Attempt]:
-    """Permit errors of the given kinds in the block, and keep such an error. Other errors leave the block, and `drive.execute`
-    reports them.
+    """Permit errors of the given kinds in the block, and keep such an error in the `Attempt`. Any other error fails the run
+    (`drive.execute`).
     """
     found = Attempt()
     try:
@@ -62,7 +63,9 @@ def values(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 @dataclass
 class Open:
-    """A transaction that a program has begun. `consumers`: the consumers whose acknowledgements are part of it."""
+    """A transaction that a program has begun, or a paused migration (`moves`). `consumers`: the consumers whose acknowledgements
+    are part of the transaction.
+    """
 
     process: Process
     txn: Any
@@ -74,19 +77,20 @@ class Open:
     """
     identity: tuple[str, int] | None = None
     began_ms: int | None = None
-    """The time at which its paused commit began. The publish time of its rows is this time or later."""
+    """If the commit is paused: the time at which it began. The publish time of the transaction's rows is this time or later."""
     persistent: bool = False
     """Whether the transaction writes to persistent topics."""
     moved: bool = False
-    """Whether one of its topics was migrated after the transaction began."""
+    """Whether one of the transaction's topics was migrated after the transaction began."""
     before: frozenset[int] | None = None
-    """The rows that were committed before its commit was paused."""
+    """The rows that were committed before the commit of this transaction was paused."""
     moves: str | None = None
-    """The persistent topic that its process migrates. If it is set, this object is a paused migration, not a transaction."""
+    """The persistent topic of a paused migration. If it is not None, this object is the migration, not a transaction."""
     staged_ms: int | None = None
-    """The time on the clock at which its first rows were staged."""
+    """The time that the clock showed when the first rows of the transaction were staged."""
     opened_ms: int = 0
-    """The time on the clock when the commit or migration paused. The deadline of the transaction is half a minute later."""
+    """The time that the clock showed when the commit or migration paused. The deadline of the transaction is half a minute later.
+    """
 
     def stage(self, world: World, name: str, rows: Sequence[Row]) -> None:
         """Stage rows by `append`."""
@@ -95,14 +99,14 @@ class Open:
 
 
 def claimed(world: World) -> set[tuple[str, str, int]]:
-    """Return the rows that may have pending acks, as (topic, subscription, row). They are the rows in the acknowledgements of each
-    transaction whose commit is paused, or whose process died during the commit.
+    """Return (topic, subscription, row) of each row that may have a pending ack. Such a row is acknowledged in a transaction whose
+    commit is paused, or whose process died during the commit.
     """
     return {(topic, sub, n) for one in world.holding for topic, sub, rows in one.written.acks for n in rows}
 
 
 def unfinished(world: World) -> bool:
-    """Return whether a commit is paused, or a process died during a commit. Then rows of later commits may not be readable yet."""
+    """Return whether a commit is paused or a process died during a commit. If so, rows of later commits may not be readable yet."""
     return bool(world.holding)
 
 

@@ -19,8 +19,13 @@ LOST = (TopicNotFound, SubscriptionNotFound, DataLoss)
 
 @dataclass
 class Following:
-    """A consumer, and the rows that it has delivered since its last reset (`handed`). `acked`: the rows that its subscription had
-    acknowledged at that reset. `stale`: whether one of its topics was deleted. The model then no longer predicts its deliveries.
+    """A consumer, and what the model knows about it. A reset is the moment from which the consumer delivers all unacknowledged rows
+    again.
+
+    `handed`: the delivered rows since the last reset, each with its message or batch. `acked`: the rows that the subscription had
+    acknowledged at that reset. `generators`: the generators of the consumer that have not ended. `stale`: whether one of its topics
+    or its subscription was deleted, or it has reported a loss. The model then no longer predicts what the consumer delivers.
+    `several`: whether it was opened by persistent names and reads several topics.
     """
 
     world: World
@@ -34,20 +39,20 @@ class Following:
     stale: bool = False
     several: bool = False
     joined: bool = False
-    """Whether the consumer reads several topics, and one of them was migrated after the consumer was opened."""
+    """Whether the consumer is `several`, and one of its topics was migrated after the consumer was opened."""
     last: int | None = None
-    """The log number of the last delivered row that has a number."""
+    """The log number of the row that was delivered last. Rows without a log number are left out."""
     due: bool = False
-    """Whether a transaction with acks of this consumer ended without a commit. The consumer is then reset at its next delivery."""
+    """Whether a transaction with acks of this consumer has ended without a commit. If so, its next delivery resets the consumer."""
     skipped: bool = False
     """Whether a transaction with acks of this consumer was skipped. Until its next delivery, its cumulative acks fail."""
     floors: list[tuple[Open | None, set[int]]] = field(default_factory=list)
-    """The cumulative acks since the last reset, each as (transaction, rows). Transaction None: the ack counts at once."""
+    """(transaction, rows) of each cumulative ack since the last reset. Transaction None: the ack was made outside a transaction."""
 
     owed: set[int] = field(default_factory=set)
     """Undelivered rows of a deleted topic. The consumer must report their loss before it delivers rows of later commits."""
     committed_before: set[int] = field(default_factory=set)
-    """All rows that were committed when the topic of `owed` was deleted."""
+    """All rows that were committed when the topic of the rows in `owed` was deleted."""
 
     def deleted(self, name: str) -> None:
         """Record that one of the topics of the consumer was deleted."""
@@ -59,14 +64,14 @@ class Following:
         self.stale = True
 
     def counted(self) -> set[int]:
-        """Return the rows of the cumulative acks that have taken effect: those outside a transaction, and those of committed
-        transactions. The consumer does not acknowledge these rows again.
+        """Return the rows of all cumulative acks that have taken effect: acks outside a transaction, and acks in committed
+        transactions. A later cumulative ack of the consumer does not acknowledge these rows again.
         """
         return {n for one, rows in self.floors if one is None or one.written.state == "committed" for n in rows}
 
     def begun(self, *, by_itself: bool = False) -> None:
-        """Record that the consumer was reset. `by_itself`: the consumer reset itself, without a call of `rewind`. Then the product
-        must still report the loss of `owed`.
+        """Record that the consumer was reset. `by_itself`: whether the consumer reset itself, without a call of `rewind`. In that
+        case it must still report the loss of the rows in `owed`.
         """
         owed = self.owed if by_itself else set()
         self.due = self.skipped = False
@@ -97,15 +102,15 @@ class Following:
     def _in_order(self, n: int, where: str) -> None:
         model = self.world.model
         number = model.committed[n].number
-        # A consumer of several topics has read rows ahead when one of the topics migrates. It delivers these rows first. Rows of
-        # the migrated topic with lower numbers may follow them, so the order is not checked.
+        # A consumer of several topics may have read rows ahead when one of the topics migrates. It delivers these rows first. Rows
+        # of the migrated topic may have lower numbers and follow them. So the order is not checked for such a consumer (`joined`).
         if number is not None and not self.stale and not self.joined:
             if self.last is not None and number < self.last:
                 raise Fault("consumer: order", f"{where} delivers row {n} of {number} behind {self.last}")
             self.last = number
 
     def check_all(self) -> None:
-        """Check, after the end of a generator, that every committed row was delivered. Acknowledged and trimmed rows are exempt."""
+        """Check, after a generator has ended, that every committed row was delivered or is acknowledged, trimmed or deleted."""
         if self.stale or unfinished(self.world):
             return
         model = self.world.model
@@ -140,8 +145,9 @@ def subscribe(bench: Bench, a: Args) -> object:
 
 
 def place(world: World, name: str, how: int, pick: int) -> tuple[str | int | None, set[int]]:
-    """Return a place in the log at which a subscription starts, and the rows that it then does not deliver. The place is None if
-    none can be chosen.
+    """Return a start for a subscription, and the rows that a subscription with this start does not deliver. The start is None if
+    there is none or the model cannot tell these rows. `how`: 0 for "earliest", 1 for "latest", else a log number that `pick`
+    selects.
     """
     rows = world.model.rows_of(world.model.topics[name])
     if how == 0:
@@ -217,7 +223,9 @@ def consumer_open(bench: Bench, a: Args) -> object:
 
 
 def justify_loss(world: World, names: tuple[str, ...], sub: str, error: object) -> None:
-    """Raise Fault unless `error`, a DataLoss, can be right: retention may have removed a row that `sub` had not acknowledged."""
+    """Raise Fault if `error`, a DataLoss, cannot be right. It can be right if retention or a deletion may have removed a row that
+    `sub` had not acknowledged.
+    """
     model = world.model
     for name in names:
         rows = {row.n for row in model.rows_of(model.topics[name])} if name in model.topics else set()
@@ -233,7 +241,9 @@ def consumer_of(world: World, pick: int) -> Following | None:
 
 @operation(18, c=PICK, count=6, kind=3, leave=4, g=PICK, old=3)
 def consume(bench: Bench, a: Args) -> object:
-    """Take some messages or batches from a new or a suspended generator, and leave the generator in one of several ways."""
+    """Take some messages or batches from a new generator or from one that was left earlier. Leave the generator in one of several
+    ways (`take`).
+    """
     world = bench.world(a["w"])
     following = consumer_of(world, a["c"])
     if following is None:
@@ -253,10 +263,10 @@ class _InBody(Exception):
 
 
 def take(bench: Bench, following: Following, made: Any, count: int, leave: int) -> bool:
-    """Take up to `count` messages or batches from a generator. Return whether the generator ended.
+    """Take up to `count` messages or batches from a generator in a loop. Return whether the generator ended.
 
-    `leave`: how the loop leaves a generator that has not ended. 0 breaks, 1 and 3 break and close the generator, 2 raises an error
-    in the body of the loop.
+    `leave`: how the loop ends if the generator has not ended. 0: with `break`. 1 or 3: with `break`, and the generator is closed.
+    2: with an error in the body of the loop.
     """
     ended = True
     if following.due:
@@ -320,7 +330,9 @@ def rows_of(given: Message | Batch) -> frozenset[int]:
 
 @operation(10, c=PICK, what=4, i=PICK, x=PICK, txn=3)
 def ack(bench: Bench, a: Args) -> object:
-    """Acknowledge delivered messages or batches: one, several, those of one segment, or all. Do so at once or in a transaction."""
+    """Acknowledge delivered messages or batches: one, several, those of one segment, or all. The call is made outside or in a
+    transaction.
+    """
     world = bench.world(a["w"])
     following = consumer_of(world, a["c"])
     if following is None or not following.handed:
@@ -353,7 +365,9 @@ def _name(world: World, given: Message | Batch) -> str:
 
 
 def fitting(world: World, following: Following) -> list[Open]:
-    """Return the open transactions that may acknowledge rows of this consumer. No transaction spans both transaction models."""
+    """Return the open transactions in which rows of this consumer may be acknowledged: those of the transaction model of its
+    topics.
+    """
     there = world.model.topics
     kinds = {there[name].persistent if name in there else name.startswith("persistent://") for name in following.topics}
     return [o for o in world.transactions if o.process.held is None and kinds <= {o.persistent} and not (o.persistent and o.moved)]

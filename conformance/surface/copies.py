@@ -17,14 +17,16 @@ from metadata.backup.restore import restore as restore_backup
 from metadata.common.errors import BackupUnsettled, ConfigurationError, RestoreRefused, TxnSegmentError
 
 APART = 1_000_000
-"""In a copied or restored cluster the numbers of new rows are higher by a multiple of this value. So two clusters never have new
-rows with the same number.
+"""When a cluster is copied or restored, the numbers of the new rows in the copy begin a multiple of this value higher. So two
+clusters never write rows with the same number.
 """
 
 
 @operation(0.7, p=PICK)
 def copy_folder(bench: Bench, a: Args) -> object:
-    """Copy the folder of an embedded cluster, as `cp -r` does. Then use the original and the copy, unless the copy is refused."""
+    """Copy the folder of an embedded cluster, as `cp -r` does. Later operations use the original, and also the copy unless the
+    product refuses it.
+    """
     world = bench.world(a["w"])
     home = Path(world.url.removeprefix("file://"))
     if bench.hosts is not None or len(bench.worlds) >= 3 or world.holding or world.root != home / "ledgers":
@@ -44,7 +46,7 @@ def copy_folder(bench: Bench, a: Args) -> object:
 
 @dataclass
 class Taken:
-    """A backup. `at_ms`: the time of the backup. `model`, `next_row`: the cluster's content and next row number at this time."""
+    """A backup in the file `file`. `at_ms`: its time. `model`, `next_row`: copies of these fields of the `World` at this time."""
 
     file: Path
     model: Model
@@ -67,7 +69,7 @@ def backup(bench: Bench, a: Args) -> object:
 
 @operation(0.7, b=PICK)
 def restore(bench: Bench, a: Args) -> object:
-    """Restore a backup into an empty store over the same ledger root. The old cluster can then no longer be used."""
+    """Restore a backup into an empty store over the same ledger root. After that, the old cluster can no longer be opened."""
     world = bench.world(a["w"])
     taken: Taken | None = one_of(world.backups, a["b"])
     if taken is None or world.holding or len(bench.worlds) >= 4 or bench.clock.leap_ms:

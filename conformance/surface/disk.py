@@ -18,15 +18,15 @@ class Time(Protocol):
 
 
 class DiskByHand(LocalDisk):
-    """A disk whose files have times of the run's clock. Until a file gets its final name, its creation time is kept in memory. When
-    the file gets its final name, the current time is written to the file system, so that a copy of the folder has this time, too.
+    """A disk whose files have times of the run's clock. While a file has its temporary name, its creation time is kept in memory
+    (`_open`). When it gets its final name, the current time is written to the file system. So a copy of the folder also has this
+    time.
     """
 
     def __init__(self, clock: Time) -> None:
         self._clock = clock
         self._open: dict[str, int] = {}
-        """The creation time of each file that does not have its final name yet, by path. In the file system such a file has the
-        machine's time.
+        """The creation time of each file that still has its temporary name, by path. The file system has the machine's time for it.
         """
 
     def create(self, path: Path, mode: int = 0o644) -> pa.NativeFile:

@@ -1,4 +1,4 @@
-"""Make runs, from a seed or from a list of operations, with their final checks. Shrink the runs that fail."""
+"""Draws the operations of a run from a seed, executes them with the final checks of the run, and shrinks runs that fail."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from metadata.common.errors import TxnSegmentError
 
 MODULES = (writing, consuming, streaming, batches, upkeep, copies, sinks, migrations)
 STEPS = (20, 90)
-"""A run has a random number of operations between these numbers. The second number is not included."""
-PREPARED = 0.7
-"""The probability that a theme of a run (a group of operations) adds a prelude to the run (`preludes`)."""
-APART = "migrations"
-"""A theme is a group of operations. The operations of this theme occur only in runs that have the theme. All other operations may
-occur in every run.
+"""A run has at least this first number of random operations, and fewer than the second. Its preludes and the creation of its first
+topics are not counted.
 """
+PREPARED = 0.7
+"""The probability that a theme of a run adds a prelude to the run (`preludes`). A theme is a group of operations."""
+APART = "migrations"
+"""The theme whose operations occur only in runs that have this theme. The operations of other themes may occur in every run."""
 OF_IT = 0.15
 """The share of runs that have the theme APART."""
 ALWAYS = ("create_topic", "produce", "persistent_produce", "migrate")
@@ -33,7 +33,7 @@ TICK_MS = 7
 
 @dataclass
 class Failure:
-    """A failure. `oracle`: the rule that was broken, or the kind of the error. `ops`: the operations of the run."""
+    """The failure of a run. `oracle`: the rule that was broken, or the kind of the error. `ops`: all operations of the run."""
 
     oracle: str
     text: str
@@ -48,8 +48,8 @@ class Outcome:
 
 
 def draw(seed: str, given: Sequence[str] = ()) -> list[Op]:
-    """Return the operations of a run. `given`: themes that replace the random themes. A run has few themes and few kinds of
-    operations, so that operations often work on the same objects.
+    """Return the operations of a run. `given`: themes for the run; if empty, its themes are drawn. A run has few themes and leaves
+    out some kinds of operations, so that its operations often work on the same objects.
     """
     random = Random(seed)
     themes = sorted({one.theme for one in CATALOGUE.values()} - {"writing", "upkeep", APART})
@@ -58,7 +58,7 @@ def draw(seed: str, given: Sequence[str] = ()) -> list[Op]:
         chosen.add("upkeep")
     if given:
         chosen = {"writing", *given}
-    # The theme APART has its own generator. So the random choices of the other themes are the same with and without APART.
+    # The theme APART has its own random generator. So the other random choices are the same with and without this theme.
     apart = Random(f"{APART}/{seed}")
     if not given and apart.random() < OF_IT:
         chosen.add(APART)
@@ -135,8 +135,9 @@ def execute(ops: Sequence[Op], hosts: str | None, base: str | None, told: Callab
 def shrink(failure: Failure, run: Callable[[Sequence[Op]], Outcome], *, most: int = 400) -> Failure:
     """Return a failure with the same oracle, with fewer operations and smaller arguments.
 
-    Delta debugging drops operations first. Then each argument is replaced by 0 or 1 if the failure stays. `most`: the limit for the
-    number of tries.
+    First operations are dropped, in ever smaller groups (delta debugging). Then each argument is replaced by 0 or 1 if the run
+    still fails with this oracle. `run`: executes operations. `most`: the maximum number of runs in which operations are dropped; up
+    to 100 more runs have smaller arguments.
     """
     tries = 0
 

@@ -27,7 +27,7 @@ def conclude(bench: Bench) -> None:
                 held.finish()
                 ended(bench, world, one, held)
             elif one.process.gate.dead:
-                # The clock may have been ahead when this transaction began, so its deadline may be later than 60 s from now.
+                # The clock may have been ahead when this transaction was opened. Its deadline may then lie more than 60 s ahead.
                 deadlines = max(deadlines, one.opened_ms)
             world.holding.remove(one)
             migrations.note_moves(world)
@@ -71,7 +71,7 @@ def _conclude(bench: Bench, world: World) -> None:
 
 
 def _read_all(bench: Bench, world: World) -> None:
-    """Check that a batch read of each topic from its first row returns all retained rows."""
+    """Check that a batch read of each topic, without a start, returns all retained rows."""
     model = world.model
     for topic in list(model.topics.values()):
         rows = {row.n for row in model.rows_of(topic)}

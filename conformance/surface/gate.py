@@ -1,8 +1,8 @@
-"""The policy of the `FaultyStore` of one process: the function that runs every call to the metadata store. It records appends, and
-can pause a commit between two of its steps.
+"""The policy of the `FaultyStore` of one process: the function that runs every call to the metadata store. It reports each append,
+and can pause a commit or a migration between two of its store calls.
 
-A paused commit simulates a paused process, such as one in a long garbage collection or on a suspended machine. The commit runs in
-its own thread and continues on command. A commit that never continues simulates a dead process.
+A paused call simulates a paused process, such as one in a long garbage collection or on a suspended machine. The call runs in a
+thread of its own and continues on command. If the process is marked as dead, the call fails when it continues.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ WRITE = "before a write"
 PATIENCE = 60.0
 PERSISTENT_LOGS = "/persistent/logs/"
 Hear = Callable[[Append, int], None]
-"""A function that is called with each append and the number of its record."""
+"""A function that is called after each append, with the append and the number that it got."""
 
 
 class Held:
-    """A call that runs in its own thread and pauses once, at a point of its commit. `passed`: whether it has reached that point."""
+    """A commit or migration that runs in a thread of its own and pauses once, at `point` (BEFORE, AFTER or WRITE). `passed`:
+    whether it has reached this point. `result`, `error`: what it returned or raised.
+    """
 
     def __init__(self, call: Callable[[], object], point: str, *, writes: int = 0) -> None:
         """`writes`: the number of writes that pass before the call pauses. It matters only if the point is WRITE."""
@@ -57,7 +59,7 @@ class Held:
         return True
 
     def park(self) -> None:
-        """Pause the current thread until `finish`. The thread of the call calls this at its point."""
+        """Pause the current thread until `finish` is called. The gate calls this in the thread of the call, at `point`."""
         self.passed = True
         self._parked.set()
         self._go.wait()
@@ -71,8 +73,9 @@ class Held:
 
 
 class Gate:
-    """The policy of the store of one process. Each store call goes through `__call__`. `number`: the log number of the last
-    registration that the process appended. `dead`: whether the process has ended; its calls then fail.
+    """The policy of the store of one process. Each store call goes through `__call__`. `number`: the number of the last entry that
+    the process appended to the cluster's log. `held`: the paused call of the process. `dead`: whether the process counts as dead.
+    Its store calls then fail.
     """
 
     def __init__(self, ahead_ms: Callable[[], int], hear: Hear) -> None:

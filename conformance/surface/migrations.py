@@ -1,8 +1,8 @@
-"""Persistent topics and their migration to a `topic://`. Meanwhile other processes write, read and acknowledge by the old and the
-new name.
+"""Persistent topics, and their migration to a `topic://`. During a migration other processes write, read and acknowledge by the old
+and by the new name.
 
-The model has a persistent topic under its full name. After the migration it has the topic under the short name of the successor,
-with the same consumers, subscriptions, streams and writers. `note_moves` makes this change in the model.
+Before the migration the model has the topic under its full name. After the migration the model has it under the short name of the
+successor, with the same consumers, subscriptions, streams and writers. `note_moves` makes this change.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 WAITS = (None, 5, 100, None)
-"""The choices for `wait`, in seconds (None: do not wait). The last choice also aborts open transactions (`force`)."""
+"""The choices of a migration for `wait`, in seconds (None: it does not wait). With the last choice it aborts open transactions
+(`force`).
+"""
 FORCE = len(WAITS) - 1
 TENDING = (split, merge, compact, trim, read_range, read_range, delete_topic)
 
@@ -83,7 +85,9 @@ def settled(model: Model, names: Iterable[str]) -> bool:
 
 
 def note_moves(world: World) -> None:
-    """Record completed migrations in the model. Everything that used the old name then uses the successor."""
+    """Record completed migrations in the model. From then on the model has the successor's name for everything that used the old
+    one.
+    """
     model = world.model
     for name, onto in list(model.persistent.moving.items()):
         if name not in model.persistent.shifts:
@@ -152,21 +156,23 @@ def remake(bench: Bench, a: Args) -> object:
 
 
 def in_the_way(world: World, name: str) -> list[Open]:
-    """Return the transactions whose commit is paused and that may have the topic as a participant."""
+    """Return the transactions that may be open in a topic. The commit of each is paused, or its process died during the commit."""
     return [one for one in world.holding if one.persistent and name in one.topics]
 
 
 def registered(world: World, one: Open, name: str) -> bool:
     """Return whether the transaction is certainly open in the log of the topic. Three conditions must hold. The log has rows of the
-    transaction. The transaction's deadline has passed on no clock. None of the transaction's topics was migrated, since a migration
-    ends all open transactions of a topic.
+    transaction. The clock has never shown a time at or after the transaction's deadline. None of the transaction's topics was
+    migrated, since a migration ends all open transactions of a topic.
     """
     return name in one.written.ledgers and not one.moved and world.clock.furthest_ms < one.opened_ms + 29_000
 
 
 @operation(5, t=PICK, p=PICK, segments=3, how=2 * len(WAITS))
 def migrate(bench: Bench, a: Args) -> object:
-    """Migrate a topic. If transactions are open in it, the call raises TxnConflict, waits for them, or aborts them."""
+    """Migrate a topic, or repeat its migration. If transactions are open in the topic, the call raises TxnConflict, waits for them,
+    or aborts them, as `how` says (WAITS).
+    """
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None or held_move(world, name):
@@ -199,7 +205,7 @@ def move(bench: Bench, world: World, name: str, pick: int, segments: int, how: i
 
 
 def target(world: World, name: str) -> str:
-    """Return the target of a migration: the target of an earlier migration of this topic, or an unused name."""
+    """Return the name of a successor for a topic: that of an earlier migration of the topic, finished or not, or an unused name."""
     persistent = world.model.persistent
     said = persistent.onto.get(name) or persistent.moving.get(name)
     return said or next(f"m{i}" for i in range(99) if f"m{i}" not in world.model.made and f"m{i}" not in persistent.moving.values())
@@ -212,7 +218,9 @@ def held_move(world: World, name: str) -> bool:
 
 @operation(3, t=PICK, writes=14, how=2, segments=3)
 def migrate_hold(bench: Bench, a: Args) -> object:
-    """Pause a process between two writes of a migration. Later `resume` continues the process, or `die` ends it."""
+    """Begin a migration in a new process, and pause this process before one of its writes. A later `resume` continues the process,
+    or a later `die` ends it.
+    """
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None or name in world.model.persistent.onto or held_move(world, name) or len(world.holding) >= 2:
@@ -241,7 +249,7 @@ def migrate_hold(bench: Bench, a: Args) -> object:
 
 @operation(10, t=PICK, t2=PICK, p=PICK, rows=5, seed=PICK, how=5)
 def persistent_produce(bench: Bench, a: Args) -> object:
-    """Write by the old name, before or after the migration: a whole transaction or plain messages."""
+    """Write to a topic by its old name, before or after its migration: a transaction (perhaps to two topics), or plain messages."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None:
@@ -289,7 +297,9 @@ def both(bench: Bench, world: World, a: Args) -> object:
 
 @operation(3, t=PICK, p=PICK, app=3, version=4)
 def persistent_begin(bench: Bench, a: Args) -> object:
-    """Begin a transaction, maybe of an application. Each application writes to one topic. Its versions migrate with the topic."""
+    """Begin a transaction, in some cases one of an application. Such an application writes to one topic only, and its versions
+    migrate with this topic.
+    """
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None or len(world.transactions) >= 3:
@@ -333,7 +343,7 @@ def fill(bench: Bench, world: World, one: Open, name: str, count: int, seed: int
 
 @operation(4, t=PICK, t2=PICK, rows=4, seed=PICK, point=2, x=PICK, fresh=2)
 def persistent_hold(bench: Bench, a: Args) -> object:
-    """Pause a process within a commit to persistent topics: before it appends the rows, or after that and before the decision."""
+    """Pause a process within a commit to persistent topics: before it appends the rows, or between that append and the decision."""
     world = bench.world(a["w"])
     if len(world.holding) >= 2:
         return False
@@ -378,8 +388,8 @@ def persistent_producer(bench: Bench, a: Args) -> object:
 
 @operation(4, t=PICK, p=PICK, rows=6, seed=PICK, tasks=3, app=3)
 def persistent_write(bench: Bench, a: Args) -> object:
-    """Do `df.write...save()` and commit the write twice, as Spark does after a lost answer. Or write rows under a version that is
-    committed already; such a write is skipped.
+    """Do `df.write...save()`, and commit the write twice, as Spark does after a lost reply. In some cases the write has a version
+    that is committed already. Its commit is then skipped.
     """
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
@@ -484,7 +494,9 @@ def persistent_ack_cumulative(bench: Bench, a: Args) -> object:
 
 @operation(7, t=PICK, t2=PICK, p=PICK, how=4)
 def persistent_read(bench: Bench, a: Args) -> object:
-    """Read all rows in a batch: by the old name, by both names, of two topics, or by a pattern."""
+    """Do a batch read of all rows of a topic or two. The read names the old name of a topic, its old and its new name, two topics,
+    or a pattern.
+    """
     world = bench.world(a["w"])
     model, persistent, name = world.model, world.model.persistent, old_name(world, a["t"])
     if name is None:
@@ -521,7 +533,7 @@ def read_whole(bench: Bench, world: World, options: dict[str, str], names: list[
 
 @operation(1, t=PICK)
 def persistent_chain(bench: Bench, a: Args) -> object:
-    """Begin a chain of reads by timestamps on a topic that has not been migrated yet (`extend` continues it)."""
+    """Begin a chain of reads by timestamps (`batches.Chain`) of a topic that is not migrated yet. `extend` continues the chain."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None or name not in world.model.topics or len(world.chains) >= 3:
@@ -587,7 +599,7 @@ def persistent_stream_available_now(bench: Bench, a: Args) -> object:
 
 @operation(8, t=PICK, t2=PICK, p=PICK, s=PICK, size=3, what=len(TENDING) + 4, despite=6, bytes=6, start=PICK, end=PICK)
 def persistent_tend(bench: Bench, a: Args) -> object:
-    """Run on a migrated topic an operation for `topic://` topics: maintenance, a deletion, a read, a consumer or a stream."""
+    """On a migrated topic, run one operation for `topic://` topics: maintenance, a deletion, a read, a consumer or a stream."""
     world = bench.world(a["w"])
     there = [topic for topic in world.model.topics.values() if not topic.persistent]
     pick = one_of([i for i, topic in enumerate(there) if topic.came_from], a["t"])
@@ -607,7 +619,7 @@ def persistent_tend(bench: Bench, a: Args) -> object:
 
 @operation(1, t=PICK, p=PICK, what=6, bytes=6)
 def persistent_retain(bench: Bench, a: Args) -> object:
-    """Set the retention of a persistent topic, or, by the old name, of the topic to which it was migrated."""
+    """Set the retention of a persistent topic by its name. If the topic is migrated, this sets the retention of the successor."""
     world = bench.world(a["w"])
     name = old_name(world, a["t"])
     if name is None:
@@ -637,7 +649,9 @@ def persistent_trim(bench: Bench, a: Args) -> object:
 
 
 def conclude(bench: Bench, world: World) -> None:
-    """Complete the unfinished migrations. Then check that every old name shows all rows of its topic."""
+    """Complete the unfinished migrations. Then read each migrated topic by its old name. The read must return all rows, or raise
+    TopicNotFound if the successor was deleted.
+    """
     persistent = world.model.persistent
     for name in [name for name in persistent.moving if name in world.model.topics]:
         move(bench, world, name, 0, 1, FORCE)

@@ -21,8 +21,8 @@ class Fault(AssertionError):
 
 @dataclass
 class Row:
-    """A row that was given to the product. `topic`: the incarnation of its topic (`Topic.incarnation`), since a recreated topic is
-    another topic.
+    """A row that was given to the product. `topic`: the incarnation of its topic (`Topic.incarnation`), so that a recreated topic
+    counts as another topic.
     """
 
     n: int
@@ -40,13 +40,13 @@ class Written:
     number: int | None = None
     state: str = "staged"
     ledgers: dict[str, int] = field(default_factory=dict)
-    """Name of a persistent topic -> the number that the transaction's rows have in its log."""
+    """Name of a persistent topic -> the number that the transaction's rows have in the log of this topic."""
 
 
 @dataclass
 class Topic:
-    """A topic. `incarnation`: its name, and the number of times that the name was created. `keep_ms`, `keep_bytes`: its retention.
-    `despite`: retention ignores subscriptions.
+    """A topic. `incarnation`: its name, `#`, and how often a topic of this name was created so far. `keep_ms`, `keep_bytes`: the
+    limits of its retention. `despite`: whether retention ignores subscriptions.
     """
 
     name: str
@@ -66,11 +66,11 @@ class Topic:
 
 @dataclass
 class Persistent:
-    """The persistent topics, by their full names.
+    """What the model knows of persistent topics, by their full names.
 
     `data`: the number of the newest rows in the log of the topic. `seals`: the number of the newest migration seal in this log.
-    `shifts`: the amount that a completed migration adds to the numbers of the log. `onto`: the successor of a migrated topic.
-    `moving`: the target of a migration in progress.
+    `shifts`: the amount by which a completed migration raises the numbers of the rows in this log. `onto`: the successor of a
+    migrated topic. `moving`: the successor that a migration in progress names.
     """
 
     data: dict[str, int] = field(default_factory=dict)
@@ -96,13 +96,13 @@ class Model:
     topics: dict[str, Topic] = field(default_factory=dict)
     made: dict[str, int] = field(default_factory=dict)
     committed: dict[int, Written] = field(default_factory=dict)
-    """The committed transactions, by the number of each row."""
+    """Row (its number `n`) -> the committed transaction that wrote it."""
     published: dict[int, int] = field(default_factory=dict)
-    """The time (ms) from which the model counts the age of each committed row, by row."""
+    """Committed row -> the time in ms from which the model counts its age."""
     acked: dict[tuple[str, str], set[int]] = field(default_factory=dict)
-    """The acknowledged rows, by topic name and subscription."""
+    """(topic name, subscription) -> the acknowledged rows."""
     gone: dict[int, int] = field(default_factory=dict)
-    """The rows that retention or a deletion may have removed. The value is the first step at which the row may be missing."""
+    """Row that retention or a deletion may have removed -> the first step of the run at which it may be missing."""
     deleted_ms: dict[str, int] = field(default_factory=dict)
     """Name -> the earliest time that the clock showed when a topic of this name was deleted."""
     versions: dict[str, int] = field(default_factory=dict)
@@ -126,7 +126,9 @@ class Model:
             del self.acked[key]
 
     def migrated(self, name: str, onto: str) -> Topic:
-        """Turn a persistent topic into a new `topic://`. Its rows keep their order. Their numbers grow by `Persistent.shifts`."""
+        """Turn a persistent topic into the new `topic://` named `onto`. Its rows keep their order, and their numbers become higher
+        by `Persistent.shifts`.
+        """
         before = self.topics.pop(name)
         after = self.make(onto, None)
         after.came_from = before.incarnation
@@ -136,9 +138,9 @@ class Model:
         for written in self.transactions():
             mine = [row for row in written.rows if row.topic == before.incarnation]
             if not mine or written.number is not None:
-                continue  # it has a number of the cluster's log: it committed after the seal, so its rows are in the successor
-            # A transaction over several persistent topics becomes visible in each topic separately. So from now on the model has
-            # its rows in this topic as a transaction of their own.
+                continue  # a transaction with a number of the cluster's log committed after the seal: its rows are in the successor
+            # The rows of a transaction over several persistent topics become visible in each topic separately. So from now on the
+            # model has the rows in this topic as a transaction of their own.
             if len(mine) < len(written.rows):
                 written.rows = [row for row in written.rows if row.topic != before.incarnation]
                 written = Written(mine, state="committed", ledgers=written.ledgers)
@@ -174,7 +176,7 @@ class Model:
             self.published[row.n] = now_ms
             if row.topic not in {inc for topic in self.topics.values() for inc in topic.incarnations}:
                 # The topic was deleted before the commit. If the transaction was registered before the deletion, the row is gone.
-                # Otherwise the row is in the recreated topic. The model does not know which, so the row may be missing.
+                # Otherwise the row is in the recreated topic. The model does not know which case it is, so the row may be missing.
                 self.gone.setdefault(row.n, 0)
                 again = self.topics.get(self.persistent.named(row.topic.partition("#")[0]))
                 row.topic = row.topic if again is None else again.incarnation
@@ -219,8 +221,9 @@ class Model:
                     )
 
     def check_rows(self, found: list[int], expected: set[int], where: str, *, gone_by: int | None, what: str) -> None:
-        """Raise Fault if a read did not return exactly the expected rows. `gone_by`: rows that may have been trimmed up to this
-        step may be missing (None: no row may be missing). `what`: the name of the read.
+        """Raise Fault if a read did not return exactly the expected rows. `gone_by`: rows that may have been removed at or before
+        this step of the run may be missing (None: no row may be missing). `what`: the kind of the read, with which the oracle
+        begins.
         """
         self.check_real(found, where)
         self.check_once(found, where)
@@ -236,7 +239,9 @@ class Model:
     # --- retention -------------------------------------------------------------------------------------------------------
 
     def trimmed(self, now_ms: int) -> None:
-        """Record the rows that a trim may remove now: those beyond the retention of their topic that no subscription needs."""
+        """Record the rows that a trim may remove now: those that no subscription needs and that may be beyond the retention of
+        their topic. If the retention has a limit of bytes, every row of the topic may be beyond it.
+        """
         for topic in self.topics.values():
             if topic.keep_ms is None and topic.keep_bytes is None:
                 continue

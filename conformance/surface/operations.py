@@ -1,4 +1,4 @@
-"""The type of an operation: a name, a weight and random arguments. The modules register their operations with `operation`."""
+"""The type of an operation, and the catalogue of all operations. Other modules register their operations with `operation`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ Run = Callable[["Bench", Args], object]
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation. `weight`: how often it is drawn, relative to other operations. `takes`: the number of possible values of each
-    argument. `run`: returns False if there was nothing to work on. `theme`: the name of the module that has the operation.
+    """An operation. `theme`: the name of the module that has the operation. `weight`: how often it is drawn, relative to other
+    operations. `takes`: the number of possible values of each argument, which begin with 0. `run`: carries out the operation, and
+    returns False if there was nothing to work on.
     """
 
     name: str

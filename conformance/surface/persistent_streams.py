@@ -11,7 +11,9 @@ from metadata.common.errors import AckConflict, OffsetOutOfRange, SchemaError, S
 
 
 def certain(world: World, topic: Topic) -> set[int]:
-    """Return the rows of a topic that every read must return. Rows that an open transaction may hide are left out."""
+    """Return the rows of a topic that every read must return, unless they were trimmed. Rows that lie above an undecided
+    transaction, and so may be hidden, are left out.
+    """
     model = world.model
     rows = {row.n for row in model.rows_of(topic)}
     if not topic.persistent:
@@ -26,10 +28,10 @@ def certain(world: World, topic: Topic) -> set[int]:
 class PersistentQuery(Query):
     """A stream of persistent names, which continues in the successors after a migration.
 
-    Its offsets have positions as well as log numbers. The model knows the rows between two log numbers, but not between two such
-    offsets. So this class does not predict the rows of each batch, only those of all batches together. For a query that starts at
-    the latest offset, `shown` has the rows that certainly lie before its start, and `perhaps` the rows that may lie before its
-    start.
+    The offsets of such a stream have positions as well as log numbers. The model knows which rows lie between two log numbers, but
+    not which rows lie between two such offsets. So this class does not predict the rows of each micro-batch, only those of all
+    micro-batches together. If the query starts at the latest offset, `shown` has the rows that certainly lie before its start, and
+    `perhaps` all rows that may lie before its start.
     """
 
     persistent = True
@@ -62,7 +64,7 @@ class PersistentQuery(Query):
         return done
 
     def sought(self, found: tuple[str, str]) -> None:
-        """Stop the prediction if a seek moved this query's cursor, because later acknowledgements then depend on the new place."""
+        """Stop predicting what this query does if a seek moved its cursor. `found`: topic and subscription of the seek."""
         if found[1] == self.subscription and found[0] in {self.world.model.persistent.named(name) for name in self.names}:
             self.over = True
 
@@ -124,8 +126,9 @@ class PersistentQuery(Query):
         return any(row.topic.partition("#")[0] in names for n in model.gone for row in model.committed[n].rows if row.n == n)
 
     def _let_go(self, name: str) -> bool:
-        """Return whether a migrated topic may be without rows: all of its rows may have been removed, or it never had one. Then a
-        stream of this topic may fail with DataLoss, because after the grace period the product cannot tell whether rows were lost.
+        """Return whether a topic is migrated and may be without old rows: all of them may have been removed, or it never had any. A
+        stream of such a topic may fail with DataLoss, because after the grace period the product cannot tell whether rows were
+        lost.
         """
         model = self.world.model
         return name in model.persistent.onto and all(

@@ -1,9 +1,9 @@
-"""The preludes with which runs begin. Each theme has short lists of operations, which create the state that its other operations
-need.
+"""The preludes with which runs begin. A prelude is a short list of operations of a theme. It creates the state that other
+operations of the theme need.
 
-Without preludes few random runs would create, say, a trimmed topic with a lagging consumer. The operations that need such a topic
-would then do nothing. Arguments that are missing in a list are drawn at random. If `t` (the topic) is missing, all operations of
-the list get the same random value.
+Without preludes few random runs would create, say, a trimmed topic with a lagging consumer, and the operations that need such a
+topic would do nothing. Arguments that a prelude does not give are drawn at random. If it does not give `t` (the topic), all
+operations of the prelude get the same random `t`.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ PRELUDES: dict[str, tuple[Prelude, ...]] = {
 
 
 def drawn(theme: str, random: Random) -> list[Op]:
-    """Return one of the preludes of a theme, with all arguments. Themes without preludes, such as `writing`, give an empty list."""
+    """Return a random prelude of a theme, with all arguments. Return an empty list if the theme has none, like `writing`."""
     found = PRELUDES.get(theme)
     if found is None:
         return []

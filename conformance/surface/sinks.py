@@ -1,4 +1,6 @@
-"""Calls of writers, in the order of Spark: batch writes, streaming sinks, and writes in a `cluster.transaction()`."""
+"""Writes of Spark: batch writes, streaming sinks, and writes in a `cluster.transaction()`. The writers are called in the order in
+which Spark calls them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from metadata.common.errors import AckConflict, SubscriptionNotFound, TopicNotFo
 
 @operation(4, t=PICK, rows=6, seed=PICK, p=PICK, tasks=3, how=6, app=3)
 def write(bench: Bench, a: Args) -> object:
-    """Do `df.write...save()`. Task attempts may fail. Spark may repeat or abort the commit. A version may be written again."""
+    """Do `df.write...save()`. In some cases a task attempt fails, the commit is repeated, the write is aborted before or after the
+    commit, or its version is committed already.
+    """
     world = bench.world(a["w"])
     name = topic_of(world, a["t"])
     if name is None:
@@ -56,8 +60,9 @@ def write(bench: Bench, a: Args) -> object:
 
 @dataclass
 class Sink:
-    """A streaming query that writes to a topic. `batch`: its current micro-batch. `rows`: the rows of that batch, which are the
-    same at each attempt. `attempts`: the commit messages of each earlier attempt at that batch.
+    """A streaming query that writes to a topic. `batch`: the number of its current micro-batch. `rows`: the rows of this
+    micro-batch, the same at each attempt. `committed`: whether an attempt has committed it. `attempts`: the commit messages of
+    earlier attempts.
     """
 
     name: str
@@ -89,8 +94,8 @@ def sink(bench: Bench, a: Args) -> object:
 
 @operation(7, i=PICK, p=PICK, rows=5, seed=PICK, tasks=3, how=8)
 def sink_batch(bench: Bench, a: Args) -> object:
-    """Run a micro-batch of a sink: the tasks, the commit, and the entry in the commit log. If the query fails or dies between these
-    steps, the next call for this sink runs the batch again.
+    """Run a micro-batch of a sink: the tasks, the commit, and the entry in Spark's commit log. If the query fails or dies between
+    these steps, the next call for this sink runs the same micro-batch again.
     """
     world = bench.world(a["w"])
     one: Sink | None = one_of(world.sinks, a["i"])
@@ -112,7 +117,7 @@ def sink_batch(bench: Bench, a: Args) -> object:
             micro_batch.abort(messages)
             return None
         sink_commit(world, process, one, messages)
-        if a["how"] == 2 and one.attempts:  # an earlier attempt, which was thought dead, commits or aborts late
+        if a["how"] == 2 and one.attempts:  # the process of an earlier attempt is a zombie: it commits or aborts late
             (micro_batch.commit if a["seed"] % 2 else micro_batch.abort)(one.attempts[0])
         if a["how"] == 3:  # the query is killed before its entry in the commit log
             one.attempts.append(messages)
@@ -135,7 +140,9 @@ class _InBlock(Exception):
 
 @operation(4, p=PICK, t=PICK, t2=PICK, rows=5, seed=PICK, c=PICK, acks=2, end=5, app=4, version=3)
 def transaction(bench: Bench, a: Args) -> object:
-    """Run `with cluster.transaction()` with staged writes, rows of the driver and acks, and end it in one of several ways."""
+    """Run a `with cluster.transaction()` block with Spark writes, rows of the driver and acks. It ends with an error, an abort or a
+    commit.
+    """
     world = bench.world(a["w"])
     names = [n for pick in (a["t"], a["t2"]) if (n := topic_of(world, pick)) is not None]
     if not names:

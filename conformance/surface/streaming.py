@@ -1,4 +1,6 @@
-"""Streaming queries. They are killed and started again, run with limits or `AvailableNow`, and lose entries of the commit log."""
+"""Streaming queries. The operations kill them, start them again, run them with limits or with `AvailableNow`, and remove entries of
+their commit log.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,10 @@ from metadata.common.errors import (
 
 
 class Query:
-    """A streaming query and its output. `since`: the model's step number when the engine last asked the reader for the first
-    offset. `begun`: the rows that the query's subscription had acknowledged at that time. `over`: whether the model has stopped
-    predicting what the query acknowledges.
+    """A streaming query and its output. `output`: the rows of each micro-batch. `since`: the step of the run at which the engine
+    last asked the reader for the initial offset. `begun`: the rows that the query's subscription had acknowledged at that time.
+    `read`: whether the current micro-batch has been read. `over`: whether the model has stopped predicting what the query
+    acknowledges.
     """
 
     persistent = False
@@ -98,7 +101,7 @@ class Query:
         return {n for name in self.names for n in self.world.model.acked.get((name, self.subscription), ())}
 
     def _acknowledge(self, text: str) -> None:
-        """Record in the model that `commit` moved the cursors. `text`: the offset up to which rows are acknowledged."""
+        """Record in the model that the reader's `commit` moved the cursors. `text`: the offset up to which it acknowledges rows."""
         model = self.world.model
         if self.subscription is None:
             return
@@ -134,11 +137,11 @@ class Query:
         """Do nothing. Queries of persistent names override this (`persistent_streams.py`)."""
 
     def justified(self, error: object) -> bool:
-        """Return whether an error of the query has a permitted reason."""
+        """Return whether the model permits this error of the query."""
         model = self.world.model
         if isinstance(error, TopicNotFound | SubscriptionNotFound):
             return any(name not in model.topics or (name, self.subscription) not in model.acked for name in self.names)
-        if isinstance(error, OffsetOutOfRange):  # permitted if the query starts at a timestamp of a clock that was ahead
+        if isinstance(error, OffsetOutOfRange):  # permitted if the starting timestamp came from a clock that was ahead
             return int(self.options.get("startingTimestamp", 0)) > self.world.clock.now_ms()
         if isinstance(error, SchemaError):
             return True
@@ -146,7 +149,7 @@ class Query:
             return self.subscription is not None
         names = model.persistent.all_names(topic.name for topic in self.topics())
         if any(self.world.forgotten(name) for name in names):
-            return True  # a topic was deleted long ago; the record that says whether it had rows has expired
+            return True  # a topic was deleted long ago, and the record that tells whether it had rows may have expired
         return any(row.topic.partition("#")[0] in names for n in model.gone for row in model.committed[n].rows if row.n == n)
 
 
@@ -200,7 +203,7 @@ def query_of(world: World, pick: int) -> Query | None:
 
 
 def drive(bench: Bench, query: Query, process: Process, steps: int, *, available_now: bool = False) -> bool:
-    """Run a number of steps of the engine. Return False if the query failed for a permitted reason or had nothing more to do."""
+    """Run up to `steps` steps of the engine. Return False if the query failed with a permitted error or had nothing more to do."""
     with attempt(bench, *ERRORS) as tried:
         query.ensure(process, available_now=available_now)
         for _ in range(steps):
@@ -210,7 +213,7 @@ def drive(bench: Bench, query: Query, process: Process, steps: int, *, available
         return True
     query.stop()
     if isinstance(tried.error, SchemaError) and not query.engine.offsets:
-        return False  # no row was written yet, so there is no schema; a later operation starts the query again
+        return False  # before the first row is written there is no schema; a later operation starts the query again
     if not query.justified(tried.error):
         raise Fault("stream error", f"{query.where} failed: {type(tried.error).__name__}: {tried.error}")
     if not isinstance(tried.error, AckConflict):
@@ -230,7 +233,7 @@ def stream_run(bench: Bench, a: Args) -> object:
 
 @operation(5, q=PICK)
 def stream_kill(bench: Bench, a: Args) -> object:
-    """Kill the process of a query. The checkpoint stays."""
+    """Stop a query. Its checkpoint stays, and a later operation starts it again."""
     world = bench.world(a["w"])
     running = [q for q in world.queries if q.engine.reader is not None]
     query: Query | None = one_of(running, a["q"])
@@ -242,7 +245,7 @@ def stream_kill(bench: Bench, a: Args) -> object:
 
 @operation(1, q=PICK, p=PICK)
 def stream_lose_commit(bench: Bench, a: Args) -> object:
-    """Kill a query and remove the last entry of its commit log."""
+    """Stop a query and remove the last entry of its commit log."""
     world = bench.world(a["w"])
     query = query_of(world, a["q"])
     if query is None or not query.engine.commits:
@@ -254,7 +257,7 @@ def stream_lose_commit(bench: Bench, a: Args) -> object:
 
 @operation(3, q=PICK, p=PICK, most=6)
 def stream_available_now(bench: Bench, a: Args) -> object:
-    """Start a query with Trigger.AvailableNow, and run it to its end or kill it after some steps."""
+    """Start a query with Trigger.AvailableNow. Run it to its end, or stop it after some steps."""
     world = bench.world(a["w"])
     query = query_of(world, a["q"])
     if query is None:
@@ -272,7 +275,9 @@ def stream_available_now(bench: Bench, a: Args) -> object:
 
 
 def check_caught_up(query: Query, rows: set[int]) -> None:
-    """Check, after a query has read to the end, that its last offset includes all `rows`, which existed when it began."""
+    """Check that a query that has read to its end has read far enough. `rows`: the rows that existed when it began. Its last offset
+    must not lie below any of these rows, unless they may have been removed.
+    """
     if query.persistent:
         query.check_ended(rows)
         return

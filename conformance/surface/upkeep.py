@@ -1,4 +1,4 @@
-"""Maintenance: the clock, retention, trims, compaction, sweeps, processes and the lag of subscriptions."""
+"""Maintenance: operations on the clock, retention, trims, compaction, sweeps, processes and the lag of subscriptions."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def wait(bench: Bench, a: Args) -> object:
 
 @operation(1.5, by=len(LEAPS_MS))
 def leap(bench: Bench, a: Args) -> object:
-    """Let the wall clock leap ahead, or make it right again. The clock that measures elapsed time does not leap."""
+    """Let the wall clock leap ahead, or set it right again. The monotonic clock, which measures elapsed time, does not leap."""
     bench.clock.leap_ms = LEAPS_MS[a["by"]]
     return None
 
 
 @operation(4, t=PICK, p=PICK, what=8, bytes=6, despite=6)
 def retain(bench: Bench, a: Args) -> object:
-    """Set the retention of a topic by time or size."""
+    """Set a limit of time or size for the retention of a topic, or clear its limits. Sometimes retention ignores subscriptions."""
     world = bench.world(a["w"])
     name = topic_of(world, a["t"])
     if name is None:
@@ -112,7 +112,7 @@ def reopen(bench: Bench, a: Args) -> object:
 
 @operation(3, p=PICK)
 def lag(bench: Bench, a: Args) -> object:
-    """Compare the lag of all subscriptions with the model."""
+    """Compare the names and lags of all subscriptions with the model."""
     world = bench.world(a["w"])
     model = world.model
     if world.holding:

@@ -35,7 +35,9 @@ SETTINGS = Settings(
 
 
 class ByHand(SystemClock):
-    """The clock of all processes of a run. Operations and waits move it. `leap_ms`: the current error of the wall clock."""
+    """The clock of all processes of a run. Operations and sleeping processes move it. `passed_ms`: the time since the start of the
+    run. `leap_ms`: how far the wall clock is ahead now.
+    """
 
     def __init__(self) -> None:
         self._began_ms = super().now_ms()
@@ -57,14 +59,14 @@ class ByHand(SystemClock):
         return self._began + self.passed_ms / 1000
 
     def sleep(self, seconds: float) -> None:
-        # time passes ten times as fast as requested, as on a busy machine, so that a long wait needs few polls
+        # Ten times the requested time passes, as on a busy machine, so that a long wait needs few polls.
         self.passed_ms += max(1, round(seconds * 10_000))
         threading.Event().wait(0.0002)
 
 
 @dataclass
 class Process:
-    """A process that has the cluster open. `held`: its paused call, if there is one."""
+    """A simulated process that has the cluster open. `held`: its paused commit or migration, if there is one."""
 
     cluster: Cluster
     gate: Gate
@@ -73,8 +75,9 @@ class Process:
 
 @dataclass
 class World:
-    """One cluster. `url`: its service URL. `root`: its ledger root. `usable`: False if a restored cluster replaced it, or if it is
-    a copy that the product refuses.
+    """One cluster and everything that works on it. `url`: its service URL. `root`: its ledger root. `usable`: False if a restored
+    cluster has replaced it, or if it is a copy that the product refuses. `copied`: whether it is a copied or restored cluster.
+    `holding`: the transactions and migrations whose process is paused or dead.
     """
 
     name: str
@@ -113,7 +116,9 @@ class World:
         return self.clock.passed_ms + self.clock.leap_ms
 
     def _hear(self, one: Append, number: int) -> None:
-        """Record the numbers of rows in the logs of persistent topics, and the numbers of the seals that migrations append."""
+        """Record in the model the number that an append got: the number of new rows in the log of a persistent topic, or the number
+        of a seal that a migration appends to the topic's log or to the cluster's log.
+        """
         persistent = self.model.persistent
         if persistent_data(one):
             persistent.data[decode(one.prefix.partition)] = number
@@ -148,8 +153,8 @@ class World:
     def forgotten(self, name: str) -> bool:
         """Return whether a topic of this name was deleted so long ago that the store may no longer know whether the topic had rows.
 
-        The answer is yes one minute early. The run's clock is a `ByHand`, but a ZooKeeper store's time also advances with real
-        time, so the store may forget the topic before the run's clock says so.
+        The answer becomes True one minute too early. The reason is that the time of a ZooKeeper store also advances with real time,
+        so that the store may forget the topic before the grace period is over on the run's clock.
         """
         deleted = self.model.deleted_ms.get(name)
         return deleted is not None and deleted + SETTINGS.grace_period_ms <= self.clock.furthest_ms + 60_000
@@ -167,7 +172,7 @@ class World:
         return found
 
     def committing(self, process: Process, written: Written, call: Callable[[], object]) -> object:
-        """Run a commit. If it succeeds, record its rows in the model."""
+        """Run `call`, which commits `written`. If it succeeds, record the commit in the model."""
         process.gate.number = None
         done = call()
         self.model.commit(written, process.gate.number if written.rows else None, self.clock.true_ms())
@@ -180,10 +185,10 @@ class World:
         for process in self.processes:
             if process.held is None:
                 process.cluster.client.finish()
-        self.model.trimmed(self.clock.true_ms())  # any commit may have trimmed these rows, in its share of the sweeping
+        self.model.trimmed(self.clock.true_ms())  # the share of the sweeping after any commit may have trimmed rows
 
     def end(self) -> None:
-        """Close everything. Paused processes die."""
+        """Close all consumers, queries and processes. The calls of paused processes fail."""
         for consumer in self.consumers:
             consumer.close()
         for query in self.queries:

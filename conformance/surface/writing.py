@@ -94,7 +94,7 @@ def merge(bench: Bench, a: Args) -> object:
 
 @operation(10, t=PICK, p=PICK, rows=5, seed=PICK, how=3)
 def produce(bench: Bench, a: Args) -> object:
-    """Write a whole transaction: by `begin`, by `write` of a producer, or by its `send` and `flush`."""
+    """Write one transaction: by `cluster.begin()`, by `write` of a producer, or by `send` and `flush` of a producer."""
     world = bench.world(a["w"])
     name = topic_of(world, a["t"])
     if name is None:
@@ -177,7 +177,9 @@ def world_commit(world: World, one: Open, call: object) -> object:
 
 
 def decided(world: World, one: Open, done: object) -> None:
-    """Record the result of a commit in the model. The model then expects the rows and acks, unless the commit was skipped."""
+    """Record the result `done` of a commit in the model. The model then expects the rows and acks, unless the commit was skipped.
+    Raises Fault if the transaction acknowledged rows that were acknowledged before.
+    """
     if getattr(done, "skipped", False):
         one.written.state = "skipped"
         for consumer in one.consumers:
@@ -192,7 +194,8 @@ def decided(world: World, one: Open, done: object) -> None:
                 "ack", f"a transaction acknowledged rows {sorted(twice)} of {topic} for {sub}, which were acknowledged before"
             )
     world.model.commit(one.written, one.process.gate.number if one.written.rows else None, one.began_ms or world.clock.true_ms())
-    for topic, sub, rows in one.covered:  # a cumulative ack covers these rows also after a seek or a recreation of the subscription
+    # A cumulative ack still covers these rows if the subscription was moved or recreated after the ack.
+    for topic, sub, rows in one.covered:
         if (topic, sub) in world.model.acked:
             world.model.acked[topic, sub] |= rows
 
@@ -209,7 +212,7 @@ def check_version(world: World, one: Open, done: object) -> None:
 
 
 def refused(world: World, one: Open, error: object) -> None:
-    """Raise Fault unless the failure of a commit has a permitted reason."""
+    """Raise Fault if the model does not permit this error of a commit."""
     if isinstance(error, AckConflict):
         rows = {(topic, sub, n) for topic, sub, found in one.written.acks for n in found}
         acked = {(topic, sub, n) for (topic, sub), found in world.model.acked.items() for n in found}
@@ -232,8 +235,8 @@ def refused(world: World, one: Open, error: object) -> None:
 
 
 def changed(world: World, one: Open) -> bool:
-    """Return whether a commit may fail. This is so if a topic was deleted, or if the first parts may be older than half the orphan
-    age, so that the product refuses them.
+    """Return whether a commit may fail because something has changed. This is so if a topic of the transaction was deleted. It is
+    also so if the first staged parts may be older than half the orphan age, since the product refuses such parts.
     """
     there = {inc for topic in world.model.topics.values() for inc in topic.incarnations}
     gone = any(row.topic not in there for row in one.written.rows)
@@ -268,7 +271,9 @@ def leave(bench: Bench, a: Args) -> object:
 
 @operation(3, t=PICK, t2=PICK, rows=4, seed=PICK, point=2, x=PICK, fresh=2)
 def hold(bench: Bench, a: Args) -> object:
-    """Pause a process within the commit of a new or an existing transaction."""
+    """Pause a process within the commit of a new or an existing transaction: before its registration, or between the registration
+    and the decision.
+    """
     world = bench.world(a["w"])
     if len(world.holding) >= 2:
         return False
@@ -307,12 +312,14 @@ def hold_commit(bench: Bench, world: World, one: Open, point: str) -> None:
 
 
 def ended(bench: Bench, world: World, one: Open, held: Held) -> None:
-    """Record the end of a paused commit or migration in the model. Raises an error of the call that is not permitted."""
+    """Record in the model that a commit or migration has ended. If the call raised an error that is not permitted, raise this
+    error.
+    """
     one.process.held = one.process.gate.held = None
     if held.error is not None:
-        # These errors are permitted, too. OutcomeUnknown: the transaction was aborted at its deadline, and its header has expired.
-        # TransactionUnfinished: it committed, and one of its persistent topics was deleted. OptionError: one of its topics was
-        # migrated.
+        # Three further errors are permitted. OutcomeUnknown: the transaction was aborted after its deadline, and its header has
+        # expired. TransactionUnfinished: the transaction is committed, and one of its persistent topics was deleted. OptionError:
+        # one of its topics was migrated.
         moved = one.moved or one.topics & world.model.persistent.moving.keys()
         migrated = (OptionError,) if one.persistent and moved and len(one.topics) > 1 else ()
         with attempt(bench, *CHANGED, *migrated, AckConflict, SubscriptionNotFound, OutcomeUnknown, TransactionUnfinished) as tried:
@@ -340,7 +347,7 @@ def resume(bench: Bench, a: Args) -> object:
 
 @operation(1, h=PICK)
 def die(bench: Bench, a: Args) -> object:
-    """Let a paused process die. Its transaction stays OPEN until its deadline."""
+    """Let a paused process die. Its open transaction stays OPEN until another process aborts it after the deadline."""
     world = bench.world(a["w"])
     one: Open | None = one_of([one for one in world.holding if not one.process.gate.dead], a["h"])
     if one is None or one.process.held is None:
@@ -350,7 +357,7 @@ def die(bench: Bench, a: Args) -> object:
 
 
 def bury(world: World, process: Process) -> None:
-    """End a paused process and all of its objects."""
+    """Let a paused process die: mark it as dead, let its call fail, and close its consumers and queries."""
     held = process.held
     assert held is not None
     for query in world.queries:

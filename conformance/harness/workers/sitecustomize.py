@@ -1,12 +1,15 @@
-"""Start Spark's Python processes in less processor time: pyspark is already compiled, and the workers' modules are imported once.
+"""Start Spark's Python processes in less processor time. This module does two things.
 
-On Python's path, Spark puts archives with its Python code before the folder of the installed pyspark. The archives contain no
-compiled code, so each process would compile pyspark again, for 0.6 s. The installed pyspark is the same code, and it is compiled.
+First, it removes Spark's archives of its Python code from Python's path. Spark puts them before the folder of the installed
+pyspark, which has the same code. The archives contain no compiled code, so each process would compile pyspark again, for 0.6 s. The
+installed pyspark is compiled.
 
-Spark forks a new worker for every plan, write and commit. Without this module, each worker would spend half a second of processor
-time to import pandas, pyarrow and this project. The imported modules open no connection, and the modules of this project start no
-thread. `conformance.harness.spark_start` puts the folder of this module on the PYTHONPATH of a suite's jobs. The quick start, the
-examples and the benchmarks start jobs without this module, as users do.
+Second, in Spark's daemons for Python workers it imports the modules that the workers need. A daemon forks a new worker for every
+plan, write and commit, and each of them would spend half a second of processor time to import pandas, pyarrow and this project. A
+fork of the daemon is safe: the imported modules open no connection, and the modules of this project start no thread.
+
+`conformance.harness.spark_start` puts the folder of this module on the PYTHONPATH of a suite's jobs. The quick start, the examples
+and the benchmarks start jobs without this module, as users do.
 """
 
 import os
@@ -20,7 +23,7 @@ if sys.orig_argv[1:3] == ["-m", "pyspark.daemon"]:
     import gc
     from importlib import import_module
 
-    # Spark runs one daemon for each kind of worker. The kind is the name of a module.
+    # Spark runs one daemon for each kind of worker, and passes it the name of the worker's module, which is the kind.
     kind = sys.orig_argv[3] if len(sys.orig_argv) > 3 else "pyspark.worker"
     needed = {
         "pyspark.worker": (

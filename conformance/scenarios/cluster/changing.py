@@ -1,17 +1,17 @@
-"""The process that changes the topics while the suite's jobs write and read them, as an operator would. It splits, merges, compacts
-and trims topics, and sweeps persistent topics.
+"""The process that changes topics while the suite's jobs write and read these topics. It does what an operator would do: it splits,
+merges, compacts and trims topics, and sweeps persistent topics.
 
     python -m conformance.scenarios.cluster.changing --url URL --seed N --topics JSON --segments FEWEST:MOST
         --rounds yes|no --notes FOLDER --stop FILE
 
-All changes use `txnsegment.connect`. A change that the store or a full disk refuses stays incomplete, and a later process completes
+All changes use `txnsegment.connect`. If a change fails in the middle, because of the store or a full disk, later processes complete
 it. Only the topic `PASSING` is trimmed, which this process itself writes and reads. So all rows of the jobs stay and can be
 counted.
 
 With `--rounds yes` the first topic is split until it has MOST active segments, then merged until it has FEWEST, and so on.
 `NOTES/history.jsonl` is the history of this process's commits, reads and trims, for the checker. `NOTES/done` has a line for each
-change. The process ends after `--stop` exists and each kind of change was done. With `--rounds yes`, a whole round of splits and
-merges must also be done.
+change and for each failed change. The process ends when `--stop` exists and each kind of change was done. With `--rounds yes`, a
+whole round of splits and merges must also be done.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ SWEEP = "sweep"
 
 
 class Bounds(NamedTuple):
-    """The limits of the number of a topic's active segments. `rounds`: the first topic is split until it has `most`, then merged
-    until it has `fewest`, and so on.
+    """How few and how many active segments a topic may have. `rounds`: the first topic is split until it has `most`, then merged
+    until it has `fewest`, and so on. Otherwise topics are split and merged at random.
     """
 
     fewest: int
@@ -62,7 +62,7 @@ class Bounds(NamedTuple):
 
 
 class Changes:
-    """The changes of one run. `counts`: how often each kind was done."""
+    """Makes the changes. It continues the notes of a killed process. `counts`: how often each kind was done in the whole run."""
 
     def __init__(self, url: str, topics: Sequence[str], rng: random.Random, notes: Path, bounds: Bounds) -> None:
         self._url, self._rng, self._notes, self._bounds = url, rng, notes, bounds
@@ -148,7 +148,7 @@ class Changes:
         return f"{topic}: {done.files_before} files into {done.files_after}" if done.files_after else None
 
     def _trim(self, cluster: Cluster) -> str | None:
-        """Write to PASSING, read it, then trim it. If a row were trimmed before it is read, the history would lack it."""
+        """Write to PASSING, read it, trim it, and read it again. Each row is read before it is trimmed, for the history."""
         self._write(cluster)
         self._read(cluster)
         cluster.retention.set(PASSING, keep_bytes=KEEP_BYTES)
@@ -187,8 +187,8 @@ class Changes:
 
     @contextmanager
     def _trims(self, cluster: Cluster) -> Iterator[None]:
-        """A context in which rows are trimmed. At its end, record all trims that are not in the history yet. An earlier trim that
-        raised an error may be among them.
+        """A context in which rows of PASSING are trimmed. At its end, record in the history all trims that it does not have yet.
+        They may include an earlier trim that raised an error.
         """
         try:
             yield

@@ -1,9 +1,10 @@
 """The wrong clock of one party. Python's `time.time` and `time.time_ns` are shifted by the number of nanoseconds in a file, which
 is read at each call.
 
-A line in a .pth file imports this module at every start of the suite's Python. The clock is shifted only if the environment
-variable TXNSEGMENT_CONFORMANCE_CLOCK names the file. The shift applies to the driver and the executors of one party, and can jump
-while they run. So the party behaves as if its machine had a wrong clock, except that the times of files and of the JVM stay right.
+Every Python of the deployment imports this module at its start, because of a line in a .pth file (`installation`). The clock is
+shifted only if the environment variable TXNSEGMENT_CONFORMANCE_CLOCK names the file with the shift. The driver and the executors of
+one party have the same file. The shift can be changed while they run. So the party behaves as if its machine had a wrong clock,
+except that the times of files and of the JVM stay right.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ _SHIFT = struct.Struct("<q")
 
 
 def set_shift(file: Path, seconds: float) -> None:
-    """Write the shift, in seconds, of the clocks that read this file. One write sets all bytes: no process reads half a value."""
+    """Write the shift, in seconds, of the clocks that read this file. One write sets all bytes. So nobody reads half a value."""
     with file.open("r+b" if file.exists() else "w+b") as opened:
         opened.write(_SHIFT.pack(round(seconds * 1e9)))
 
 
 def install(file: str) -> None:
-    """Shift this process's clock from now on. Each call reads the current shift from the file."""
+    """Shift this process's clock from now on. Each call of `time.time` reads the current shift from `file`."""
     real_ns = time.time_ns
     with open(file, "rb") as opened:
         shift = mmap.mmap(opened.fileno(), _SHIFT.size, access=mmap.ACCESS_READ)

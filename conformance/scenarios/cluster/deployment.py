@@ -39,22 +39,22 @@ CHROOT = "/suite"
 WORKERS = 2
 """The number of workers of the Spark cluster."""
 BACKLOG = 12
-"""The number of input batches that are written ahead of the fastest writer's commits."""
+"""So many batches of input are written beyond those that the fastest writer has committed."""
 SESSION_MS = 4_000
-"""The longest session timeout that the servers grant, so that a session can expire during a fault."""
+"""The longest session timeout that the ZooKeeper servers grant. It is short, so that sessions can expire during a fault."""
 SETTINGS = Settings(txn_timeout_ms=10_000, header_retention_ms=30_000, fold_after_registrations=16, fold_after_ms=3_000)
-"""Settings with which transactions reach their deadlines, and registrations are folded and expired, within a run."""
+"""Settings with which transactions reach their deadlines, registrations are folded and headers expire within a run."""
 LOOK_SECONDS = 0.05
 DEATHS = 3
-"""The run fails if this many drivers of one party die before the first fault, even if each died only because the machine was too
-slow (`Party.slow`). One death for another reason is enough to fail the run.
+"""`warm` fails if this many drivers of one party have failed because the machine is too slow (`Party.slow`). It fails at once if a
+driver has failed for another reason.
 """
 
 
 @dataclass
 class Progress:
-    """The batches of one party that are known to be committed. `at[n]`: the time at which batch n was seen to be committed
-    (`time.monotonic()` in ms).
+    """The batches of one party that are known to be committed. `at[n]`: the time at which this process first saw that batch n is
+    committed (`time.monotonic()` in ms).
     """
 
     folder: Path
@@ -67,15 +67,17 @@ class Progress:
 
 
 class Late(Failed):
-    """An expected event has not happened in time, or cannot happen any more."""
+    """Something for which the run waits has not happened in time, or cannot happen any more."""
 
 
 class Deployment:
-    """A scene's deployment, as a context manager. `folder` must be empty. Raises errors of its servers and of its supervisor."""
+    """The processes of a scene, as a context manager: they start at its beginning and end at its end. `folder` must be empty.
+    Methods that wait raise an error that has ended the supervisor.
+    """
 
     def __init__(self, folder: Path, say: Callable[[str], None], wheel: Path | None = None, *, scene: Scene, seed: int = 0) -> None:
-        """`say`: a function that gets the supervisor's messages. `wheel`: the wheel to install (None: a wheel is built from the
-        source tree). `seed`: the seed of the changes to the topics (`conformance.scenarios.cluster.changing`).
+        """`say`: is called with each message of the supervisor. `wheel`: the wheel to install (None: build one from the source
+        tree). `seed`: the seed of the changes to the topics (`conformance.scenarios.cluster.changing`).
         """
         self.scene = scene
         self.topics = scene.topics
@@ -141,8 +143,9 @@ class Deployment:
         self._stack.callback(self._end_supervisor)
 
     def _add_writer(self, job: Writes) -> None:
-        """Add a writer. The files of the folder `done` name the writer's committed batches. For a query, `done` is the `commits`
-        folder of Spark's checkpoint. For the batch job, it is a folder that the job writes.
+        """Add a writer. The names of the files in the folder `done` are the numbers of the batches that the writer has committed.
+        For a streaming query, `done` is the folder `commits` of Spark's checkpoint. For the batch job, it is a folder that the job
+        fills.
         """
         if job.streams:
             checkpoint, fed = self.checkpoint(job.name), self.folder / f"{job.name}-input"
@@ -177,7 +180,7 @@ class Deployment:
         return self.folder / f"{name}-checkpoint"
 
     def seen(self, name: str) -> Path:
-        """Return the folder of a reader's histories."""
+        """Return the folder in which a reader records its histories."""
         return self.folder / f"{name}-seen"
 
     def _start_changing(self) -> Session:
@@ -197,7 +200,7 @@ class Deployment:
         return Session(command, self.changes / "changing.log", environment=ours, folder=self.folder)
 
     def _changed(self) -> bool:
-        """Return whether all changes were done. Replace the changing process if it was killed. Raises Late if it failed."""
+        """Return whether the changing process has ended after its work. Replace it if it was killed. Raises Late if it failed."""
         with self._guard:
             code = self.changing.wait(0)
             if code == -signal.SIGKILL:
@@ -261,12 +264,12 @@ class Deployment:
         self._supervisor.join()
 
     def check(self) -> None:
-        """Raise the error that has ended the supervisor, if any."""
+        """Raise the error that has ended the supervisor, if there is one."""
         if self._failure is not None:
             raise self._failure
 
     def wait(self, what: str, true: Callable[[], bool], seconds: float) -> float:
-        """Wait until `true` returns true. Return how many seconds that took. Raises Late if it takes longer than `seconds`."""
+        """Wait until `true` returns true. Return how many seconds that took. After `seconds` raise Late, which names `what`."""
         began = time.monotonic()
         while not true():
             self.check()

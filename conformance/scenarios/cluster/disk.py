@@ -1,8 +1,8 @@
 """A disk for the ledgers of the deployment. It can be made full.
 
-If this process may mount file systems, the disk is a tmpfs. It is made full by shrinking it to its current content, and then every
-process gets ENOSPC. Otherwise the disk is made full for the writing processes only: they lose the right to write to files
-(RLIMIT_FSIZE) and get EFBIG.
+If this process may mount file systems, the disk is a tmpfs. To make it full, this module shrinks it to its current content. Every
+process that writes then gets ENOSPC. Without that right, the disk is made full only for the writing processes: the limit
+RLIMIT_FSIZE forbids them to write to files, and they get EFBIG.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
 class Disk:
-    """The disk of the ledgers. It is a context manager. `how`: the way in which the disk is made full, in words."""
+    """The disk of the ledgers. A context manager, whose end unmounts a tmpfs. `how`: how the disk is made full, in words."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -37,7 +37,7 @@ class Disk:
 
     @contextmanager
     def full(self, writers: Callable[[], Sequence[int]]) -> Iterator[None]:
-        """A context in which the disk is full. `writers`: returns the processes to limit if the disk is not mounted."""
+        """A context in which the disk is full. `writers`: returns the ids of the processes to limit if the disk is no tmpfs."""
         if self.mounted:
             found = os.statvfs(self.folder)
             self._resize(str((found.f_blocks - found.f_bfree) * found.f_frsize))

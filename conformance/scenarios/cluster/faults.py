@@ -1,7 +1,7 @@
-"""The faults of the plan, carried out with real signals to real processes and on real connections.
+"""Carries out the faults of the plan, with real signals to real processes and on real connections.
 
-Each function below carries out one kind of fault. After the fault is over, it returns a text that says what was hit. It raises
-Missed if there was nothing to hit.
+The functions in `STRIKES` each carry out one kind of fault. Such a function returns when the fault is over, with a text that says
+what was hit. It raises Missed if there was nothing to hit.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from conformance.servers import ZooKeeperServer
 
 T = TypeVar("T")
 TARGET_SECONDS = 240.0
-"""How long a strike waits for its target, for example for an executor of a replaced driver."""
+"""How long a fault waits for its target, for example until a new driver has an executor."""
 SUCCESSOR_SECONDS = 180.0
 ZOMBIE_SECONDS = 20.0
-"""How long a resumed driver may run beside the new driver before it is killed."""
+"""How long a driver that was stopped and resumed may run beside its successor before it is killed."""
 SHIFTS = (-7_200.0, -90.0, -20.0, -3.0, 3.0, 20.0, 90.0, 7_200.0)
 """The shifts of a party's clock, in seconds. Some are smaller and some are larger than the allowance (5 s) and the transaction
 timeout (10 s).
@@ -97,7 +97,7 @@ def stop(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
 
 
 def _processes(deployment: Deployment, fault: Planned) -> list[list[int]]:
-    """Return the processes of a party that a fault can strike. Each inner list is a process and the processes that stop with it."""
+    """Return the process ids of a party that a fault can strike. Each inner list has a process and those that stop with it."""
     party = deployment.parties[fault.party]
     match fault.kind.target:
         case "driver":
@@ -111,7 +111,7 @@ def _processes(deployment: Deployment, fault: Planned) -> list[list[int]]:
 
 
 def _zombie(deployment: Deployment, party: Party) -> str:
-    """Stop the party's driver and start a new one. After two more commits, resume the old driver; kill it if it does not end."""
+    """Stop the party's driver and start a new one. After two of its commits, resume the old one, and kill it if it does not end."""
     with party.unattended():
         zombie = party.driver
         zombie.send(signal.SIGSTOP)
@@ -206,7 +206,7 @@ def lose_reply(deployment: Deployment, fault: Planned, rng: random.Random) -> st
 
     while True:
         _some("a connection to ZooKeeper", deployment, party.ports)
-        # The line above waits until a driver has connected, since no connection can be opened while replies are dropped.
+        # Replies are dropped only now, when the driver is connected: while they are dropped, no connection can be opened.
         with party.each_proxy("drop_replies"):
             deployment.wait("a reply to lose", lambda: bool(lost() or not party.ports()), TARGET_SECONDS)
         if lost():

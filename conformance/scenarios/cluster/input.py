@@ -1,9 +1,10 @@
-"""The rows that the writers write, and the names of these rows in the history.
+"""The rows that the writers write, and the ids of these rows in the history.
 
-One batch is one transaction. The columns of a row identify its place. `batch`: the number of the batch, from 0 in each topic.
-`seq`: the row's place in its topic. `of`: the number of rows of its batch. The rows of one key are written in the order of `seq`.
+One batch is one transaction. A row has the columns `batch`, `seq`, `of` and `key`. `batch`: the number of its batch, from 0 for
+each writer. `seq`: the row's place among all rows of its writer. `of`: how many rows its batch has. The rows of one key are written
+in the order of `seq`.
 
-All writers get the same input. Each writer puts its name in the column `writer` and before its keys, so that several writers can
+All writers get the same input. Each writer puts its name into the column `writer` and before each key, so that several writers can
 write to one topic.
 """
 
@@ -22,7 +23,7 @@ from conformance.input_files import lay_down
 ROWS = 200
 """The number of rows of one batch."""
 KEYS = 29
-"""The number of keys. It is not a divisor of ROWS, so that a key has different places in different batches."""
+"""The number of keys. It does not divide ROWS, so the rows of a key have different places in different batches."""
 SCHEMA = StructType(
     [
         StructField("key", StringType()),
@@ -34,7 +35,7 @@ SCHEMA = StructType(
 WRITTEN = StructType([*SCHEMA.fields, StructField("writer", StringType())])
 """The schema of the topics."""
 COLUMNS = ("key", "seq", "__topic", "__segment", "__messageId", "__txnId")
-"""The columns that the history needs of each row that a reader got."""
+"""The columns that a reader must select, so that its rows can be recorded in the history (`rows_of`)."""
 _ARROW = pa.schema([("key", pa.string()), ("seq", pa.int64()), ("batch", pa.int64()), ("of", pa.int32())])
 
 
@@ -44,7 +45,7 @@ def marked(rows: DataFrame, writer: str) -> DataFrame:
 
 
 def written(batch: int, writer: str) -> list[tuple[str, int]]:
-    """Return (key, seq) of the rows of one batch of a writer, in written order."""
+    """Return (key, seq) of the rows of one batch of a writer, in the order in which they are written."""
     return [(f"{writer}-{key}", seq) for key, seq in _rows(batch)]
 
 
@@ -53,7 +54,7 @@ def _rows(batch: int) -> list[tuple[str, int]]:
 
 
 def identity(topic: str, key: str, seq: int) -> str:
-    """Return the name of a row in the history."""
+    """Return the id of a row in the history."""
     return f"{topic}#{key}#{seq}"
 
 

@@ -1,4 +1,4 @@
-"""Builds the wheel and installs it in a fresh environment. The executors of a deployment run the wheel, not the source tree."""
+"""Builds the project's wheel, and installs it in a virtual environment. The jobs of a deployment run the wheel, not the sources."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def build_wheel(folder: Path) -> Path:
 
 
 def fresh_environment(folder: Path, wheel: Path, *, start: str = "") -> Path:
-    """Make a virtual environment with the wheel in it. Return the path of its Python. The wheel's dependencies are those that are
-    installed in the environment of this process.
+    """Make a virtual environment with the wheel in it. Return the path of its Python. The new Python imports the wheel's
+    dependencies from the environment of this process.
 
     The file `dependencies.pth` names the folder of these dependencies. Python does not process the .pth files in that folder, so
     editable installs there have no effect. `start`: the name of a module that the new Python imports at every start.

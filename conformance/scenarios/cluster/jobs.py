@@ -1,4 +1,4 @@
-"""Starts the suite's jobs. A job runs from the wheel alone, and records its Spark application id."""
+"""The beginning of each job of the suite. A job imports only code of the wheel, and records its Spark application id."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ module = sys.argv.pop(1)
 sys.argv[0] = module
 runpy.run_module(module, run_name="__main__")
 """
-"""The script that `spark-submit` gets. It runs a module of the wheel, so that no folder of the source tree is on Python's path."""
+"""The script that `spark-submit` gets. It runs a module of the wheel. If the script were a file of the source tree, Python would
+put that file's folder on its path.
+"""
 
 
 def announce(words: argparse.Namespace) -> SparkSession:

@@ -3,9 +3,9 @@
     spark-submit run.py conformance.scenarios.cluster.loader --url URL --topic TOPIC --name NAME --input FOLDER --progress FOLDER
         --marks FOLDER --stop FILE
 
-The job writes the same input as the streaming job, to another topic. The file `PROGRESS/<version>` says that the write of a version
-has returned. A new driver continues with the first version without such a file; this version may have been committed. The job ends
-after the file `--stop` exists and all input is written.
+The job writes the same input as the streaming job, to another topic. When the write of a version has returned, the job creates the
+file `PROGRESS/<version>`. A new driver continues with the first version without such a file, which may be committed already. The
+job ends when the file `--stop` exists and all input is written.
 """
 
 from __future__ import annotations

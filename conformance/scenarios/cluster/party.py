@@ -1,4 +1,4 @@
-"""One party of the deployment: a job, and the driver that runs it. If the driver fails, the supervisor submits a new driver.
+"""One party of the deployment: a job, and the Spark driver that runs it. If the driver fails, the deployment submits a new driver.
 
 Each party has its own connection to ZooKeeper (a proxy for each server) and its own clock file, so that a fault can strike one
 party alone.
@@ -29,14 +29,14 @@ SETTINGS = {
     "spark.port.maxRetries": "64",
     "spark.scheduler.mode": "FAIR",
 }
-"""The Spark settings of all parties. With them, Spark gives up an executor that does not answer for 20 s. The executor's tasks then
-run elsewhere, and the executor may come back as a zombie.
+"""The Spark settings of all parties. With these settings, Spark gives up an executor that does not answer for 20 s, and runs its
+tasks elsewhere. The executor may work on later, as a zombie.
 """
 
 
 class Party:
-    """A job and the drivers that were started for it. `restarts`: how often a driver was replaced. `slow`: how many of these
-    drivers had ended because the machine was too slow.
+    """A job and the drivers that were started for it. `restarts`: how often a driver was replaced after it had failed. `slow`: how
+    many of the replaced drivers had failed because the machine was too slow.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Party:
         cores: int,
         say: Callable[[str], None],
     ) -> None:
-        """`arguments`: the arguments of the module, without `url` and `marks`. `say`: gets a text when a driver is replaced."""
+        """`arguments`: the arguments of the module, without `url` and `marks`. `say`: gets a text for each replaced driver."""
         self._say = say
         self.name = name
         self.restarts = self.slow = 0
@@ -118,7 +118,7 @@ class Party:
 
     @contextmanager
     def unattended(self) -> Iterator[None]:
-        """A context in which the supervisor does not replace drivers. The caller starts and ends them."""
+        """A context in which the deployment does not replace this party's drivers. The caller starts and ends them."""
         with self._lock:
             self._unattended = True
         try:
@@ -153,7 +153,7 @@ class Party:
 
     @contextmanager
     def each_proxy(self, way: str, *arguments: float) -> Iterator[None]:
-        """A context in which `way` (`refuse`, `delay`, `silence` or `drop_replies`) is in force on all of the party's proxies."""
+        """A context in which all proxies of the party disturb their connections by `TcpProxy`'s method `way` (such as `refuse`)."""
         with ExitStack() as stack:
             for proxy in self.proxies:
                 stack.enter_context(getattr(proxy, way)(*arguments))
@@ -186,7 +186,7 @@ _RAISED = re.compile(r"^(?:[\w.]+: )?[\w.]*(?:Error|Exception|Lost|Unavailable|O
 
 
 def _cause(log: str) -> str:
-    """Return the last error in a driver's log, as the cause of its end."""
+    """Return the last line of a driver's log that names an error. It is taken for the cause of the driver's end."""
     found = _RAISED.findall(log)
     return str(found[-1])[:300] if found else "its log names nothing that was raised"
 
@@ -198,8 +198,9 @@ _SLOW = re.compile(
 
 
 def for_want_of_speed(log: str) -> bool:
-    """Return whether a driver's last traceback is about a time limit that a busy machine may exceed: Spark's limit of 10 s for the
-    start of a Python worker, or a client's limit of 10 s for the answer of a ZooKeeper server.
+    """Return whether the last traceback in a driver's log names a time limit that a busy machine may exceed. There are two such
+    limits: Spark waits at most 10 s for the start of a Python worker, and a client at most 10 s for an answer of a ZooKeeper
+    server.
     """
     _, traceback, words = f"\n{log}".rpartition(_TRACEBACK)
     return bool(traceback) and _SLOW.search(words) is not None

@@ -1,4 +1,4 @@
-"""The plan of a run: the faults, their targets and durations, and the pauses between them. It depends on a seed alone."""
+"""The plan of a run: the faults, their targets and durations, and the pauses between them. The same seed gives the same plan."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from conformance.scenarios.faults import Fault
 from metadata.common.errors import ConfigurationError
 
 WRITERS = ("writer", "writer", "loader")
-"""The parties that write. The streaming job is named twice, so it is struck twice as often as the batch job."""
+"""The parties that write (`writer`: the streaming job; `loader`: the batch job). One that is named twice is struck twice as often.
+"""
 ANYBODY = ("writer", "writer", "loader", "reader")
 ON_TOP = 0.15
-"""The share of the faults after which the next fault does not wait until the parties have recovered."""
+"""The share of the faults from which the parties need not have recovered before the next fault strikes."""
 
 
 @dataclass(frozen=True)
 class Kind:
     """A kind of fault in the plan. `does`: the fault, by the name that all scenarios use. `says`: the fault in words. `parties`:
-    the parties that it may strike; a party that is named twice is struck twice as often. `seconds`: the shortest and the longest
-    duration (0: a moment).
+    the parties of which it strikes one; a party that is named twice is struck twice as often; `all`: it strikes no single party.
+    `seconds`: the shortest and the longest duration; both 0 if the duration is not chosen.
     """
 
     name: str
@@ -31,7 +32,7 @@ class Kind:
 
     @property
     def target(self) -> str:
-        """The first word of the kind's name. It names the process of a party, or the server, that the fault strikes."""
+        """The first word of the kind's name. For KILL and STOP it names the process or the server that the fault strikes."""
         return self.name.partition("-")[0]
 
     @property
@@ -74,8 +75,8 @@ BY_NAME = {kind.name: kind for kind in KINDS}
 @dataclass(frozen=True)
 class Planned:
     """A fault of the plan. `number`: its place in the plan, from 1. `quiet`: the pause before the fault, in seconds. `seconds`: its
-    duration. `seed`: the seed of the fault's own random choices. `on_top`: whether the next fault strikes without waiting until the
-    parties have recovered from this one.
+    duration. `seed`: the seed of the fault's own random choices. `on_top`: whether the next fault strikes on top of this one,
+    before the parties have recovered.
     """
 
     number: int
@@ -92,7 +93,7 @@ class Planned:
 
 def make_plan(count: int, seed: int, kinds: Sequence[str] = (), roles: Mapping[str, Sequence[str]] = {}) -> list[Planned]:
     """Return a plan of `count` faults. Each kind comes once before any kind comes again. `kinds`: the names of the kinds to use
-    (empty: all). `roles`: the jobs of each role, if the scene has several. Raises ConfigurationError if a kind does not exist.
+    (empty: all). `roles`: the jobs of each role (`Scene.roles`). Raises ConfigurationError if a kind does not exist.
     """
     unknown = [name for name in kinds if name not in BY_NAME]
     if unknown:

@@ -1,5 +1,5 @@
-"""A reader. It runs a streaming query over all topics, and batch reads beside the query, one after the other. It records each
-micro-batch and each batch read.
+"""The reading job. It runs a streaming query over all topics. Beside the query it runs batch reads, one after the other, unless
+`--batches` is `no`. It records each micro-batch and each batch read.
 
     spark-submit run.py conformance.scenarios.cluster.reader --url URL --topics JSON --name NAME --checkpoint FOLDER --seen FOLDER
         --limit ROWS --batches yes|no --marks FOLDER --stop FILE
@@ -24,8 +24,8 @@ from conformance.scenarios.cluster.input import COLUMNS, rows_of
 from conformance.scenarios.cluster.jobs import announce
 
 PAUSE_SECONDS = 0.5
-"""The least pause between two batch reads. If the last read took longer, the pause is as long as that read, so that cores are left
-to other processes.
+"""The least pause between two batch reads. If the first of them took longer, the pause is as long as that read, so that the reads
+leave cores to other processes.
 """
 
 
@@ -63,8 +63,8 @@ def main() -> None:
 
 
 class Reads(threading.Thread):
-    """A thread that runs batch reads. After `finish` is called, it runs one last read. An error ends the thread, and `finish`
-    raises this error.
+    """A thread that runs batch reads. When `finish` is called, the thread runs one last read and ends. An error of a read ends the
+    thread, too; `finish` then raises this error.
     """
 
     def __init__(self, spark: SparkSession, options: dict[str, str], topics: tuple[str, ...], who: str, history: Writer) -> None:

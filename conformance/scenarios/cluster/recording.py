@@ -1,9 +1,9 @@
-"""A run as a history of `conformance.history`. The history has the input of the writers, the commits that were seen, the rows that
-readers got, and each fault.
+"""Makes the history of a run, for `conformance.history`: the writers' batches, the times at which these were known to be committed,
+and the reads.
 
-All times are `time.monotonic()` of this machine in ms. The commit of a batch begins when its input file is written. The batch
-counts as committed when its number appears in the writer's progress. The real commit happens between these two times. The readers
-record their own histories.
+All times are `time.monotonic()` of this machine in ms. In the history, the commit of a batch begins when its input file is written,
+and ends when the deployment sees that the writer has committed the batch. The real commit happens between these two times. The
+readers record their own events.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from metadata.records.names import is_persistent
 
 
 def kept(folder: Path) -> list[Event]:
-    """Return all events of the histories in a folder, without Start events. Drop an incomplete last line, which a kill has left."""
+    """Return all events of the histories in a folder, without Start events. Remove incomplete last lines, which kills have left."""
     found: list[Event] = []
     for file in sorted(folder.glob("*.jsonl")):
         repair(file)
@@ -32,8 +32,8 @@ def kept(folder: Path) -> list[Event]:
 
 
 def events(deployment: Deployment, readers: Iterable[Event], final: Read, seed: int) -> Iterator[Event]:
-    """Yield the history of a run whose writers and readers have ended. `readers`: the events of the readers. `final`: the last
-    read, after a sweep.
+    """Yield the history of a run whose writers and readers have ended. `readers`: the events that the readers recorded. `final`:
+    the last read, after a sweep.
     """
     yield Start(deployment.fed[0], "conformance.cluster", seed=seed)
     for job in deployment.scene.writers:
@@ -52,8 +52,8 @@ def events(deployment: Deployment, readers: Iterable[Event], final: Read, seed: 
 
 
 def ends(polls: Iterable[Poll], began: float, at: float) -> Iterator[Plan]:
-    """Yield a last plan for each stream in each log that the stream reads. Such a plan says that no rows follow the last row that
-    the stream got. `began`: the time at which the stream was asked for more rows. `at`: the time of the answer.
+    """Yield a last plan for each stream in each log that the stream reads. The plan says that the stream found no rows after the
+    last row that it got. `began`, `at`: the times between which the stream made that plan.
     """
     last: dict[tuple[str, tuple[str, ...]], dict[str, int]] = defaultdict(dict)
     for poll in polls:

@@ -1,4 +1,4 @@
-"""One run of the cluster suite. The jobs run without faults first and then under the plan's faults. Then the history is judged."""
+"""One run of the cluster suite: the jobs run without faults first, then under the plan's faults; then their history is judged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from metadata.records.names import is_persistent
 SUITE = "cluster"
 START_SECONDS = 900.0
 RECOVER_SECONDS = 240.0
-"""The time after a fault within which the struck parties must commit again. It allows for restarts on a busy machine."""
+"""The struck parties must commit again within this time after the end of a fault. It allows for restarts on a busy machine."""
 DRAIN_SECONDS = 600.0
 SHOWN = 20
 
@@ -42,10 +42,10 @@ SHOWN = 20
 class Struck:
     """A fault that was injected.
 
-    `lasted`: seconds from the beginning of the fault to its end. `recovered`: seconds from the beginning of the fault to the first
-    commit after its end. `gap`: the longest time between two successive commits; the last commit before the fault and the first
-    commit after its end are included. `recovered` and `gap` are None if the run did not wait for a commit before the next fault, or
-    if the wait timed out.
+    `hit`: what it hit, in words. `missed`: whether it found nothing to hit. `lasted`: seconds from the beginning of the fault to
+    its end. `recovered`: seconds from the beginning of the fault to the first commit after its end. `gap`: the longest time between
+    two successive commits, from the last commit before the fault to the first commit after its end. `recovered` and `gap` are of
+    one struck party. They are None if the run did not wait for a commit before the next fault, or if the wait timed out.
     """
 
     fault: Planned
@@ -59,8 +59,8 @@ class Struck:
 
 @dataclass
 class Report:
-    """The result of a run. `wrong`: what is wrong, in words. `findings`: the findings of the history checker. Both are empty if all
-    is well. The rates are rows per second of all writers together.
+    """The result of a run. `wrong`: what the run found wrong, in words. `findings`: what the history checker found. Both are empty
+    if nothing is wrong. `quiet_rate`, `fault_rate`: the rows per second of all writers together, without faults and under faults.
     """
 
     seed: int
@@ -75,8 +75,9 @@ class Report:
 
 
 class Cluster(Scenario):
-    """The cluster suite as a scenario. `scene`: the jobs that run (None: `scene.usual`). `out`: an existing folder for the history
-    and all logs.
+    """The cluster suite as a scenario. `kinds`: the kinds of faults (empty: all). `scene`: the jobs and topics (None:
+    `scene.usual`). `quiet_seconds`: how long the rate is measured before the first fault. `wheel`: as in `Deployment`. `out`: an
+    existing folder that gets the history and all logs; None: they are not kept.
 
     Raises ConfigurationError if a kind of fault does not exist, or if there is no source tree to build a wheel from.
     """
@@ -164,7 +165,7 @@ def _strike_all(deployment: Deployment, plan: Sequence[Planned], report: Report,
 
 
 def _recover(deployment: Deployment, done: Struck) -> None:
-    """Wait until the struck parties (`all`: all writers) have committed again, and record the times. Raises Late."""
+    """Wait until the struck parties (`all`: all writers) have committed again. Record the times of one party. Raises Late."""
     names = list(deployment.writers) if done.fault.party == "all" else [done.fault.party]
     before = {name: deployment.committed(name) for name in names}
     what = f"fault {done.fault}: that {' and '.join(names)} move on"
@@ -181,7 +182,7 @@ def _recover(deployment: Deployment, done: Struck) -> None:
 def _judge(deployment: Deployment, report: Report, out: Path | None, say: Say) -> None:
     """Sweep the cluster and read all rows once more. Let the history checker judge the recorded history."""
     forks = Forks()
-    # A transaction can still be OPEN here, usually one that a killed changing process has left.
+    # A transaction can still be OPEN here, for example one of a changing process that was killed.
     report.wrong += forks.call(wait_for_deadlines, deployment.url)
     for topic in ("", *(topic for topic in deployment.topics if is_persistent(topic))):
         report.wrong += forks.call(unfinished, Place(deployment.url, topic))
@@ -214,7 +215,7 @@ def _judge(deployment: Deployment, report: Report, out: Path | None, say: Say) -
 
 
 def changed(notes: Iterable[str]) -> Iterator[str]:
-    """Yield, for each line that `conformance.scenarios.cluster.changing` wrote to `done`, the name under which it is counted."""
+    """Yield the name under which each line is counted. `notes`: the lines that `changing` wrote to `done`."""
     names = {"split": "splits", "merge": "merges", "compact": "compactions", "trim": "trims", "sweep": "sweeps"}
     for note in notes:
         kind, how, *_ = note.split(maxsplit=2)
@@ -222,7 +223,7 @@ def changed(notes: Iterable[str]) -> Iterator[str]:
 
 
 def read_all(url: str, topics: Sequence[str]) -> Read:
-    """Run one batch read of all these topics without Spark, by the real source's classes. Call it in a process of its own."""
+    """Run one batch read of all these topics by the real source's classes, without Spark. Call this in a process of its own."""
     options = {"serviceUrl": url, "topics": json.dumps(list(topics)), "includeMetadata": "true"}
     began = time.monotonic() * 1000
     rows = rows_of(pa.Table.from_batches(spark_driver.read_batch(options)).select(list(COLUMNS)))

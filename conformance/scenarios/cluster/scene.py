@@ -14,8 +14,8 @@ SCALING = "one topic, split 4 -> 16 and merged 16 -> 4 under three streaming wri
 
 @dataclass(frozen=True)
 class Writes:
-    """A job that writes every batch of the input into one topic. `streams`: whether a streaming query writes them; otherwise the
-    job runs one batch write after the other. `cores`: the cores of its executors.
+    """A job that writes every batch of the input into one topic. `streams`: whether the job is a streaming query; otherwise it runs
+    one batch write for each batch. `cores`: how many cores its executors have.
     """
 
     name: str
@@ -40,10 +40,10 @@ class Reads:
 class Scene:
     """The topics and jobs of a deployment.
 
-    `roles`: for each role (writer, loader, reader), the jobs that a fault of this role may strike. The loader is the batch writer.
-    `first`: the number of segments that a topic begins with. `fewest`, `most`: the limits of a topic's active segments. `rounds`:
-    the first topic is split until it has `most`, then merged until it has `fewest`, and so on; otherwise splits and merges are
-    random.
+    `roles`: the plan aims a fault at a role: writer (streaming), loader (batch) or reader. For each role, `roles` has the names of
+    the jobs of which the fault then strikes one. `first`: how many segments a new topic has. `fewest`, `most`: how few and how many
+    active segments a topic may have later. `rounds`: the first topic is split until it has `most`, then merged until it has
+    `fewest`, and so on; otherwise splits and merges are random.
     """
 
     topics: tuple[str, ...]
@@ -66,8 +66,9 @@ class Scene:
 
 
 def usual(domain: str = TOPIC) -> Scene:
-    """Return a scene with a streaming job and a batch job, each with a topic of its own, and a reader of both topics. The topics
-    have few segments, because each batch leaves a file for each task and segment, and batch reads read all files.
+    """Return a scene with a streaming job and a batch job, each of which writes a topic of its own, and a reader of both topics.
+
+    The topics have few segments. Each batch leaves one file for each task and segment, and every batch read opens all files.
     """
     first, second = (PERSISTENT, TOPIC) if domain == MIXED else (domain, domain)
     streamed, loaded = named(first, "streamed"), named(second, "loaded")

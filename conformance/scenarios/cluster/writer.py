@@ -3,7 +3,7 @@
     spark-submit run.py conformance.scenarios.cluster.writer --url URL --topic TOPIC --name NAME --input FOLDER --checkpoint FOLDER
         --marks FOLDER --stop FILE
 
-The job runs until `--stop` exists and all input is written. `MARKS/application` holds Spark's application id of the job.
+The job runs until `--stop` exists and all input is written. The file `MARKS/application` has the job's Spark application id.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def start(spark: SparkSession, words: argparse.Namespace) -> StreamingQuery:
-    # One task reads a file, so that the rows of each key keep their order through the shuffle. Two tasks write.
+    # One task reads each file, so the rows of a key keep their order through the shuffle. Two tasks write.
     rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(words.input)
     rows = marked(rows, words.name).repartition(2, "key")
     return (

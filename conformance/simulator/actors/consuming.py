@@ -37,10 +37,11 @@ def start_consumer(
     migrating: bool = False,
     cumulative: float = 0.0,
 ) -> Actor:
-    """Start a consumer that takes unacknowledged rows and acknowledges some or all of them. `plain`: it acknowledges without a
-    transaction. `migrating`: the topic may be migrated meanwhile, so the consumer determines the topic's model in each round. A
-    consumer that sleeps in a round still acknowledges by the model that it determined before. `cumulative`: the probability of
-    acknowledging all rows up to a row.
+    """Start a consumer. In each round it takes unacknowledged rows and acknowledges some or all of them.
+
+    `plain`: whether it acknowledges without a transaction. `migrating`: whether the topic may be migrated meanwhile. The consumer
+    then determines the transaction model of the topic at the beginning of each round. `cumulative`: the probability of a cumulative
+    acknowledgement of all rows taken from a segment.
     """
     numbers = count()
 
@@ -113,9 +114,11 @@ def choose(
     single: float = 0.4,
     cumulative: float = 0.0,
 ) -> tuple[list[Row], list[Ack]]:
-    """Choose unacknowledged rows of a few ledgers of each segment of a reading. Return the rows, and acks for some or all of them.
-    `whole`: choose the rows of all ledgers. `single`: the probability of acknowledging single rows. `cumulative`: the probability
-    of acknowledging all rows up to one of them.
+    """Choose unacknowledged rows from a few ledgers of each segment of a reading. Return the rows, and acks for some or all of
+    them.
+
+    `whole`: choose all unacknowledged rows and acknowledge all of them. `single`: the probability that only a random sample of a
+    segment's chosen rows is acknowledged. `cumulative`: the probability of a cumulative ack up to a segment's last chosen row.
     """
     rng = world.rng
     cursors = pending_acks.read((segment.name, subscription) for segment in reading.segments)

@@ -39,7 +39,7 @@ def _transaction(world: World, process: Process, stem: str, topics: Sequence[str
     try:
         _end(world, process, txn, commit=commit)
     finally:
-        if rng.random() < 0.3:  # like a thread that does not know that the transaction has ended
+        if rng.random() < 0.3:  # simulates a thread that does not know that the transaction has ended
             parts = staged(client, names, f"{stem}/{world.unique()}/late")
             coordinator.append(txn, {names[topic]: found for topic, found in parts.items()})
     if rng.random() < 0.3:
@@ -64,7 +64,9 @@ def _end(world: World, process: Process, txn: str, *, commit: bool) -> None:
 
 
 def start_producer(world: World, name: str, topic: str, rounds: int, *, within: int = 120) -> Actor:
-    """Send plain messages. After a lost reply, the message may or may not be in the log, and it is not sent again."""
+    """Start a producer that sends one plain message in each round. If a reply is lost, the message may or may not be in the log.
+    The producer does not send it again.
+    """
     numbers = count()
 
     def send(process: Process) -> None:

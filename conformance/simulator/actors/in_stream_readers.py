@@ -15,8 +15,8 @@ from metadata.records.names import persistent_name
 def start_in_stream_reader(
     world: World, name: str, topics: tuple[str, ...], rounds: int, process: Process | None = None, *, within: int = 150
 ) -> Actor:
-    """Start a reader that keeps the replayed state of the log between its reads. Some of its reads are uncommitted, some begin with
-    an empty cache.
+    """Start a reader that keeps the replayed state of each log between its reads. Some of its reads replay the log from an empty
+    cache instead. Some return the rows of all transactions, whatever their outcome (`read_uncommitted`).
     """
 
     def read(process: Process) -> None:

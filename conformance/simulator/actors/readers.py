@@ -46,9 +46,12 @@ class Query(Protocol):
 
 @dataclass
 class Checkpoint(ABC):
-    """The durable state of a streaming query. `batch`: the number of its next batch. `left`: how often Spark will still ask for the
-    latest offset. `restarts`: how often the query was restarted. `rest`: the seconds that it waits after a failure. The subclasses
-    add the offset, and the batch that is planned but perhaps not finished.
+    """The durable state of a streaming query. Subclasses add the offset, and the end of the micro-batch that is planned but perhaps
+    not finished.
+
+    `left`: how often Spark will still ask for the latest offset. `batch`: the number of the next micro-batch. `restarts`: how often
+    the query was restarted after a crash. `lives`: how often it began with a new checkpoint (`anew`). `rest`: the seconds that it
+    waits after a failure.
     """
 
     name: str
@@ -71,7 +74,7 @@ class Checkpoint(ABC):
 
 
 def start_stream(world: World, stream: Checkpoint, *, within: int = 40) -> Actor:
-    """Start a streaming query. After a crash the query is restarted, and reads its planned batch again."""
+    """Start a streaming query. After a crash it is restarted, up to four times. It then reads its planned micro-batch again."""
     process = Process(world, f"{stream.name}.{stream.restarts}")
 
     def again() -> None:
@@ -154,9 +157,9 @@ def _micro_batch(world: World, buffer: TransactionBuffer, following: Following[R
 
 
 def collect(world: World, reading: Reading, start: int, end: int, known: Mapping[str, int]) -> tuple[Row, ...]:
-    """Read the ledgers of a planned range and return their rows, as rows of the history. Record a violation if a file of these rows
-    is gone. In worlds that delete files, reading each ledger is a step. `known`: the trims that the reader knows. Rows that these
-    trims removed may be missing.
+    """Return the rows of a reading with start < number <= end, as rows of the history. Record a violation if a file of these rows
+    is gone. In worlds that delete files, reading each ledger is a step. `known`: the trims that the reader knows. Ledgers of which
+    these trims have removed all rows are left out.
     """
     rows: list[Row] = []
     left_out = hidden(reading, known)

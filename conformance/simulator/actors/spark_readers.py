@@ -1,5 +1,5 @@
-"""Readers of a topic of either model, also while the topic is migrated. They run the source's own readers, which Spark would call,
-without a JVM.
+"""Readers of a topic of either model, also while the topic is migrated. They call the source's `BatchReader` and `StreamReader` as
+Spark would call them, without a JVM.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spark_txn_source.stream import StreamReader
 from spark_txn_source.tasks import ReadTask
 
 COLUMNS = StructType().add("n", "long")
-"""The columns of the reads. The columns do not matter, since only the planning is tested and no file is read."""
+"""The columns of the reads. Any columns would do, since these readers only plan, and read no file."""
 
 
 class Streaming(StreamReader):
@@ -68,7 +68,7 @@ def migrated_to(world: World, topic: str) -> str:
 
 
 def start_spark_batch(world: World, name: str, topic: str, rounds: int, *, within: int) -> Actor:
-    """Start a reader that runs batch reads of all rows of the topic. `topic`: its old or its new name."""
+    """Start a reader that runs batch reads of all rows of a topic. `topic`: the name of the topic before or after its migration."""
 
     def read(process: Process) -> None:
         read_current(world, process.client, name, topic)
@@ -77,7 +77,9 @@ def start_spark_batch(world: World, name: str, topic: str, rounds: int, *, withi
 
 
 def read_current(world: World, client: Client, who: str, topic: str, *, final: bool = False) -> None:
-    """Record a batch read of all rows. After the migration is complete, the rows belong to the successor."""
+    """Plan a batch read of all rows of a topic, and record the read. If the migration of the topic is complete, the read is
+    recorded as one of the successor.
+    """
     history, began, to = world.history, world.history.now(), migrated_to(world, topic)
     rows = rows_of(world, Batching(client, topic).partitions())
     if any(row.segment != topic for row in rows):
@@ -147,8 +149,8 @@ def micro_batch(world: World, reader: Streaming, query: SparkStream) -> bool:
 
 def _planned(world: World, query: SparkStream, began: int, start: dict[str, Any], end: dict[str, Any]) -> None:
     history = world.history
-    # If the offset no longer has a number for the old topic, the stream has read all rows of that topic, and the topic's segment
-    # has left the layout.
+    # If `end` has no number for the query's topic, the stream has read all rows of this persistent topic, and the topic's segment
+    # has left the successor's layout. The numbers of the topic are not compared in this case.
     left = query.topic not in end and _number(end, "log") > 0
     for where in ("log",) if left else ("log", query.topic):
         if _number(end, where) < _number(start, where):
@@ -167,9 +169,9 @@ def _polled(world: World, reader: Streaming, query: SparkStream, start: dict[str
 
 
 def _range(world: World, query: SparkStream, start: dict[str, Any], end: dict[str, Any]) -> tuple[str, str, int | None, int]:
-    """Return the range of a micro-batch: the topic, the log of its numbers (empty: the cluster's), the start and the end. In the
-    first micro-batch on the successor of a persistent topic, the start is None, since the start offset has no number for the
-    successor.
+    """Return the range of a micro-batch as (topic, log to which the numbers belong, start, end). The log is empty for the cluster's
+    log. In the first micro-batch on the successor of a persistent topic, the start is None, since the start offset has no number in
+    the cluster's log.
     """
     if is_persistent(query.topic) and not _number(end, "log"):
         return query.topic, query.topic, _number(start, query.topic), _number(end, query.topic)
@@ -179,8 +181,8 @@ def _range(world: World, query: SparkStream, start: dict[str, Any], end: dict[st
 
 
 def _number(offset: dict[str, Any], where: str) -> int:
-    """Return the number that an offset has for `where`: a number of the cluster's log ("log"), or the ledger id of a topic's
-    position. The number is 0 if the offset has none.
+    """Return a number of an offset; 0 if the offset does not have it. `where`: "log" for the number in the cluster's log, or the
+    name of a persistent topic for the ledger id of the position in this topic.
     """
     found = offset.get(where, 0)
     return int(found) if isinstance(found, int) else int(found.partition(":")[0])

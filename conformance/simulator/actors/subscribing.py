@@ -9,15 +9,15 @@ from metadata.records.names import topic_name
 
 
 def start_subscriber(world: World, topic: str, subscription: str, rounds: int, *, within: int = 200) -> None:
-    """Start an actor that moves, deletes or recreates the subscription once in each round. A failed change stays incomplete. Actors
-    that find an incomplete change complete it, or work correctly in spite of it.
+    """Start an actor that moves, deletes or recreates the subscription once in each round. It does not repeat a change that failed
+    halfway. Other actors that find such a change complete it, or work correctly in spite of it.
     """
     process, rng, aims = Process(world, "subscriber"), world.rng, list[int]()
     world.history.moving = lambda: tuple(aims) if world.current is not None and world.current.process is process else ()
     where = topic_name(topic)
 
     def number(top: int) -> int:
-        """Return a number of the log, often its first or its last."""
+        """Return a log number from 0 to `top`, often 0 or `top`."""
         return rng.choice((0, top, rng.randint(0, top)))
 
     def change(process: Process) -> None:

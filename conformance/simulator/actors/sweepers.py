@@ -15,7 +15,7 @@ from metadata.records.names import topic_name
 from metadata.topics.topics import Topics
 
 WHOLE = 0.4
-"""In a world with `World.brief`, the share of the sweeps that run all of their steps."""
+"""The share of complete sweeps in a world with `World.brief`. The other sweeps run only the steps of `_move_on`."""
 
 
 def start_sweeper(
@@ -54,7 +54,9 @@ def start_sweeper(
 
 
 def _move_on(sweeper: Sweeper) -> None:
-    """Run the steps of a sweep that end, settle, fold and expire transactions, without the steps that rarely have work."""
+    """Run an incomplete sweep: abort timed-out transactions, settle, fold, and expire headers. The steps that rarely have work are
+    left out.
+    """
     report = SweepReport()
     sweeper.timeouts()
     sweeper.settle(report)

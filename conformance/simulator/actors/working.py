@@ -25,8 +25,8 @@ def broken(world: World, name: str, error: TxnSegmentError) -> bool:
 
 
 def missed(world: World, name: str, error: TxnSegmentError) -> bool:
-    """Judge an error of a reader. Return whether the error says that rows, files or records are gone, and record such an error. A
-    DataLoss after a trim is correct.
+    """Judge an error of a reader. Return whether the error says, wrongly, that rows, files or records are gone. Record such an
+    error. A DataLoss may be correct if rows have been trimmed, so it then does not count.
     """
     found = isinstance(error, (*GONE, OffsetOutOfRange)) or (isinstance(error, DataLoss) and not world.history.trimmed)
     if found:
@@ -47,7 +47,8 @@ def start_rounds(
     judge: Judge = broken,
 ) -> Actor:
     """Start a thread that runs `work` `rounds` times and rests for `pause` seconds after each successful round. The thread begins
-    within `within` steps. If a round fails, because it lost a race or the store does not answer, the next round begins.
+    after `after` steps and fewer than `within` more. If a round raises an error, for example because it lost a race or the store
+    does not answer, `judge` decides whether the thread ends. Otherwise the next round begins.
     """
     mine = process or Process(world, name)
 

@@ -1,4 +1,6 @@
-"""Drivers of jobs, on topics of either model. Tasks stage each version. The sink or the model's coordinator commits the version."""
+"""Drivers of jobs, on topics of either model. A job writes one version after the other. For each version, tasks stage the rows.
+Then the sink or the coordinator of the model commits them.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ from spark_txn_sink.staging import Staged
 
 @dataclass
 class Job:
-    """The durable state of a writer, as in a checkpoint. `at`: the index of the first version that is still to be written."""
+    """The durable state of a writer, as in a checkpoint. `at`: the index in `versions` of the first version that is still to be
+    written. `empty`: the versions without rows.
+    """
 
     name: str
     app: str
@@ -66,7 +70,9 @@ class Job:
 
 
 def start_driver(world: World, job: Job, *, tries: int = 8, within: int = 20) -> Process:
-    """Start a process that runs the job from its checkpoint on. It begins within `within` steps, and is restarted after a crash."""
+    """Start a process that continues the job from its checkpoint. The process begins after fewer than `within` steps. After a crash
+    a new process continues the job (`start_again`).
+    """
     process = Process(world, f"{job.name}.{job.tries}")
     again = partial(start_again, world, job, tries, partial(start_driver, world, job, tries=tries, within=within))
     delay = world.rng.randrange(within)
@@ -90,7 +96,7 @@ def continues(world: World, job: Job, said: str, tries: int, *, again: Callable[
     abort the attempt late (`late_abort`), and often another process makes the next attempt (`again`).
     """
     if said in ("skipped", "committed"):
-        # If `at` is not raised, the entry of Spark's commit log counts as lost, and the version is replayed.
+        # If `at` is not raised, this is as if Spark's commit log had lost its entry: the job writes the version again.
         if world.calm or job.random or world.rng.random() < 0.85:
             job.at += 1
         return True
@@ -111,7 +117,7 @@ def continues(world: World, job: Job, said: str, tries: int, *, again: Callable[
 
 
 def start_late_abort(world: World, process: Process, attempt: str, abort: Callable[[], object]) -> None:
-    """Start an actor that aborts the attempt, as Spark does. The abort may come long after a later attempt has begun."""
+    """Start an actor that aborts a failed attempt, as Spark does. The abort may come long after the next attempt has begun."""
 
     def run() -> None:
         try:
@@ -180,8 +186,8 @@ class Write:
         return Staged(self._staging_id, tuple(parts), staged_ms, self._job.by, keyed.COLUMN if self._job.keyed else None)
 
     def stage(self) -> None:
-        """Do the work of the tasks: read the layouts and write the parts. Without keys, all part files are written in one step,
-        since no record names them yet.
+        """Do the work of the tasks: read the layouts and write the parts. All part files of a job without keys are written in one
+        step, since no record names them yet.
         """
         client, job, version = self._client, self._job, self.claim.version
         staged_ms = client.cluster.store.view().now_ms()
@@ -206,8 +212,8 @@ class Write:
         self._staged_ms = staged_ms
 
     def _stage_keyed(self, storage: GatedStorage, topic: str) -> list[tuple[str, Part]]:
-        """Stage rows with keys, in two tasks, and return their parts. The tasks of a Spark write share one plan. A program's
-        transaction reads the layout again for each batch that it appends.
+        """Stage rows with keys in two tasks, and return (segment, part) of each part. Both tasks of a Spark write use the layout
+        that the driver read. A transaction of a program reads the layout again for each task.
         """
         job, name, parts = self._job, topic_name(topic), list[tuple[str, Part]]()
         to: tuple[Target, ...] = ()
@@ -268,7 +274,7 @@ class Write:
             client.coordinator.abort_attempt(self._job.app, "", self.claim)
 
     def _plan(self) -> WritePlan:
-        """Return the plan that a driver makes for a write to a topic whose schema already has all columns of the write."""
+        """Return a plan for a Spark write whose columns are all in the topic's schema already."""
         name = topic_name(self._job.app_topic)
         options = TaskOptions(name, None, "zstd", 1 << 20, 1 << 20)
         return WritePlan(
@@ -284,7 +290,9 @@ class Write:
 
 
 class InStreamWrite(Write):
-    """One attempt at one version of a job whose topics are persistent. Their coordinator commits writes of any number of topics."""
+    """One attempt at one version of a job whose topics are persistent. The coordinator of the marker-based model commits it, for
+    any number of topics.
+    """
 
     def __init__(self, client: Client, job: Job, version: int, staging_id: str, rng: Random) -> None:
         super().__init__(client, replace(job, app_topic=""), version, staging_id, 0)
@@ -314,8 +322,8 @@ class InStreamWrite(Write):
 
 
 def staged(client: Client, topics: Iterable[str], stem: str, count: int = 1) -> dict[str, list[Part]]:
-    """Return `count` parts of one row each for each persistent topic. All files are written in one step, since no record names
-    them yet.
+    """Write `count` parts of one row each for each persistent topic, and return them by topic. All files are written in one step,
+    since no record names them yet.
     """
     storage = client.cluster.storage
     assert isinstance(storage, GatedStorage)

@@ -31,8 +31,8 @@ subscription (failure A14 of protocol.md). No consumer uses the second.
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """Return a long cast: two writers, a sweeper, and three consumers, of which one uses no transactions. In most worlds parts have
-    several rows. Some rows are acknowledged one by one.
+    """Return a long cast: two writers, a sweeper, and three consumers, of which one uses no transactions. Some worlds also have an
+    actor that moves, deletes and recreates the subscription. In most worlds parts have several rows.
     """
     keyed = rng.random() < 0.7
     state = subscribed(staged((T, 2), (U, 1), key=COLUMN if keyed else None))

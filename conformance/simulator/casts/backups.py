@@ -1,6 +1,6 @@
-"""Schedules with backups. Backups are taken at random moments beside writers, consumers, sweepers and deleters. Each backup is
-restored into a store of its own. At the end, when the outcome of every transaction is known, the restored store is compared with
-the history up to the backup's number.
+"""Schedules with backups. Actors take backups at random moments, beside writers, consumers, sweepers and deleters. Each backup is
+restored at once into a store of its own. At the end, when the outcome of every transaction is known, each restored store is
+compared with the history up to the log number at which the backup ends (`Heading.number`).
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ from metadata.write.write_set import WriteSet
 
 @dataclass
 class Taken:
-    """One backup, and the cluster that was restored from it at once. `began`: the number of the first event in the history after
-    the backup began. `ended`: the number of the first event after the backup ended.
+    """One backup, and the cluster that was restored from it (`state`, `disk`). `began`, `ended`: the number of the first event in
+    the history after the backup began, and after it ended. `lost`: the ranges of log numbers that the restore has lost.
     """
 
     began: int
@@ -135,14 +135,14 @@ def start_backup(backups: Backups, name: str, *, within: int) -> None:
         backup = BackupReader(process.cluster).take()
         try:
             backups.taken.append(_restored(world, backup, began, world.history.now()))
-        except TxnSegmentError as error:  # a restore must succeed, because no fault of the world strikes it
+        except TxnSegmentError as error:  # the restore runs without faults, so it must succeed
             world.history.bad(f"{name}: the backup could not be restored: {error}")
 
     start_rounds(world, name, 2, back_up, within=within)
 
 
 def _restored(world: World, backup: Backup, began: int, ended: int) -> Taken:
-    """Restore the backup at once, without any fault, over a copy of the disk. Return the backup with the restored cluster."""
+    """Restore the backup over a copy of the disk, without any fault. Return the backup with the restored cluster."""
     state, disk = MemoryState(), Disk(world.clock)
     disk.files = dict(world.disk.files)
     disk.files[MARK] = (json.dumps({"cluster": backup.heading.cluster}).encode(), 0)
@@ -159,7 +159,7 @@ def _start_compactor(world: World, name: str) -> None:
 
     def compact(process: Process) -> None:
         for segment in Topics(process.cluster).get(topic_name(next(topics))).segments():
-            # If the compaction fails or another compactor was faster, the new files are orphans.
+            # If this compaction fails or another compactor is faster, the files that it wrote are orphans.
             Compactor(process.cluster, joined).compact(segment, Policy(), Compacted())
 
     start_rounds(world, name, 2, compact, after=60, within=200)
@@ -271,8 +271,9 @@ def _wrong_segments(
 
 
 def _wrong_applications(one: Taken, number: int, committed: dict[str, Header], changes: list[Changed]) -> Iterator[str]:
-    """Yield the differences of the restored applications. The record of an application must show exactly those versions as
-    committed whose rows are visible. A version without rows may be missing if no later version is visible.
+    """Yield the differences between the restored application records and the history. The record of an application must show
+    exactly those versions as committed whose rows are visible. A version without rows may be missing if no later version is
+    visible.
     """
     shown = {}
     for key, record in one.state.records.items():

@@ -1,5 +1,6 @@
-"""The casts of schedules without splits and acknowledgements. `big` has many actors and `small` has a few actors, both in a new
-world. `middle` has a few actors in a world with a past (`pasts`), in which transactions were committed before the first step.
+"""The casts of schedules without splits and without acknowledgements. `big` has many actors in a new world, `small` has a few
+actors in a new world. `middle` has a few actors in a world with a past, in which transactions were committed before the first step
+(`pasts`).
 """
 
 from __future__ import annotations
@@ -20,10 +21,15 @@ from metadata.read.reading import LogSelection
 
 @dataclass
 class Cast:
-    """A world with all its actors. `kept`: topics that are never deleted. `forgets`: whether a second sweep runs at the end, after
-    the retention time of headers, and the remaining records are counted. `orphans`: whether the files are swept, too, at the end.
-    `also_wrong`: further checks at the end. `settle`: starts further work in the last phase, which has no faults (`World.calm`).
-    `finish`: further checks after all deadlines.
+    """A world with all its actors.
+
+    kept        the topics that are never deleted
+    forgets     whether a second sweep runs at the end, after the retention time of headers, and the remaining records are counted
+    orphans     whether the orphan sweep also runs at the end (only if `forgets`)
+    topics      a count of topics, from which the limit for the event records that may remain at the end is computed
+    also_wrong  yields further violations at the end
+    settle      starts further work in the last phase, which has no faults (`World.calm`)
+    finish      makes further checks after all deadlines
     """
 
     world: World
@@ -39,8 +45,8 @@ class Cast:
 
 
 def big(rng: random.Random, trace: bool) -> Cast:
-    """Return a cast of up to five writers of several versions, readers in the writers' processes, one or two streams, one or two
-    sweepers, and in some worlds a topic that is written and deleted.
+    """Return a cast of up to five writers, a batch reader, one or two streams and one or two sweepers. In some worlds further
+    readers run in the writers' processes. In some worlds one more writer writes to a topic that another actor deletes.
     """
     deleted, sweeps_files = rng.random() < 0.25, rng.random() < 0.3
     settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500, 4_000))})
@@ -137,8 +143,9 @@ def small(rng: random.Random, trace: bool, *, brief: bool = False) -> Cast:
 
 
 def middle(rng: random.Random, trace: bool, *, sweeping: float = 0.04, brief: bool = False) -> Cast:
-    """Return a cast of sweepers, readers and writers in a world with a past, which has commits. Some of the actors sleep at a bad
-    moment. `sweeping`: the share of worlds in which files are swept, too. `brief`: as in `World`.
+    """Return a cast of one or two sweepers, readers and at most one writer, in a world with a past (`pasts`). Some of the actors
+    pause for many steps while the others work. `sweeping`: the share of worlds in which orphans are swept, too. `brief`: as in
+    `World`.
     """
     before = past(rng.choice(PAST_NAMES))
     sweeps_files = rng.random() < sweeping
@@ -176,8 +183,8 @@ def middle(rng: random.Random, trace: bool, *, sweeping: float = 0.04, brief: bo
 
 
 def go_on(world: World, before: Past, share: float, *, within: int = 40) -> list[Job]:
-    """Return the jobs of a past with their progress. In `share` of the worlds the first job continues. It writes its next version,
-    or writes its last version again, as if Spark's commit log was lost.
+    """Return the jobs of a past with their progress. In `share` of the worlds, also start a driver for the first job. The driver
+    writes the job's last version again, as if Spark's commit log had lost its entry, or its next version, or both.
     """
     rng = world.rng
     jobs = [replace(job, versions=job.versions[: job.at]) for job in before.jobs]
@@ -191,7 +198,9 @@ def go_on(world: World, before: Past, share: float, *, within: int = 40) -> list
 
 
 def may_nap(actor: Actor, share: float, steps: int) -> None:
-    """In `share` of the worlds, let the actor sleep within its first `steps` steps, perhaps until all others are done."""
+    """In `share` of the worlds, let the actor pause once within its first `steps` steps. The pause may last until all other actors
+    are done.
+    """
     rng = actor.process.world.rng
     if rng.random() < share:
         actor.nap = rng.randrange(steps), rng.choice((10, 30, 60, 1_000))

@@ -1,7 +1,7 @@
 """Schedules in which topics are compacted while other actors write, read, split and acknowledge them. More than half of these
-schedules also have trims. The worlds and the rules are those of other schedules, since compaction changes neither the rows of a
-read nor their order and positions. Only trims change the rows of a read. A batch read begins after the trimmed rows, a stream that
-needs trimmed rows fails, and trimmed rows never come back (protocol.md section 7).
+schedules also have trims. The history checker uses the same rules as for other schedules, since compaction changes neither the rows
+of a read nor their order or positions. Only trims change the rows of a read. A batch read begins after the trimmed rows, a stream
+that needs trimmed rows fails, and trimmed rows never come back (protocol.md section 7).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from metadata.topics.topics import Topics
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """Return a long cast. Half of the worlds have a past, in which transactions were committed (`pasts`). The others have nothing
-    to compact before the first sweep.
+    """Return a long cast. Half of the worlds have a past, in which transactions were committed (`pasts`). In the others there is
+    nothing to compact before the first sweep.
     """
     kind = rng.random()
     draw = _middle if kind < 0.5 else splitting.drawn if kind < 0.7 else acking.drawn if kind < 0.9 else moving.drawn
@@ -77,15 +77,15 @@ def _middle(rng: random.Random, trace: bool) -> Cast:
 
 
 def _start_slow(cast: Cast, within: int) -> None:
-    """In half of the worlds, start a slow stream. Rows may be trimmed before it has read them."""
+    """In half of the worlds, start a stream that reads slowly (`max_rows` is 1). Rows may be trimmed before it has read them."""
     if cast.world.rng.random() < 0.5:
         cast.streams.append(Stream("slow", 1, selection=LogSelection((T, U)), left=6))
         start_stream(cast.world, cast.streams[-1], within=within)
 
 
 def _with_files(cast: Cast, within: int) -> None:
-    """In worlds that delete files, start a reader that sleeps between its plan and its reads. In a tenth of all worlds, the checks
-    at the end also report each file that is left although all of its rows were compacted or trimmed.
+    """In worlds that delete files, start a reader that pauses for many steps, perhaps between its plan and its reads. In a tenth of
+    all worlds, also sweep orphans at the end and report the files that are left although no record names them.
     """
     rng = cast.world.rng
     if cast.world.files_go:
@@ -96,7 +96,7 @@ def _with_files(cast: Cast, within: int) -> None:
 
 
 def _start_leaver(world: World) -> None:
-    """Start an actor that deletes the subscription that no consumer uses. This subscription would hold back every trim."""
+    """Start an actor that deletes the subscription that no consumer uses. As long as it exists, no row can be trimmed."""
     process = Process(world, "leaver")
 
     def run() -> None:
@@ -112,8 +112,8 @@ def _start_leaver(world: World) -> None:
 
 
 def start_trimmer(world: World, name: str, rounds: int, *, within: int) -> None:
-    """Start an actor that sets the retention of a topic, sweeps, and trims the topic. A trim removes no row that a subscription
-    needs. The actor may sleep meanwhile.
+    """Start an actor. In each round it sets the retention of one topic, sweeps, and trims this topic. A trim removes no row that a
+    subscription needs. Sometimes the actor pauses for many steps, so that others change what it has read.
     """
     rng = world.rng
 
@@ -133,8 +133,8 @@ def start_trimmer(world: World, name: str, rounds: int, *, within: int) -> None:
 
 
 def start_compactor(world: World, name: str, rounds: int, *, within: int) -> None:
-    """Start an actor that compacts all folded rows, `rounds` times. Sometimes it sleeps while others compact, fold and expire the
-    records that it has read.
+    """Start an actor that compacts the folded rows of all topics, `rounds` times. Sometimes it pauses for many steps, while others
+    compact, fold and expire the records that it has read.
     """
     policy, sweeps = Policy(grows=world.rng.random() < 0.3), world.rng.random() < 0.4
 
@@ -143,7 +143,7 @@ def start_compactor(world: World, name: str, rounds: int, *, within: int) -> Non
             process.sweeper.sweep()
         for topic in Topics(process.cluster).list():
             for segment in topic.segments():
-                # If another compactor was faster, the new files are orphans.
+                # If another compactor is faster, the files that this call wrote are orphans.
                 Compactor(process.cluster, joined).compact(segment, policy, Compacted())
         if world.files_go:
             delete_orphans(process.cluster)

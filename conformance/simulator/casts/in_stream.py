@@ -1,6 +1,6 @@
 """Schedules of the marker-based model: persistent topics, whose logs have markers. The faults are the same as in other schedules.
-A quarter of the schedules also have writers and readers of topic://. No process owns a topic or a coordinator's log. Every process
-works on all of these logs.
+A quarter of the schedules also have a writer and a reader of a topic:// topic. No process owns the log of a topic or of a
+coordinator: every process works on all of these logs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from metadata.records.names import persistent_name
 SUBSCRIPTION = "s"
 """The subscription of P and Q in worlds with consumers."""
 PACE = {"tries": 6, "within": 30}
-"""The limits of the drivers: their restarts, and the steps within which they begin."""
+"""Arguments of `start_driver`: the number of tries of a job, and the number of steps within which its driver begins."""
 COORDINATORS = "/persistent/logs/persistent%3A%2F%2Fpulsar%2F"
 
 
@@ -120,7 +120,9 @@ def _others(world: World) -> list[Job]:
 
 
 def start_keeper(world: World, name: str, rounds: int, process: Process | None = None, *, within: int) -> None:
-    """Start an actor that runs a sweep, or one step of a sweep. Other actors may run while it is suspended."""
+    """Start an actor that runs a sweep or one part of a sweep in each round. Sometimes the actor pauses for many steps while the
+    others work.
+    """
     rng = world.rng
 
     def keep(process: Process) -> None:
@@ -139,7 +141,7 @@ def start_keeper(world: World, name: str, rounds: int, process: Process | None =
 
 
 def start_trimmer(world: World, name: str, topic: str, *, within: int) -> None:
-    """Start an actor that trims rows. Only decided rows that the topic's snapshot covers are trimmed."""
+    """Start an actor that trims the rows of a topic up to a random number at or below the cut."""
 
     def trim(process: Process) -> None:
         hands = process.client.instream
@@ -161,14 +163,16 @@ def _start_terminating(world: World, name: str, topic: str, *, within: int) -> N
 
 
 def settle_in_stream(world: World, jobs: list[Job]) -> None:
-    """After the faults have ended, let every writer finish its remaining writes."""
+    """Start a driver for each job that is not done. This is called after the faults have ended, so that all writes succeed."""
     for job in jobs:
         if not job.done:
             start_driver(world, job, **PACE)
 
 
 def finish_in_stream(world: World, jobs: list[Job]) -> None:
-    """Sweep after all deadlines. Then check that new readers see the committed rows, and that no coordinator's log has entries."""
+    """Check the world at its end, after all deadlines. Each job must be done. After a sweep, new readers must see the committed
+    rows. After the retention time of headers and another sweep, no coordinator's log may have entries.
+    """
     for job in jobs:
         if not job.done:
             world.history.bad(f"the job {job.name} did not finish: at {job.at} of {job.versions}")

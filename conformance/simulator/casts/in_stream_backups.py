@@ -1,4 +1,4 @@
-"""Schedules in which backups are taken while actors write, acknowledge, sweep and compact persistent topics. The content that each
+"""Schedules in which backups are taken while other actors write, acknowledge and sweep persistent topics. The content that each
 restored backup must have is derived from the history alone.
 """
 
@@ -74,13 +74,13 @@ def cast_of(rng: random.Random, trace: bool) -> tuple[Cast, Backups]:
 
 @dataclass
 class _Judged:
-    """The comparison of one backup with all entries that were ever appended."""
+    """Compares one restored backup with all log entries in the history, also those that were appended after the backup."""
 
     world: World
     one: Taken
     logs: InStream = field(default_factory=lambda: InStream(Findings()))
     committed: dict[str, Entry] = field(default_factory=dict)
-    """Transaction -> the COMMITTING entry that took effect."""
+    """For each committed transaction, its COMMITTING entry that took effect."""
 
     @property
     def events(self) -> Sequence[Event]:
@@ -139,8 +139,8 @@ class _Judged:
             yield f"{topic} shows of the plain messages {plain} those of {sorted(shown)}: not the first ones"
 
     def _wrong_acks(self, hands: Hands, counting: set[str]) -> Iterator[str]:
-        """Yield the differences of the restored subscription. Its record is judged by independent arithmetic, and a reader of the
-        restored cluster must find the same acknowledgements.
+        """Yield the differences between the restored subscription of P and the history. Its acknowledgements are computed from its
+        record without code of the product. A reader of the restored cluster must find the same acknowledgements.
         """
         where, name = (P, SUBSCRIPTION), f"{encode(P)}:{encode(SUBSCRIPTION)}"
         record = self.one.state.get(Key(f"/persistent/subscriptions/{name}", name))

@@ -63,8 +63,9 @@ SHORTS: tuple[Share, ...] = (
     (0.025, compacting.short),
     (0.02, in_stream.short),
 )
-"""The casts of the long and of the short schedules of the kind "wide", each with its share. The shares are chosen by running time.
-For example, all schedules with movers together take about the same part of the running time as in a run of long schedules alone.
+"""LONGS and SHORTS are the casts of the long and of the short schedules of the kind "wide", each with its share. The shares are
+chosen by running time. For example, the schedules with movers take about the same part of the total time as they took when all
+schedules were long.
 """
 
 
@@ -84,16 +85,19 @@ KINDS: dict[str, tuple[Sequence[Share], Sequence[Share]]] = {
 }
 """The kinds of schedules that can be selected by name, each with its long and its short casts.
 
-"wide" has all kinds except migrations. In "splitting", topics with keys are split and merged. In "acking", consumers acknowledge
-row by row, with and without transactions. In "moving", movers take rows, write them to two topics through staging manifests, and
-acknowledge them in the same transaction. In "compacting", actors of the kinds above run beside actors that compact and trim. In
-"backing", backups are taken and restored. In "instream", persistent topics are written and read. In "migrating", they are also
-migrated.
+wide        all kinds below except "migrating", and schedules with writers, readers and sweepers only
+splitting   topics with keys are split and merged
+acking      consumers acknowledge rows, with and without transactions
+moving      movers take rows of one topic, write to two others through staging manifests, and acknowledge in the same transaction
+compacting  actors that compact and trim run beside the actors of another kind
+backing     backups are taken and restored
+instream    persistent topics are written and read
+migrating   persistent topics are also migrated
 """
 
 
 def drawn(rng: random.Random, trace: bool, only: str = "") -> Cast:
-    """Return a world with all its actors, drawn by the shares of QUICK. `only`: one of KINDS, whose shares are used instead."""
+    """Return a world with all its actors. `only`: the name of a kind in KINDS; if empty, the shares of QUICK decide on the cast."""
     is_long, chance = rng.random() < LONG, rng.random()
     if not only:
         return _of(QUICK, chance)(rng, trace)

@@ -62,9 +62,9 @@ class Stage:
     shown: set[str] = field(default_factory=set)
 
     def showing(self, event: Event) -> None:
-        """Handle a new layout. When a successor first appears, start some of these actors at random: a splitter of the successor, a
-        job that writes to it under its topic:// name, and a batch reader. The job may have the application id of a job that writes
-        to the persistent topic.
+        """Handle a new layout. When a successor first has segments of its own, start some of these actors at random: a splitter of
+        the successor, a job that writes to the successor under its topic:// name, and a batch reader. The job may have the
+        application id of a job that writes to the persistent topic. Start none after the faults have ended.
         """
         assert isinstance(event, Layout)
         if event.topic in self.shown or len(event.segments) < 2:
@@ -72,7 +72,7 @@ class Stage:
         self.shown.add(event.topic)
         rng, world = self.world.rng, self.world
         if world.calm or not world.actors or event.topic not in (Y, Z):
-            return  # if there are no actors, a late request wrote the layout after all actors had ended
+            return  # without actors: a request that arrived late wrote the layout, after all actors had ended
         if rng.random() < 0.6:
             start_splitter(world, Splitter(f"x{event.topic[-1]}", (event.topic,), rng.choice((1, 2))), within=80)
         if rng.random() < 0.35:
@@ -114,7 +114,7 @@ def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
     _start_readers(stage, long=long, within=within)
     _start_keepers(world, long=long, within=within)
     if consumed:
-        # The consumer u2 and the checks at the end acknowledge rows without a transaction. These checks run without an actor.
+        # The consumer u2 and the checks at the end acknowledge rows without a transaction. No actor is current during these checks.
         world.history.acking = lambda: world.current is None or world.current.name == "u2"
         for i in range(3):
             plain = i == 2
@@ -283,8 +283,8 @@ def _is_sealed(world: World, topic: str) -> bool:
 
 
 def _finish(stage: Stage) -> None:
-    """Check the world at its end, after all deadlines. Sweep both models once. Then read by the old and by the new names: each read
-    must return each committed row exactly once.
+    """Check the world at its end, after all deadlines. Sweep the topics of both models once. Then read by the old and by the new
+    names. The history checker judges that each read returns each committed row exactly once.
     """
     world, history = stage.world, stage.world.history
     client = Process(world, "end").client
@@ -320,7 +320,9 @@ def _ended(stage: Stage) -> None:
 
 
 def _went_on(stage: Stage, move: Move) -> None:
-    """Check that the topic has migrated, to the name for which success was reported, and that its successor is active."""
+    """Check that the topic has migrated and that its successor has an active segment. If this migrator reported success, the
+    successor must have the name that it asked for.
+    """
     world = stage.world
     client = Process(world, "end").client
     to = client.instream.migrator.successor(persistent_name(move.old))
@@ -335,7 +337,9 @@ def _went_on(stage: Stage, move: Move) -> None:
 
 
 def _to_its_end(world: World, query: SparkStream) -> None:
-    """Read the stream to its end, whatever its state. The history checker judges that it gets each row once."""
+    """Continue the query in a new process until its offset no longer moves. The history checker judges that the query has returned
+    each row once.
+    """
     running = Running(world, Process(world, "end").client, query)
     for _ in range(60):
         if not running.run_batch():

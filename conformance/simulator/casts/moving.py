@@ -51,7 +51,7 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
     for name, app in MOVERS.items():
         start_mover(world, name, app, rounds=2)
     start_sweeper(world, "w0", 2, orphans=sweeps_files)
-    # The records of these applications may be left at the end.
+    # These jobs write nothing. They are listed because the records of their applications may be left at the end.
     movers = [Job(name, app, "", OUTPUTS, ()) for name, app in MOVERS.items()]
     # `topics` limits the event records that may remain. It is one more than the number of topics, since a failed commit may leave
     # its events twice.
@@ -117,7 +117,9 @@ def _take(world: World, client: Client, txn: SparkTransaction, read: str) -> Non
 
 
 def _write(world: World, client: Client, token: str, topic: str, app: str, version: int) -> list[Written]:
-    """Do one write of Spark: plan it, stage it and leave its manifest. Sometimes a write runs twice, or is withdrawn and redone."""
+    """Do one write of Spark: begin it, stage its parts and leave its staging manifest. Return its rows. Sometimes the write runs a
+    second time; only its first run counts. Sometimes it is withdrawn, and another write takes its place.
+    """
     storage = client.cluster.storage
     assert isinstance(storage, GatedStorage)
     area, name = StagingArea(storage, token), topic_name(topic)

@@ -54,10 +54,10 @@ class Past:
 
 
 def past(name: str, *topics: tuple[str, int], keyed: bool = False, then: Then | None = None) -> Past:
-    """Return one of PASTS. It is made with the current size limits of snapshots and registrations, which the schedule also has.
+    """Return one of PASTS, made with the size limits of snapshots and registrations that are set now.
 
-    `topics`: the topics, each with its number of segments (default: T and U with one segment each). `keyed`: the rows have keys.
-    `then`: a function that changes the store afterwards, in the same way each time.
+    `topics`: the topics, each with its count of segments (default: T and U with one segment each). `keyed`: whether the rows have
+    keys. `then`: a function that changes the store afterwards. It must make the same change each time, since its result is cached.
     """
     sizes = snapshots.TAIL_PARTS, snapshots.FANOUT, coordinator.MAX_INLINE
     return made(name, topics or ((T, 1), (U, 1)), keyed, *sizes) if then is None else more(then, name, topics, keyed, *sizes)
@@ -74,7 +74,9 @@ def more(then: Then, name: str, topics: tuple[tuple[str, int], ...], keyed: bool
 
 @cache  # making a past costs as much as a schedule
 def made(name: str, topics: tuple[tuple[str, int], ...], keyed: bool, tail_parts: int, fanout: int, max_inline: int) -> Past:
-    """Return a past. The sizes are arguments only as a part of the cache key, because the code reads them from its modules."""
+    """Return a past. The size limits are arguments only because they must be a part of the cache key: the product's code reads them
+    from its modules.
+    """
     world = World(random.Random(0), UNEVENTFUL, state=staged(*topics, key=COLUMN if keyed else None))
     writing = _Writing(world, keyed)
     PASTS[name](writing)
@@ -105,7 +107,7 @@ class _Writing:
             self._later[0]()
 
     def fail(self, job: Job) -> None:
-        """Register an attempt at the job's next version, and abort it."""
+        """Make an attempt at the job's next version that is registered and then aborted: the store refuses its op records."""
         store = self.process.store
         gate = store.gate
         store.gate = lambda kind, what: Fate.UNAVAILABLE if "/txn/op/" in what else Fate.GO
@@ -114,8 +116,8 @@ class _Writing:
         assert answer != "committed", write
 
     def commit_twice(self, job: Job) -> None:
-        """Commit the job's next version. The reply to its first registration is lost, and this registration appears in the log
-        after a second one is committed.
+        """Commit the job's next version with two registrations. The reply to the first append is lost, and the append takes effect
+        only after a second registration was committed.
         """
         store, left = self.process.store, [Fate.LATE]
         gate = store.gate

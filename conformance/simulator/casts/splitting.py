@@ -36,7 +36,7 @@ from metadata.topics.policies import set_for_topic
 from metadata.topics.topics import Topic, Topics
 
 MANY = 5
-"""The number of active segments from which on a splitter mostly merges."""
+"""If a topic has at least this number of active segments, a splitter mostly merges. It is also the limit `max_segments` of T."""
 
 
 @dataclass
@@ -50,8 +50,8 @@ class Splitter:
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
-    """Return a long cast: one or two splitters, and writers of keyed rows. One writer may write to two topics. Some worlds also
-    have a stream, a batch reader, consumers, or sweepers.
+    """Return a long cast: up to three writers of keyed rows, one splitter, and in some worlds a second splitter or two scalers. One
+    writer may write to two topics. Some worlds also have a stream, a batch reader, consumers or sweepers.
     """
     topics, names = ((T, rng.choice((1, 2))), (U, 1)), (T, U)
     update = {"header_retention_ms": rng.choice((0, 5, 500, 4_000)), "fold_after_registrations": rng.choice((1, 3, 64))}
@@ -93,8 +93,8 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
 
 
 def short(rng: random.Random, trace: bool) -> Cast:
-    """Return a short cast: processes that split segments, and one or two writers of the world's past (`pasts`), which continue
-    their work. In some worlds other actors read, acknowledge and sweep meanwhile.
+    """Return a short cast: one or two processes that split and merge segments, and one or two writers, which continue the jobs of
+    the world's past (`pasts`). In some worlds other actors read, acknowledge or sweep meanwhile.
     """
     acks, sweeps_files, names = rng.random() < 0.12, rng.random() < 0.05, (T, U)
     before = past(
@@ -134,11 +134,11 @@ def short(rng: random.Random, trace: bool) -> Cast:
 
 
 def _with_consumers(world: World, *, sought: bool, rounds: int = 2) -> None:
-    """Start two consumers, of which one uses no transactions. Check also that each layout that appears has cursors for its
-    segments.
+    """Start two consumers, of which one uses no transactions. Whenever a layout of T is written, check that each of its segments
+    has cursors.
 
-    `sought`: whether an actor moves, deletes and creates the subscription of these consumers. If so, only the cursors of another
-    subscription are checked, which no consumer uses.
+    `sought`: whether another actor moves, deletes and recreates the subscription of these consumers. In that case only the cursors
+    of the subscription that no consumer uses are checked.
     """
     plain = {"c1"}
     world.history.acking = lambda: world.current is not None and world.current.name in plain
@@ -180,8 +180,8 @@ def start_splitter(world: World, splitter: Splitter, *, within: int = 60) -> Non
 
 
 def _under_policy(state: MemoryState) -> MemoryState:
-    """Set a scaling policy on T and return the state. The limits are such that one version of a job makes a split due, and a pause
-    of the writers makes a merge due.
+    """Set a scaling policy on T and return the state. Its limits are so low that one version of a job makes a split due. A pause of
+    the writers makes a merge due.
     """
     clock = SimulatedClock()
     cluster = Cluster("memory://policy", GatedStore(state, clock), GatedStorage(Disk(clock)), SETTINGS, clock)
@@ -195,15 +195,17 @@ def _under_policy_subscribed(state: MemoryState) -> MemoryState:
 
 
 def _start_scaler(world: World, name: str, rounds: int, *, within: int = 120) -> None:
-    """Start a process that splits and merges by policy while it is the leader. If it crashes, another scaler becomes the leader."""
+    """Start a scaler: a process that splits and merges segments by policy while it is the leader. If it crashes, another scaler
+    becomes the leader.
+    """
     process = Process(world, name)
     autoscaler = Autoscaler(process.cluster, process.buffer)
     start_rounds(world, name, rounds, lambda _: autoscaler.scale(), process=process, pause=0.1, within=within)
 
 
 def _change(world: World, topics: Topics, topic: Topic) -> None:
-    """Split or merge segments that were active at the last read. Sometimes try to merge segments that cannot be merged. Raises the
-    errors of `Topics`.
+    """Split or merge segments of a topic. `topic`: its layout as it was read; others may have changed it since. Sometimes try to
+    merge segments that are no neighbours, which must fail. Raises the errors of `Topics`.
     """
     rng, active = world.rng, topic.active()
     if rng.random() < 0.1:
@@ -225,7 +227,9 @@ def _change(world: World, topics: Topics, topic: Topic) -> None:
 
 
 def _look(world: World, after: Topic, parents: tuple[SegmentInfo, ...], children: int) -> None:
-    """Check a change that was reported as done. The parents are sealed, and their children cover exactly the parents' range."""
+    """Check a split or merge that was reported as done. The parents must be sealed, and the children must cover exactly the hash
+    range of the parents.
+    """
     for parent in parents:
         now = after.layout.segments[str(parent.segment_id)]
         found = [after.layout.segments[str(child)] for child in now.child_ids]

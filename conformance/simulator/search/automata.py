@@ -1,8 +1,9 @@
-"""Real code as automata. The next request of an actor depends only on the answers that it has had so far.
+"""Runs the real code of actors as automata: the next request of an actor depends only on the answers that it has had so far.
 
-So an actor's code runs once for each history of answers, without the other actors. The request that follows each history is cached,
-and searches of schedules look it up. A world (store, files, clock) is an immutable value with a number. The effect of a request on
-a world is cached, too. Exploring a million states then needs only look-ups, and the real code runs a few thousand times.
+So an actor's code runs once for each sequence of answers, without the other actors. The request that follows each sequence is
+cached, and the search of schedules looks it up. A world (store, files, clock) is an immutable value with a number. The effect of a
+request on a world is cached, too. So exploring a million states needs a few thousand runs of the real code, and look-ups for all
+the rest.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from metadata.store.limits import check_writes
 from metadata.store.memory import MemoryState, MemoryStore
 
 PARKED = 3_000
-"""Maximum number of runs that stay suspended at their last request. A suspended run need not repeat its code for the next step."""
+"""Maximum number of runs of actors' code that stay suspended at their last request. Without a suspended run, the code runs again
+from its beginning before it gets the next answer.
+"""
 
 
 class Request(NamedTuple):
@@ -45,7 +48,9 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer to a request, and the store's time at the answer. `error`: the error that was raised instead."""
+    """The answer to a request, and the store's time at the answer. `error`: the text of the error if the request failed, else
+    empty.
+    """
 
     value: Any
     now_ms: int
@@ -56,9 +61,12 @@ Emit = Callable[["Emission"], None]
 
 
 class Emission(NamedTuple):
-    """An event that an actor emits: a request, a reply or a read. `make`: a function that creates the event. Its arguments are the
-    time of the event and the time at which the actor's last read began. `make` None: no event; the actor's next read begins now.
-    `before`: whether the event belongs right before the actor's next step. Otherwise it belongs right after the actor's last step.
+    """A note of an actor for the history: that it asks for a commit, was told the result of a commit, has read, or begins a read.
+
+    `key`: what it asks, was told or has read, as a tuple. `make`: a function that creates the event of the history. Its arguments
+    are the time of the event and the time at which the actor's last read began. `make` None: there is no event, and the actor's
+    next read begins now. `before`: whether the event belongs right before the actor's next step. Otherwise it belongs right after
+    the actor's last step.
     """
 
     key: tuple[Any, ...]
@@ -68,8 +76,8 @@ class Emission(NamedTuple):
 
 @dataclass
 class Hands:
-    """The objects that an actor's code uses. `cluster`: the actor's own cluster; the search answers its calls. `emit`: the function
-    that takes the actor's emissions.
+    """The objects that an actor's code gets. `cluster`: a cluster of its own; the search answers each call that the code makes to
+    its store and storage. `emit`: the function that takes the actor's emissions.
     """
 
     cluster: Cluster
@@ -106,8 +114,8 @@ class Worlds:
         return found
 
     def do(self, number: int, request: Request, jump_ms: int = 0) -> tuple[int, Answer, tuple[Event, ...]]:
-        """Return the number of the world after a request, the request's answer, and the events of the records that it changes. The
-        clock leaps by `jump_ms` before the request.
+        """Run a request on the world `number`, after its clock has leapt by `jump_ms`. Return the number of the resulting world,
+        the answer, and the history's events for the records that the request changed.
         """
         state, files, now_ms = self.known[number]
         now_ms += jump_ms
@@ -147,7 +155,7 @@ class Worlds:
 
 
 class _Still:
-    """The clock of files that were written before the search."""
+    """A clock that always shows 0, for files whose times do not matter."""
 
     def now_ms(self) -> int:
         return 0
@@ -177,7 +185,7 @@ def _write(
 
 
 def staged_info(rel: str) -> tuple[int, int] | None:
-    """Return the size and the modification time of a part that a writer has staged. Return None for other files."""
+    """Return (size, modification time) of a part that a writer staged before the search; None for any other file."""
     return (4, 0) if rel.startswith("parts/") else None
 
 
@@ -202,8 +210,8 @@ class _Files(LedgerStorage):
             yield FileEntry(path, size, 0)
 
     def info(self, rel: str) -> tuple[int, int] | None:
-        """Return the size and the modification time of a part that a writer has staged; None for other files. The parts were staged
-        before the search, and no actor deletes them. So the answer never changes, and the method sends no `Request`.
+        """Return `staged_info(rel)`. The parts were staged before the search, and no actor deletes them. So the answer never
+        changes, and this method needs no `Request`.
         """
         return staged_info(rel)
 
@@ -212,7 +220,7 @@ class _Files(LedgerStorage):
 
 
 class _Run:
-    """One run of an actor's code, up to its next request."""
+    """One run of an actor's code. It is suspended at each request until `answer` continues it."""
 
     def __init__(self, name: str, code: Code, settings: Settings, now_ms: int) -> None:
         self._now, self._names, self._name, self._dead = now_ms, 0, name, False
@@ -238,8 +246,8 @@ class _Run:
         raise AssertionError("nobody waits here: nothing that is undecided is waited for")
 
     def _answered(self, call: Call, go: Callable[[], Any]) -> Any:
-        """Return the answer to a call of the run's store. `FaultyStore` calls this function for each call. The search answers, as
-        one step, instead of the store. No reply is lost, and sessions last.
+        """Return the answer to a call of the run's store. Its `FaultyStore` calls this function for each call. The search gives the
+        answer instead of the store, in one step. No reply is lost, and no session ends.
         """
         match call.kind:
             case "view":
@@ -268,7 +276,7 @@ class _Run:
         return answer
 
     def answer(self, answer: Answer) -> None:
-        """Give this answer to the code and run it until its next request. `request` is None after that if the code has ended."""
+        """Give this answer to the code, and run the code until its next request. If the code ends instead, `request` is None."""
         self.request = None
         self._greenlet.switch(answer)
 
@@ -282,8 +290,9 @@ class _Run:
 
 
 class Node(NamedTuple):
-    """The state of an actor after a history of answers. `request`: its next request; None if the actor is done. `emitted`: the
-    emissions since the previous node, `parent`. `answer`: the answer that led from `parent` to this node.
+    """The state of an actor after a sequence of answers. `actor`: its index. `request`: its next request; None if the actor is
+    done. `parent`: the number of its previous node. `answer`: the last answer, which led from `parent` to this node. `emitted`: the
+    emissions between the two nodes.
     """
 
     actor: int
@@ -295,7 +304,7 @@ class Node(NamedTuple):
 
 @dataclass
 class Automata:
-    """The nodes of all actors, by number. There is one node for each history of answers."""
+    """The nodes of all actors, by number. An actor has one node for each sequence of answers that it got in the search."""
 
     settings: Settings
     start_ms: int

@@ -1,18 +1,18 @@
 """Explores every schedule of two writers, a reader and a sweeper up to 3 preemptions and 1 crash.
 
-A *schedule* decides at each point which actor does its next call of the store or the storage. Switching to another actor before the
-last actor is done is a preemption. If the last actor is done or dead, a switch is free. A *crash* ends the actor of the last call
-before its next call. A crash after a call that only reads equals a crash before that call. A crash may also come between any two
-writes of a group, as on a backend that writes them one by one. At the end a new process repeats the work of a crashed writer. Each
-call is answered at once, lists are read at one moment, and no reply is lost. Delayed replies, torn lists and lost replies are left
-to the random schedules.
+A *schedule* decides before each call of the store or the storage which actor makes the next call. If this is not the actor of the
+last call, although that actor is not done, the switch is a *preemption*. If the actor of the last call is done or dead, the switch
+is no preemption. A *crash* ends the actor of the last call before its next call. A crash after a call that only reads has the same
+effect as a crash before that call, so it is left out. A crash may also come between any two writes of a group, as on a backend that
+writes them one by one. At the end a new process repeats the work of a crashed writer. Each call is answered at once, lists are read
+at one moment, and no reply is lost. Delayed replies, torn lists and lost replies occur only in the random schedules.
 
 A *state* is the content of the store with its files and clock, the committed registrations, the answers of each actor so far, the
-crashed actors, and the actor of the last call. The results of an actor are no part of the state, since they are judged when the
-actor ends. Nothing else affects the future, so each state is explored once, with the fewest preemptions that reach it. If the next
-call of the last actor touches nothing that other actors touch (`footprints`), no other actor is scheduled before it, since the
-result would be the same. The remaining schedules are counted exactly, as the paths through these states. At each distinct end the
-history checker judges the history of the first path to it.
+crashed actors, and the actor of the last call. What an actor was told or has read is judged at once, and is no part of the state.
+Nothing else affects the future, so each state is explored once, with the fewest preemptions that reach it. If the next call of the
+last actor touches no record that other actors touch (`footprints`), no other actor is scheduled before this call, since every
+result would be the same. The remaining schedules are counted exactly, as the paths through the states. At each end state the
+history checker judges the history of the first path to this state.
 """
 
 from __future__ import annotations
@@ -37,21 +37,22 @@ from conformance.simulator.store.storage import Disk
 
 PREEMPTIONS, CRASHES = 3, 1
 Committed = frozenset[tuple[int, str]]
-"""The registrations that are committed, each with the attempt that committed it."""
+"""The committed registrations: (log number, the attempt that committed it) of each."""
 DEAD, DONE = -1, -2
-"""Values that a state has instead of the number of an actor's node. DEAD: the actor crashed, and a new process must repeat its
-work. DONE: the actor does nothing any more.
+"""Values in a `State` for an actor that makes no more calls, in place of the number of its node. DEAD: the actor crashed, and at
+the end a new process repeats its work. DONE: its work is done, or it crashed and nobody repeats its work.
 """
 
 State = tuple[int, tuple[int, ...], int, int, Committed]
-"""The number of the world, the node of each actor, the actor of the last call, the number of crashes, and the committed
-registrations. The actor of the last call is -1 if there was none, or if it is done or dead.
+"""The number of the world, the node of each actor, the index of the actor of the last call, the count of crashes, and the committed
+registrations. The index is -1 before the first call, and if the actor is done or dead.
 """
 
 
 class Way(NamedTuple):
-    """The last step on the first path to a state. `before`: the previous state. `actor`: the actor that did the step, or crashed
-    (`crash`) after `part` writes of its next call.
+    """The last step on the first path to a state. `before`: the number of the previous state. `actor`: the index of the actor that
+    made a call or crashed. `crash`: whether it crashed. `part`: the number of writes of its next call that were done before the
+    crash.
     """
 
     before: int
@@ -61,8 +62,9 @@ class Way(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The result of a request. `world`: the next world. `after`: the actor's node after the answer. `told`: what the actor was told
-    or read. `over`: whether the actor has ended.
+    """The result of a request. `world`: the number of the resulting world. `after`: the actor's node after the answer. `events`:
+    the history's events for the changed records. `commits`: the registrations that the request committed. `told`: the keys of the
+    emissions with what the actor was told or has read. `over`: whether the actor is done.
     """
 
     world: int
@@ -75,8 +77,9 @@ class Step(NamedTuple):
 
 @dataclass
 class Found:
-    """The result of a search. `schedules`: the number of schedules within the bounds; `states`: the number of states explored for
-    them.
+    """The result of a search. `schedules`: the number of schedules within the bounds. `states`: the number of states that were
+    explored to cover these schedules. `worlds`: the number of different worlds in these states. `runs`: how often an actor's code
+    was started. `ends`: the number of end states.
     """
 
     scenario: str
@@ -110,7 +113,7 @@ class Search:
         self._levels: list[list[int]] = [[] for _ in range(preemptions + 1)]
 
     def run(self, *, stop_after: int = 5) -> Found:
-        """Explore all schedules. After `stop_after` violations, stop early; the schedules are not counted then."""
+        """Explore all schedules. After `stop_after` violations, stop early. In that case the schedules are not counted."""
         began = time.perf_counter()
         found = self.found
         self._reach((self._worlds.number(start()), self._begin, -1, 0, frozenset()), Way(-1, -1, False, 0), 0)
@@ -137,9 +140,9 @@ class Search:
         return number
 
     def _explore(self, number: int, level: int) -> None:
-        """Add the states that may follow a state: one for each actor that may take a step, and one for each way in which the last
-        actor may crash. `level`: the number of preemptions with which the state was reached. All states of a level are explored
-        before the next level begins, so the first path to a state has the fewest preemptions.
+        """Add the states that may follow a state: one for each actor that may make the next call, and one for each way in which the
+        actor of the last call may crash. `level`: the number of preemptions with which the state was reached. All states of a level
+        are explored before the next level begins, so the first path to a state has the fewest preemptions.
         """
         _, nodes, last, crashes, _ = self._states[number]
         able = [i for i, node in enumerate(nodes) if node >= 0]
@@ -171,7 +174,9 @@ class Search:
         return self._request(self._automata.nodes[node].parent).kind not in ("get", "keys", "index", "read", "list")
 
     def _is_private(self, node: int, actor: int, able: list[int]) -> bool:
-        """Return whether the next call of an actor commutes with all calls of the others. If so, no other order need be tried."""
+        """Return whether the next call of an actor commutes with all calls of the other actors that are not done. If so, no other
+        order need be tried.
+        """
         key = node, tuple(able)
         known = self._private.get(key)
         if known is None:
@@ -210,7 +215,9 @@ class Search:
         return step
 
     def _crash(self, number: int, actor: int, part: int, level: int) -> int:
-        """Let an actor crash before its next call, or after the first `part` writes of this call. Return the new state."""
+        """Let an actor crash after the first `part` writes of its next call (0: before the call). Return the number of the new
+        state.
+        """
         world, nodes, _, crashes, committed = self._states[number]
         if part:
             world, _, events = self._worlds.do(world, Request("write", self._request(nodes[actor]).what[:part]))
@@ -241,8 +248,8 @@ class Search:
                     self._bad(number, f"{attempt} was told {said}, committed were {sorted(committed)}", actor)
 
     def _end(self, number: int) -> None:
-        """Judge a state in which all actors are done. Run a last sweep and read, and let the checker judge the whole history of the
-        path to this state.
+        """Judge a state in which all actors are done or dead. Repeat the work of a crashed writer, run a last sweep and a last read
+        (`finish`), and let the history checker judge the whole history of the first path to this state.
         """
         self.found.ends += 1
         world, nodes, *_ = self._states[number]
@@ -317,7 +324,7 @@ class Search:
 
 
 def _shifted(event: Event, by: int) -> Event:
-    """Return the same event at a later time."""
+    """Return a copy of an event whose times are later by `by`."""
     times = {"at": event.at + by}
     if "began" in event._fields:
         times["began"] = event.began + by  # type: ignore[union-attr]
@@ -325,7 +332,7 @@ def _shifted(event: Event, by: int) -> Event:
 
 
 def _committed(events: Iterable[Event]) -> Committed:
-    """Return the registrations that these changes commit, each with its attempt."""
+    """Return the registrations that these events commit, each with its attempt."""
     return frozenset(
         (e.commit, e.attempt or "") for e in events if isinstance(e, Header) and e.state == "COMMITTED" and e.commit is not None
     )
@@ -338,7 +345,7 @@ def search(name: str, preemptions: int = PREEMPTIONS, crashes: int = CRASHES) ->
 
 
 def exhaust(cores: int = 1, *, preemptions: int = PREEMPTIONS, crashes: int = CRASHES) -> list[Found]:
-    """Search all scenarios, each in a process of its own."""
+    """Search all scenarios. With several cores, each scenario is searched in another process."""
     names = list(SCENARIOS)
     if cores == 1:
         return [search(name, preemptions, crashes) for name in names]

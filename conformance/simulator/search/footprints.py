@@ -1,6 +1,6 @@
 """The records that each kind of actor may touch. If a call touches only records that no other actor touches, the others cannot
-observe when it happens. The search then tries one order only (partial order reduction). Every call is checked against the declared
-records of its actor.
+observe when the call happens. The search then tries only one order (partial order reduction). Before the search relies on this
+for a call, it checks the call against the records that are declared here for its actor.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ NOTHING: frozenset[str] = frozenset()
 
 
 class OutsideFootprint(AssertionError):
-    """An actor touches records that its role does not declare. So the tables above are wrong, and the reduction is not valid."""
+    """An actor touches records that CHANGES and LOOKS do not list for its role. So these tables are wrong, and the reduction is not
+    valid.
+    """
 
 
 def touched(request: Request) -> tuple[frozenset[str], frozenset[str]]:
@@ -75,8 +77,9 @@ def touched(request: Request) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def private(role: Role, request: Request, others: Iterable[Role]) -> bool:
-    """Return whether a request commutes with all calls of these other actors, now and later. Then the order changes neither the
-    answer to the request nor the answers to those calls. Raises OutsideFootprint if the actor's role does not declare the records.
+    """Return whether a request commutes with all calls of these other actors, now and later. If so, their order changes neither the
+    answer to the request nor the answers to those calls. Raises OutsideFootprint if the request touches records that are not
+    declared for its actor's role.
     """
     looks, changes = touched(request)
     if not (looks <= LOOKS[role] and changes <= CHANGES[role]):

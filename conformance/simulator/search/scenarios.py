@@ -1,4 +1,4 @@
-"""The casts of the exhaustive search: two writers, a reader and a sweeper. Each does one short piece of work by the real code."""
+"""The casts of the exhaustive search: two writers, a reader and a sweeper. Each runs the real code for one short piece of work."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LATE_MS = TIMEOUT_MS + SETTINGS.deadline_allowance_ms + 1
 FINAL_MS = 10 * LATE_MS
 FORGETFUL = SETTINGS.model_copy(update={"header_retention_ms": 0})
 MARK = Emission(("mark",))
-"""An emission without an event. It marks the time at which the actor's next read begins."""
+"""An emission without an event. The actor's next read begins at the time of this emission."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,9 @@ class Actor:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A cast. `what`: the cast in words. `jump_ms`: the leap of the clock before the first step of the last actor, the sweeper."""
+    """A cast. `what`: its description. `jump_ms`: the leap of the clock right before the first call of the sweeper, which is the
+    last actor in `actors`.
+    """
 
     name: str
     what: str
@@ -57,7 +59,9 @@ class Scenario:
 
 
 def start() -> World:
-    """Return a world with two topics of one segment each. Its storage has no files; `staged_info` describes the writers' parts."""
+    """Return a world with two topics of one segment each. Its storage has no files: the parts of the writers exist only for
+    `staged_info`.
+    """
     return World(staged((T, 1), (U, 1)), {}, START_MS)
 
 
@@ -66,8 +70,8 @@ def _parts(app: str, attempt: str) -> dict[str, tuple[Part, ...]]:
 
 
 def writer(who: str, app: str, query: str, attempt: str) -> Code:
-    """Return code that commits version 0 of the application into both segments, then publishes events and settles. The transaction
-    id was allocated before the schedule. Other background work (allocating ids, a share of the sweeping) is left out.
+    """Return code that commits version 0 of the application into both segments, and then writes the events and settles the
+    transaction. The transaction id was allocated before the schedule. Other background work (a share of the sweeping) is left out.
     """
 
     def code(hands: Hands) -> None:
@@ -90,7 +94,7 @@ def writer(who: str, app: str, query: str, attempt: str) -> Code:
             try:
                 each()
             except TxnSegmentError:
-                continue  # a later sweep does this work, as after an error in metadata.write.background
+                continue  # the next sweep does this work, as after an error in `metadata.write.background`
 
     return code
 
@@ -111,8 +115,8 @@ def reader(who: str) -> Code:
 
 
 def sweeper(*, timeouts: bool, forget: bool) -> Code:
-    """Return code that settles and folds transactions as a sweep does. `timeouts`: it first aborts timed-out transactions.
-    `forget`: it also expires headers.
+    """Return code that settles and folds transactions as a sweep does. `timeouts`: whether it first aborts timed-out transactions.
+    `forget`: whether it also expires headers.
     """
 
     def code(hands: Hands) -> None:
@@ -137,15 +141,15 @@ def _rows(reading: Reading, end: int) -> tuple[Row, ...]:
 
 
 class _Staged(GatedStorage):
-    """A storage that also describes the staged parts of all writers, for which it has no files."""
+    """A storage whose `info` also describes the staged parts of the writers, although it has no files for them."""
 
     def info(self, rel: str) -> tuple[int, int] | None:
         return staged_info(rel) or super().info(rel)
 
 
 def finish(world: World, crashed: Code | None) -> list[Event]:
-    """Finish a schedule after all actors have ended. A new process repeats the work of a crashed writer. Then, after all deadlines,
-    a sweep runs and a new reader reads. Return the events of these steps.
+    """Finish a schedule after all actors have ended, and return the events of this end. A new process repeats the work of a crashed
+    writer (`crashed`). Then, after all deadlines, a sweep runs and a new reader reads.
     """
     state, clock = world.state.copy(), SimulatedClock()
     clock.now = world.now_ms
@@ -169,7 +173,7 @@ def finish(world: World, crashed: Code | None) -> list[Event]:
 
 
 def _cast(first: tuple[str, str], second: tuple[str, str], sweep: Code) -> tuple[Actor, ...]:
-    """Return the actors: two writers, each by its (application, query), a reader and a sweeper."""
+    """Return two writers, a reader and a sweeper. `first`, `second`: the (application, query) of each writer."""
     return (
         Actor("w1", Role.WRITER, writer("w1", *first, "a1"), writer("w1 again", *first, "a3")),
         Actor("w2", Role.WRITER, writer("w2", *second, "a2"), writer("w2 again", *second, "a4")),

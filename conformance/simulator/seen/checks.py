@@ -18,8 +18,8 @@ def violations(history: History) -> list[str]:
 
 
 def at_rest(history: History, state: MemoryState, applications: int, segments: int) -> None:
-    """Record how many records of each kind remain, and how many may remain. All transactions must be decided, retention and grace
-    must be over, and sweeps must have run (invariant 14).
+    """Record how many records of each kind remain, and how many may remain (invariant 14). Before the call, all transactions must
+    be decided, the retention time of headers and the grace period must be over, and sweeps must have run.
     """
     counts = Counter(_kind(key.path) for key in state.records)
     allowed = {"/log/": 1, "/txn/app/": applications, "/txn/segment-events/": 3 * segments}

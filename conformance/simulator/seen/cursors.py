@@ -1,4 +1,5 @@
-"""Interprets a write of a cursor record from its JSON alone: pending acks that are added, committed or dropped, and plain acks.
+"""Interprets a write of a cursor record from its JSON alone. The write may add, commit or drop pending acks, and may acknowledge
+rows without a transaction.
 
 The module has its own arithmetic on ranges, so that it detects errors in the product's arithmetic.
 """
@@ -14,9 +15,11 @@ from conformance.history.format import Place
 WIDE = 10**9
 """A number that is larger than the number of rows of any entry and the number of entries of any ledger."""
 LAST_ENTRY = WIDE - 1
-"""The entry at the end of a range that covers a whole ledger."""
+"""The number of the last entry in a range that covers a whole ledger."""
 Covered = list[tuple[int, int]]
-"""Ranges of numbers, each a pair (first number, last number + 1). The ranges are ascending and do not touch."""
+"""Ranges of rows, by the numbers that `_number` gives to rows. Each range is a pair (first number, last number + 1). The ranges are
+ascending and do not touch.
+"""
 
 
 def changes(
@@ -68,7 +71,9 @@ def changes(
 
 
 def lacks(cursor: bytes, last: tuple[int, int]) -> bool:
-    """Return whether a cursor has not acknowledged all rows up to this entry. Return False for a tombstone."""
+    """Return whether a cursor lacks the acknowledgement of a row up to the end of the entry `last` (ledger, entry). Return False
+    for a tombstone.
+    """
     record = json.loads(cursor)
     upto = _number(f"{last[0]}:{last[1]}", 1)
     return "deletedMs" not in record and bool(minus([(0, upto)], acknowledged(record)))
@@ -92,8 +97,9 @@ def covered(texts: Iterable[str]) -> Covered:
 
 
 def _number(text: str, more: int) -> int:
-    """Return the number of a row, or of the first row of an entry or a ledger. `more` 1: return the first number after that row,
-    entry or ledger.
+    """Return the number that this module gives to a position. `text`: the position of a ledger, an entry or a row. A ledger or an
+    entry has the number of its first row. If `more` is 1, return the first number after the ledger, entry or row. Later positions
+    have higher numbers.
     """
     parts = [int(part) for part in text.split(":")]
     parts[-1] += more
@@ -122,7 +128,7 @@ def common(one: Covered, other: Covered) -> Covered:
 
 
 def positions(ranges: Covered) -> tuple[tuple[Place, Place], ...]:
-    """Return ranges as pairs of positions, both inclusive. An end within an entry is the position of a row."""
+    """Return ranges as pairs of positions, both inclusive. If a range begins or ends within an entry, that position names a row."""
     return tuple((_place(first, first % WIDE == 0), _place(end - 1, end % WIDE == 0)) for first, end in ranges)
 
 

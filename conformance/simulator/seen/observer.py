@@ -1,7 +1,7 @@
 """Records the history of a world: each write to the store, and the requests, replies and reads of the actors.
 
-The module parses the JSON of the records with its own decoder and produces the events of `conformance.history.format`. The checker
-judges them. The time of an event is its place in the history, so the order of any two events is known.
+The module parses the JSON of the records with its own decoder and produces the events of `conformance.history.format`. The history
+checker judges these events. The time of an event is its place in the history, so the order of any two events is known.
 """
 
 from __future__ import annotations
@@ -62,14 +62,16 @@ class History(Observer):
     allowance_ms: int = 0
     events: list[Event] = field(default_factory=list)
     aborting: Callable[[], str | None] = lambda: None
-    """A function that returns the attempt that the current actor aborts late, or None."""
+    """A function that returns the attempt that the current actor was started to abort (`start_late_abort`); None for other actors.
+    """
     acking: Callable[[], bool] = lambda: False
     """A function that returns whether the current actor acknowledges without a transaction. Such an actor may drop a void pending
     ack and acknowledge its rows in one write.
     """
     moving: Callable[[], Sequence[int]] = tuple
-    """A function that returns the numbers at which the current actor creates or moves a subscription. There are several, because an
-    earlier request may arrive late. After the write, exactly the rows at or below one of these numbers must be acknowledged.
+    """A function that returns the log numbers to which the current actor has moved a subscription so far, or at which it has
+    created it. It returns several numbers, because an earlier request may arrive late. After the write, exactly the rows at or
+    below one of them must be acknowledged. For other actors the function returns no numbers.
     """
     showing: Callable[[Event], None] = lambda layout: None
     """A function that is called with each layout that is written."""
@@ -210,8 +212,8 @@ class History(Observer):
             self.bad(f"the cursor {path} was carried over as {got}; its log has {had}", 11)
 
     def _trimmed(self, segment: str, to: Any) -> None:
-        """Check that retention removed no row that a subscription needs, except for subscriptions that were created or moved
-        meanwhile. Check also that the trimmed position of a watermark never moves back.
+        """Check that retention removed no row that a subscription needs. Subscriptions that an actor has created or moved
+        (`movable`) are not checked. Check also that the trimmed position of a watermark never moves back.
         """
         place, before = (to["ledgerId"], to["entryId"]), self.trimmed.get(segment, (0, 0))
         if place <= before:
@@ -227,8 +229,8 @@ class History(Observer):
                 self.bad(f"{segment} was trimmed to {place}, and {key.path} has not acknowledged all of that", 11)
 
     def _aims(self, segment: str, to: Sequence[int]) -> list[tuple[tuple[tuple[int, int], tuple[int, int]], ...]]:
-        """Return the ranges that a cursor may have if it was created at one of these numbers or moved to it. A cursor at 0 (before
-        the first row) begins after the rows that retention had already removed from the topic's segments.
+        """Return the acknowledged ranges that a cursor may have after it was created at one of these numbers or moved to it. At the
+        number 0 (before the first row) the cursor may also begin after rows that retention has removed from the topic's segments.
         """
         stem = segment.rpartition("/")[0]
         trims = [e.through for e in self.events if isinstance(e, Trim) and e.segment.startswith(f"{stem}/")] if 0 in to else []
@@ -279,7 +281,7 @@ class History(Observer):
         if "manifest" in registration:
             manifest, _ = self.disk.files.get(
                 registration["manifest"], (b"{}", 0)
-            )  # the manifest may be deleted if the append took effect late; the registration is void then
+            )  # an append that took effect late may find its manifest deleted; the registration is void then
             segments = read_json(manifest)
         files = self.disk.files
         return tuple(

@@ -21,7 +21,7 @@ class SimulatedClock:
         self.lost = 0
         """The sum of all steps back of the store's time, in ms."""
         self.highest = START_MS
-        """The latest time from which the store's time was set back."""
+        """The latest time that the store's time had when it was set back."""
         self.pause: Callable[[str, str], Fate] = lambda kind, what: Fate.GO
 
     def now_ms(self) -> int:

@@ -33,13 +33,17 @@ class Fate(Enum):
     LATE = auto()
     """The caller gets UnknownOutcome, and the step happens some steps later."""
     SPLIT = auto()
-    """The caller gets UnknownOutcome, and only the first writes of the group happen, as if a backend without groups failed."""
+    """The caller gets UnknownOutcome. Of a group of writes only the first half happens, as on a backend without groups. A single
+    write happens.
+    """
     SPLIT_CRASH = auto()
-    """The caller dies, and only the first writes of the group happen."""
+    """The caller dies. Of a group of writes only the first half happens. A single write happens."""
     UNAVAILABLE = auto()
     """The caller gets Unavailable, which says that the step does not happen."""
     SESSION_LOST = auto()
-    """The session ends. Its views raise SessionLost, and a write gets Unavailable."""
+    """The session ends, and the step does not happen. A read raises SessionLost, as do all later reads of views that were opened in
+    this session. A write raises Unavailable.
+    """
 
 
 class Crashed(BaseException):
@@ -79,11 +83,13 @@ class Observer:
 class GatedStore(MetadataStore):
     """A session on a `MemoryState`. It is as unreliable as the store contract allows.
 
-    `torn`: returns whether a list of records is read record by record, each in a step of its own. `slow`: returns whether a reply
-    is delayed, so that other actors may take steps before the caller gets it. `lags`: returns whether a replica answers a read. The
-    replica may lack new writes, but it is never older than the beginning of the view, an earlier read or an own write. `wakes`: the
-    object that wakes watches (None: all wake-ups are lost). `dumb`: returns whether a call for the store's time fails. A failing
-    call for the time is a step, and a successful call is not.
+    torn     called for each record of a list after the first: returns whether reading this record is a step of its own
+    late     runs a request some steps later (for the fate LATE); None: such a request takes effect at once
+    slow     returns whether a reply is delayed, so that other actors may take steps before the caller gets it
+    lags     returns whether a replica answers a read. The replica may lack new writes of other sessions. It always has what existed
+             when the session last opened a view, read from the store itself, or wrote
+    wakes    wakes the watches; None: all wake-ups are lost
+    dumb     returns whether a call for the store's time fails. A failing call is a step; a successful one is not
     """
 
     def __init__(
@@ -112,7 +118,7 @@ class GatedStore(MetadataStore):
         return GatedView(self)
 
     def read(self) -> MemoryState:
-        """Return the state from which a read is answered now."""
+        """Return the state that answers a read now: the current one, or that of the replica."""
         if self.lagging is None or self.lagging():
             return self._replica
         self._replica = self.state.snapshot()
@@ -152,12 +158,12 @@ class GatedStore(MetadataStore):
         return records
 
     def reply(self) -> None:
-        """Delay the reply: other actors may take steps between a step and its reply."""
+        """Delay a reply: let other actors take steps before the caller gets it."""
         if self.gate("reply", "") is not Fate.GO:
             raise Crashed
 
     def _attempt(self, writes: Sequence[Write]) -> None:
-        """Run a request that arrives late. The reply is lost, also if the request fails."""
+        """Run a request that arrives late. Its sender gets no reply, so a BadVersion is ignored."""
         try:
             self._apply(writes)
         except BadVersion:

@@ -13,8 +13,8 @@ from metadata.topics.routing import Target
 
 COLUMN = "key"
 KEYS = ("a", "b", "c", "d", "e", "f", "g", "h", "l")
-"""The keys of all rows. They are few, so that each key comes again and again. Their hashes are spread over all hash ranges, four or
-five in each half.
+"""The keys of all rows. There are few, so that each key has many rows. The hashes of four or five keys lie in each half of the hash
+range.
 """
 Keyed = tuple[str, str]
 """A row: its id and its key."""

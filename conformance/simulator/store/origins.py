@@ -40,8 +40,8 @@ def joined(storage: LedgerStorage, folder: str, units: Sequence[Unit], *, name: 
 
 
 def rows_of(content: bytes, part: Part) -> list[Origin]:
-    """Return the origins of the rows of a part. If the part's file does not list its rows, the part has as many rows as its record
-    says, all with the same name.
+    """Return the origins of the rows of a part. `content`: the content of its file. A file that does not list rows stands for as
+    many rows as `part` says, all of the same name.
     """
     if isinstance(part, CompactedPart):
         return [Origin(*json.loads(line)) for line in lines_of(content, part)]

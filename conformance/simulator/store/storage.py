@@ -1,6 +1,6 @@
 """A ledger storage in memory, with the interface of `ledgers.storage.LedgerStorage`. Most calls are steps of the gate.
 
-A part without keyed rows has a file of four bytes, which stands for one row with the name of the file (`keyed`).
+The file of a part without keyed rows has four bytes. It stands for one row, whose id is the path of the file (`keyed.rows_of`).
 """
 
 from __future__ import annotations

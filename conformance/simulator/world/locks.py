@@ -22,7 +22,7 @@ class Waiter(Protocol):
 
 class Steps(Protocol):
     """The members of a `World` that a lock uses. `steps`: the number of steps so far. `current`: the actor of the current step.
-    `gate`: ends this step.
+    `gate`: lets other actors take steps until the next step of `current` is due.
     """
 
     steps: int
@@ -34,8 +34,8 @@ class Steps(Protocol):
 
 
 class SimulatedLock:
-    """A reentrant lock. Waiting for it is a step. When the lock is free, all waiting actors are woken. The scheduler decides which
-    of them gets the lock.
+    """A reentrant lock. An actor that waits for it takes a step. When the owner leaves the lock, all waiting actors wake up, and
+    the scheduler decides which of them gets the lock.
     """
 
     def __init__(self, world: Steps) -> None:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from conformance.simulator.store.faults import Fate
 
 CHANCES = 1 << 20
-"""The unit of a fate's probability: 1 / CHANCES."""
+"""The probability of a fate is a multiple of 1 / CHANCES."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The probabilities of one schedule. Some schedules have few faults and some have many. Each kind of fault is absent from many
-    schedules.
+    """The fault probabilities of one schedule. Some schedules have few faults and some have many. Each kind of fault is absent from
+    many schedules. All fields except `fates` and `crashes` are probabilities:
 
     stay      the actor of the last step takes the next step, too
     torn      a list is read record by record
@@ -25,8 +25,9 @@ class Plan:
     jump      the clock leaps, ahead or back
     dumb      the store does not tell the time
     deaf      a wake-up is lost
-    fates     pairs (bound, fate), ascending: a step draws a number below CHANCES, and gets the first fate whose bound is higher
-    crashes   the highest number of crashes
+    fates     pairs (bound, fate), in ascending order of the bounds. Each step draws a number below CHANCES. The fate of the step is
+              the first one whose bound is higher than this number; if there is none, the step succeeds
+    crashes   the maximum number of crashes in the schedule
     """
 
     stay: float
@@ -43,7 +44,9 @@ class Plan:
 
     @classmethod
     def draw(cls, rng: random.Random, *, small: bool = False) -> Plan:
-        """Draw the plan of a schedule. `small`: for a short schedule, in which faults must be more frequent to happen at all."""
+        """Draw the plan of a schedule. `small`: whether the schedule is short. In a short schedule faults are more frequent, since
+        it has few steps, and fewer crashes are allowed.
+        """
         often = 2.5 if small else 1.0
 
         def some(top: float) -> float:

@@ -41,8 +41,8 @@ PASSING = (0, 0, 0, 1, 1, 1, 1, 5)
 """The durations of a step in milliseconds, each as likely as the others."""
 DEADLY = (Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.SPLIT_CRASH)
 LEAPS = (400, 1_200, 5_000, 5_000, 110_000, -400, -5_000)
-"""The leaps of the clock in milliseconds, each as likely as the others. A clock leaps back, for example, if the clock of a new
-leader is behind.
+"""The leaps of the clock in milliseconds, each as likely as the others. The clock of a real store leaps back, for example, if
+another server becomes the leader of a ZooKeeper ensemble and its clock is behind.
 """
 READS = frozenset({"get", "keys", "index", "time"})
 OF_READS = (Fate.CRASH_BEFORE, Fate.UNAVAILABLE, Fate.SESSION_LOST)
@@ -86,11 +86,13 @@ class Process:
             self.sweeper.last_fold = world.clock.monotonic()
 
     def background(self, job: Callable[[], object]) -> None:
-        """Run the background work of a commit in another thread of the process, and then a share of the sweeping."""
+        """Run the background work of a commit and then a share of the sweeping, both in another thread of the process."""
         self.aside(job, self.sweeper.share)
 
     def aside(self, *jobs: Callable[[], object]) -> None:
-        """Run the jobs in another thread of the process. A failed job is left to the next sweep, as in `write.background`."""
+        """Run the jobs in another thread of the process. If a job fails, the next sweep does its work, as in
+        `metadata.write.background`. A SweepIncomplete is also recorded as a violation.
+        """
 
         def run() -> None:
             for job in jobs:
@@ -117,12 +119,14 @@ class Actor:
         self.what = ""
         self.wakes = 0
         self.nap: tuple[int, int] | None = None
-        """A nap that the actor will take: the number of its own steps before the nap, and the number of steps during it. The other
-        actors may do a whole sweep meanwhile.
+        """A nap that the actor will take: (the number of its own steps before the nap, the number of steps that other actors take
+        during the nap). The nap may be so long that another actor does a whole sweep meanwhile. None: no nap.
         """
         self.aborts: str | None = None
         self.opened = False
-        """Whether the header of the actor's transaction exists. The header's deadline then protects the transaction's files."""
+        """Whether the actor has sent the header of its transaction to the store. From then on, the deadline in the header protects
+        the files of the transaction.
+        """
 
 
 @dataclass
@@ -133,13 +137,14 @@ class World:
     state: MemoryState = field(default_factory=MemoryState)
     trace: list[str] | None = None
     files_go: bool = True
-    """Whether an actor deletes files. Otherwise reading a file is not a step, since files never change."""
+    """Whether any actor of this world deletes files. If none does, reading a file is not a step, since files never change."""
     rested: bool = False
-    """Whether a new process counts as a process that has just swept, so that its share of the sweeping comes later."""
+    """Whether each new process counts as one that has just folded the log, so that its first share of the sweeping comes later."""
     before: Sequence[Event] = ()
-    """The events before the first step."""
+    """The events with which the history begins. They happened before the first step."""
     brief: bool = False
-    """Whether only a share of the sweeps run all steps. The others omit the steps that rarely have work (docs/conformance.md)."""
+    """Whether only a share of the sweeps is complete. The other sweeps omit the parts that rarely have work (docs/conformance.md).
+    """
     clock: SimulatedClock = field(default_factory=SimulatedClock)
     actors: list[Actor] = field(default_factory=list)
     steps: int = 0
@@ -186,7 +191,7 @@ class World:
         return self.current is not None and not self.calm and self._random() < self.plan.dumb
 
     def later(self, effect: Callable[[], None]) -> None:
-        """Let a request arrive some steps later. When the request arrives, it still counts as a request of its sender."""
+        """Let a request take effect some steps later. Even then the current actor counts as its sender."""
         sender = self.current
 
         def arrives() -> None:
@@ -387,9 +392,9 @@ class World:
         vars(self).clear()
 
     def jump(self, ms: int) -> None:
-        """Let the clock leap. A leap of the orphan age or more kills the processes that may be about to name files in a record,
-        since protocol.md does not allow them to take so long. A driver that has opened its transaction survives, since the deadline
-        in its header protects its files.
+        """Let the clock leap. A leap of the orphan age or more also kills each process that has an actor without an open
+        transaction. Such an actor may be about to name files in a record, and protocol.md does not allow it to take so long. Actors
+        that have opened a transaction may continue, since the deadline in the header protects their files.
         """
         if ms >= self.settings.orphan_age_ms:
             for process in {id(a.process): a.process for a in self.actors if not a.opened}.values():

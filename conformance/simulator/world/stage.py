@@ -26,8 +26,9 @@ these topics before the migration.
 def staged(
     *topics: tuple[str, int], key: str | None = None, persistent: tuple[str, ...] = (), subscription: str | None = None
 ) -> MemoryState:
-    """Return a store with topics. `topics`: the name and the number of segments of each topic:// topic, which is routed by `key`.
-    `persistent`: the persistent topics, each with the subscription `subscription`.
+    """Return a store with topics. `topics`: (name, count of segments) of each topic:// topic. `key`: the key column of these
+    topics. `persistent`: the persistent topics. `subscription`: a subscription that each persistent topic gets; None: no
+    subscription.
     """
     return made(topics, key, persistent, subscription).copy()
 
