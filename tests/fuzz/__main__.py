@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def fuzz(name: str, seconds: int) -> bool:
-    """Fuzz a target in another process. Return whether it found nothing."""
+    """Fuzz a target in another process. Return whether no input failed."""
     learnt, kept = LEARNT / name, CORPUS / name
     learnt.mkdir(parents=True, exist_ok=True)
     kept.mkdir(parents=True, exist_ok=True)

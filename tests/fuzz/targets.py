@@ -255,7 +255,9 @@ def footers(data: bytes) -> None:
 
 
 def pulsar_messages(data: bytes) -> None:
-    """An entry without a checksum, which a broker may deliver. Both ways to read it must agree."""
+    """Parse the bytes as an entry without a checksum, which a broker may deliver. Both ways of reading its messages must give the
+    same result.
+    """
     entry = parse_entry(data)
     if entry.is_chunk:
         Assembler().feed(Position(0, 0), entry)

@@ -342,7 +342,7 @@ def test_rows_unreadable_as_avro_are_refused_at_the_write() -> None:
 @settings(max_examples=400)
 @given(st.data())
 def test_compatibility_agrees_with_avro_schema_resolution(data: st.DataObject) -> None:
-    """Schemas fit if and only if fastavro reads all values of the old schema with the new schema."""
+    """`problems` finds none if and only if fastavro can read values of the old schema with the new schema."""
     old = data.draw(records(logical=False))
     new = data.draw(changed(old))
     fits = not problems(parse(new), parse(old))

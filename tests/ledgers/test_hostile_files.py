@@ -189,7 +189,7 @@ def test_a_head_with_other_bytes_and_a_right_checksum_is_read_or_corrupt(
 
 
 def ledger_file(tmp_path: Path, raw: bytes, block: snapshot_files.Block | None = None) -> Callable[[], list[Ledger]]:
-    """Return a function that reads a ledger file of one block. The checksums of the file are right."""
+    """Write a ledger file of one block, with right checksums. Return a function that reads the file."""
     storage = LedgerStorage(str(tmp_path))
     block = block or snapshot_files.Block(1, 3, len(raw), zlib.crc32(raw))
     header = snapshot_files.make_header("file.avro", [block])

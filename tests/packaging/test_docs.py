@@ -1,5 +1,5 @@
-"""The things that README.md, docs/*.md and the Makefile name exist: commands with their options, files, tests, headings, sections,
-numbers of cases. Each test fails if it finds nothing to check.
+"""The things that README.md, docs/*.md and the Makefile name exist: commands with their options, files, tests, headings and
+sections. The counts of cases in these texts are right. Each test fails if it finds nothing to check.
 """
 
 from __future__ import annotations
@@ -110,13 +110,17 @@ def test_documented_options_of_suites_exist() -> None:
 
 
 def made(text: str, target: str) -> Iterator[re.Match[str]]:
-    """Yield the calls of a Makefile target in a text: `make chaos CHAOS_ARGS="--only topics"`. Group 1 has the arguments."""
+    """Yield the calls of a Makefile target that a text shows with arguments: `make chaos CHAOS_ARGS="--only topics"`. Group 1 of
+    each match has the arguments.
+    """
     pattern = re.compile(rf"make {target}(?: [A-Z]+_ARGS=\"?([^\"]*)\"?)?")
     return (found for line in shown(text) if (found := pattern.fullmatch(line)) and found[1])
 
 
 def test_documented_options_of_other_programs_exist(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each option that a page shows is in the `--help` of its program. If the help lists its values, the shown value is listed."""
+    """Each option that a page shows is in the `--help` of its program. If the help lists the values of an option, the value on the
+    page is one of them.
+    """
     texts = {page.name: text_of(page) for page in PAGES} | {"Makefile": MAKEFILE}
     found: list[tuple[str, str, list[str]]] = []
     for name, text in texts.items():

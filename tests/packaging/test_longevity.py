@@ -1,4 +1,6 @@
-"""Tests of the judgement of a soak (`benchmarks/longevity`), on samples made here. `make longevity` runs a soak, for hours."""
+"""Tests of the code that judges the samples of a long run (`benchmarks/longevity`). The tests make the samples themselves. `make
+longevity` runs a cluster for hours.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first example of docs/pulsar.md has twelve lines. `make pulsar` runs the examples."""
+"""The first example of docs/pulsar.md has at most twelve lines. `make pulsar` runs the examples."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ class Standalone:
 @pytest.mark.slow
 def test_the_cluster_commands_of_the_readme_run(wheel: Path, tmp_path: Path) -> None:
     """The commands run unchanged on a real ZooKeeper server and a real standalone cluster, except that names of machines and
-    folders are replaced. The environment gets its dependencies by a path entry instead of a download.
+    folders are replaced. The new environment gets its dependencies from this environment by a path entry, instead of a download.
     """
     assert commands("wheel") == [f"pip install {wheel.name}"]
     shutil.copy(wheel, tmp_path)

@@ -10,13 +10,13 @@ from pulsar_protocol.client import PulsarClient
 
 @pytest.fixture(scope="session")
 def java(pulsar: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaClient]:
-    """Pulsar's own Java client of the broker."""
+    """Pulsar's own Java client, connected to the broker of the tests."""
     with JavaClient(tmp_path_factory.mktemp("java"), pulsar) as client:
         yield client
 
 
 @pytest.fixture
 def client(pulsar: str) -> Iterator[PulsarClient]:
-    """This project's client of the broker."""
+    """This project's client of the same broker."""
     with PulsarClient(pulsar) as opened:
         yield opened

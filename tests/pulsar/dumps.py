@@ -1,4 +1,4 @@
-"""Records of Pulsar's metadata store: reading a dump, and which class of ours reads the record at a path."""
+"""Reads dumps of Pulsar's metadata store, and finds the class of this project that reads the record at a path."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metadata.records.records import AbortedTxn, Event, Header, Layout, Op, TcSe
 
 FOLDER = Path(__file__).parent / "records"
 COUNTER = "__seq_counter__"
-"""The end of the name of each record that counts a sequence. Pulsar takes the number of the next record from such a counter."""
+"""The end of the name of a counter record. Pulsar takes the number of the next record of a sequence from the sequence's counter."""
 
 CLASSES: list[tuple[str, type[JsonRecord]]] = [
     (r"/txn/id/[^/]+", Header),
@@ -27,7 +27,7 @@ CLASSES: list[tuple[str, type[JsonRecord]]] = [
 FOREIGN = (
     r"/txn/tc/parallelism",  # the number of coordinators, a text
     r"/txn/tc/leader/\d+",  # the broker of a coordinator
-    r"/topics/[^/]+/[^/]+/[^/]+/(controller|segments|subscriptions)(/.*)?",  # load, consumers
+    r"/topics/[^/]+/[^/]+/[^/]+/(controller|segments|subscriptions)(/.*)?",  # the load and the consumers of a topic
     r"/managed-ledgers/.*",  # the lists of ledgers and the cursors, in protobuf
 )
 """Records that brokers keep for themselves. This project has no class for them, because it has no brokers."""
@@ -45,10 +45,10 @@ def captured(file: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def class_of(path: str) -> type[JsonRecord] | None:
-    """Return the class that reads the record at this path. None: this project has none."""
+    """Return the class that reads the record at this path, or None if this project has no such class."""
     return next((kind for pattern, kind in CLASSES if not path.endswith(COUNTER) and re.fullmatch(pattern, path)), None)
 
 
 def is_foreign(path: str, value: bytes) -> bool:
-    """Return whether only brokers use this record. A record without bytes is only a folder, and counts as well."""
+    """Return whether only brokers use this record. A record without bytes is a folder in the store, and counts as such a record."""
     return not value or path.endswith(COUNTER) or any(re.fullmatch(pattern, path) for pattern in FOREIGN)

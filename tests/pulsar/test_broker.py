@@ -1,4 +1,4 @@
-"""The Pulsar broker of the tests listens on the loopback interface only, keeps its rows over a kill, and leaves nothing behind."""
+"""The Pulsar broker of the tests listens on the loopback interface only, keeps its rows over a kill, and leaves no processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def listening(pid: int) -> list[str]:
     """Return the addresses on which a process listens, in the form of /proc: 32 or 128 bits in hexadecimal digits."""
     sockets = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # closed meanwhile
+        with suppress(FileNotFoundError):  # the process has closed the descriptor meanwhile
             sockets |= set(re.findall(r"socket:\[(\d+)\]", str(descriptor.readlink())))
     lines = [line.split() for kind in ("tcp", "tcp6") for line in Path(f"/proc/net/{kind}").read_text().splitlines()[1:]]
     return [line[1].partition(":")[0] for line in lines if line[3] == "0A" and line[9] in sockets]
@@ -74,7 +74,7 @@ def send(broker: PulsarBroker, topic: str, value: bytes) -> None:
 
 @pytest.mark.slow
 def test_rows_outlive_a_kill_and_a_restart_and_the_end_leaves_no_process(tmp_path: Path) -> None:
-    """This broker is the second one on the machine if the fixture's broker runs."""
+    """The test starts a broker of its own. It runs beside the broker of the fixture, if other tests have started that one."""
     with PulsarBroker(tmp_path) as broker:
         topic = broker.create("kept")
         send(broker, topic, b"first")

@@ -1,4 +1,4 @@
-"""Records that a real Pulsar 5.0.0-M1 broker wrote (tests/pulsar/records) are read by our classes and written byte for byte."""
+"""Our classes read records that a real Pulsar 5.0.0-M1 broker wrote (tests/pulsar/records), and write them byte for byte."""
 
 from __future__ import annotations
 

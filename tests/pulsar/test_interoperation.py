@@ -1,5 +1,5 @@
-"""Rows that Pulsar's own Java client (v5) writes are read by `pulsar_protocol`, and rows that `pulsar_protocol` writes are read by
-each of the three Java consumers. Rows of aborted transactions are read by none.
+"""`pulsar_protocol` reads the rows that Pulsar's own Java client (v5) writes, and each of the three Java consumers reads the rows
+that `pulsar_protocol` writes. No reader gets rows of aborted transactions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.pulsar
 
 CONSUMERS: Sequence[How] = get_args(How)
 TEXT = "Grüße an alle, die dies lesen. " * 150
-"""Pulsar's Java client compresses entries of at least 4 KiB only."""
+"""A text of more than 4 KiB, because Pulsar's Java client compresses only entries of at least 4 KiB."""
 
 
 @pytest.fixture
@@ -40,7 +40,8 @@ def topic(pulsar_broker: PulsarBroker, request: pytest.FixtureRequest) -> str:
 def read(client: PulsarClient, topic: str, count: int) -> list[Message]:
     """Return all messages of a topic, with those of each segment in their order. `count`: how many are expected.
 
-    A segment shows the rows of a transaction some time after its end. So a read with too few rows is repeated.
+    The broker delivers the rows of a transaction some time after the transaction has ended. So a read with too few rows is
+    repeated.
     """
     for _ in range(20):
         segments = sorted(client.layout(topic).segments.values(), key=lambda one: one.id)
@@ -62,7 +63,7 @@ def write(client: PulsarClient, topic: str, messages: Sequence[Message], **optio
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait until the condition is true. Segments apply the end of a transaction a moment after it was answered."""
+    """Wait until the condition is true. A segment applies the end of a transaction a moment after the coordinator has answered."""
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
@@ -203,7 +204,7 @@ def test_rows_of_this_client_are_read_by_java(
 
 
 def client_string_schema() -> Any:
-    """Return the schema of texts, without which consumers with `Schema.string()` are refused."""
+    """Return the schema of texts. The broker refuses Java consumers with `Schema.string()` on a topic without this schema."""
     return codec_for(pa.schema([("value", pa.string())]), "primitive").schema
 
 

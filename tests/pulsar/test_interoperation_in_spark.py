@@ -1,5 +1,5 @@
-"""Rows of Pulsar's own Java client (v5) are read by Spark, and rows that Spark writes are read by each of the three Java consumers.
-Rows of aborted transactions are read by none.
+"""Spark reads the rows that Pulsar's own Java client (v5) writes, and each of the three Java consumers reads the rows that Spark
+writes. No reader gets rows of aborted transactions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.pulsar
 
 TEXT = "Grüße an alle, die dies lesen. " * 150
-"""Pulsar's Java client compresses entries of at least 4 KiB only."""
+"""A text of more than 4 KiB, because Pulsar's Java client compresses only entries of at least 4 KiB."""
 ORDERS = [
     {"id": 1, "name": "Ölkanne", "price": 2.5},
     {"id": 2**40, "name": None, "price": None},
@@ -86,7 +86,9 @@ def shown(row: Any) -> dict[str, Any]:
 
 
 def settled(client: PulsarClient, java: JavaClient, topic: str, count: int) -> None:
-    """Wait until the broker shows all committed rows. A segment applies the end of a transaction after it was answered."""
+    """Wait until the broker delivers all `count` committed rows. A segment applies the end of a transaction after the coordinator
+    has answered.
+    """
     assert len(java.read(topic, count=count, how="checkpoint")) == count
 
 
@@ -130,7 +132,7 @@ def test_values_with_a_schema_of_java_are_columns(java: JavaClient, in_spark: Sp
 
 @pytest.mark.parametrize("schema", VALUES)
 def test_columns_of_spark_are_read_by_java(java: JavaClient, in_spark: Spark, topic: str, schema: Schema) -> None:
-    """Spark writes the columns by the schema that the topic has. A failed job leaves no rows."""
+    """The Java client has given the topic a schema. Spark writes its columns by this schema."""
     java.write(topic, [{"value": VALUES[schema][0]}], schema=schema)
     rows = in_spark.read(topic)
     in_spark.write(topic, in_spark.session.createDataFrame(VALUES[schema], rows.schema))

@@ -1,4 +1,6 @@
-"""The sink on a real broker: each version is there once and in order, whatever step its driver is killed or suspended at."""
+"""The sink on a real broker, whose driver is killed or suspended at each step of a commit. Each version is then there once, and the
+versions are in order.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ class Job:
         return made.returncode, text
 
     def check(self, versions: int = VERSIONS) -> None:
-        """Read all rows. Each is there once, and the rows of each key are in the order of versions and of rows."""
+        """Read all rows. Check that each row is there once, and that the rows of each key are in the order of their versions, and
+        of the rows in each version.
+        """
         found: list[tuple[str, bytes]] = []
         with PulsarClient(self.broker.url) as client:
             for segment in client.layout(self.topic).active:
@@ -100,7 +104,7 @@ def test_a_driver_that_is_suspended_while_its_successor_runs_commits_nothing(job
 def test_two_drivers_of_one_checkpoint_commit_each_version_once(job: Job) -> None:
     drivers = [job.start(run, versions=12) for run in ("r1", "r2")]
     texts = [one.communicate(timeout=200)[0] for one in drivers]
-    code, last = job.run("r3", versions=12)  # both may have been refused, so a third one ends the job
+    code, last = job.run("r3", versions=12)  # both drivers may have been refused, so a third driver finishes the job
     assert code == 0, last
     texts.append(last)
     committed = [line for text in texts for line in text.splitlines() if line.startswith("committed")]

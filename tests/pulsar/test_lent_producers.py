@@ -1,4 +1,6 @@
-"""Producers that stay open between uses, on a real broker: one user at a time, and never one that the broker has closed."""
+"""Producers that stay open between their uses, on a real broker. A producer has one user at a time. A producer that the broker has
+closed is not lent again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our classes read each record that the broker of the tests has at this moment, and write it byte for byte as it was."""
+"""Our classes read each record that the running broker of the tests has, and write it byte for byte as it was."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ KINDS = {"Header", "Op", "Event", "Layout", "TcSequence", "Watermark", "AbortedT
 
 
 def written_again(client: KazooClient) -> set[str]:
-    """Compare all records with what our classes write. Return the names of these classes."""
+    """Read each record by our class for it, and check that the class writes the same bytes. Return the names of the classes that
+    were needed.
+    """
     checked = set()
     for path, value in [*tree(client, "/txn"), *tree(client, "/topics")]:
         kind = class_of(path) if value else None
@@ -76,6 +78,6 @@ def test_every_record_of_a_live_broker(pulsar_broker: PulsarBroker, zookeeper_of
         pulsar_broker.merge(topic, 2, 3)
         deadline = time.monotonic() + 60
         while not (checked := written_again(zookeeper_of_pulsar)) >= KINDS and time.monotonic() < deadline:
-            time.sleep(0.2)  # segments apply the end of a transaction after it was answered
+            time.sleep(0.2)  # a segment applies the end of a transaction after the coordinator has answered
         client.end(txn, commit=False)
     assert checked >= KINDS

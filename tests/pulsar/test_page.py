@@ -1,4 +1,4 @@
-"""The examples of docs/pulsar.md, and that of a broker in docs/servers.md, run and print what the pages say."""
+"""The examples of docs/pulsar.md, and the example of a broker in docs/servers.md, run and print what the pages say."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_records_of_this_project_pass_through_the_classes_of_the_broker_byte_for_byte(folder: Path, version: str) -> None:
-    """A header with a time below a microsecond is left out: Java writes 1E-9 for 0.000000001."""
+    """No header here has a time below a microsecond, because Java writes such a time in another form (1E-9 for 0.000000001)."""
     ours = [(f"{BROKER}{name}", record.to_bytes()) for name, record in OUR_RECORDS]
     assert rewritten(folder, ours, version) == [value for _, value in ours]
 

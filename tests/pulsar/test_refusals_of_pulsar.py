@@ -1,4 +1,6 @@
-"""Bad input on a real broker: each has an error of its own, which says what to do. (Wrong tokens: `test_secured.py`.)"""
+"""Bad input on a real broker. Each kind of bad input has an error of its own, which says what to do. (Wrong tokens:
+`test_secured.py`.)
+"""
 
 from __future__ import annotations
 
@@ -214,7 +216,7 @@ def test_a_row_above_the_largest_message(pulsar_broker: PulsarBroker, client: Pu
         with cluster.begin() as txn, pytest.raises(MessageTooLarge, match=rf"at most {limit:,} \(maxMessageSize\)") as found:
             txn.append(topic, pa.table({"value": [os.urandom(limit + 1)]}))
         assert "make it smaller, or raise maxMessageSize" in found.value.advice
-        with cluster.begin() as txn:  # rows that fit are sent in entries that fit
+        with cluster.begin() as txn:  # rows below the limit are divided over entries below the limit
             txn.append(topic, pa.table({"value": [os.urandom(limit // 4) for _ in range(6)]}))
             txn.commit()
     (segment,) = client.layout(topic).active

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.pulsar
 
 
 class Sink:
-    """A topic, and writes to it without Spark."""
+    """A topic of a real broker, with calls that write to it as the sink's driver and tasks do, but without Spark."""
 
     def __init__(self, broker: PulsarBroker, segments: int) -> None:
         self.broker = broker
@@ -110,8 +110,8 @@ def test_keys_are_routed_as_the_broker_does(sink: Sink) -> None:
 
 
 def test_only_the_first_attempt_of_a_task_sends(sink: Sink) -> None:
-    """A retry, a speculative attempt, or an attempt of a stage that runs again: each has its own id, and all have the same
-    partition.
+    """A retry, a speculative attempt, and an attempt of a stage that runs again have the same partition as the first attempt, but
+    ids of their own. The sink refuses them.
     """
     plan = sink.plan(ORDERS.schema)
     report = send_rows(sink.client, plan, [ORDERS], Task(partition=3))

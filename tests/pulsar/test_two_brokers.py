@@ -47,8 +47,8 @@ class SecondBroker(PulsarBroker):
         self.end()
 
     def topic(self) -> str:
-        """Create a topic of 8 segments in a namespace whose bundles the brokers share. A broker that is
-        asked for a topic takes the topic's bundle, if no broker has it.
+        """Create a topic of 8 segments in a namespace whose bundles the two brokers share. A broker that is asked for a topic takes
+        the topic's bundle, if no broker has it. So the test asks the two brokers in turn for topics of the namespace.
         """
         namespace = f"public/{uuid.uuid4().hex[:8]}"
         self.rest("PUT", f"namespaces/{namespace}", {"bundles": {"numBundles": 16}})
@@ -86,8 +86,8 @@ def read(url: str, topic: str) -> list[int]:
 
 
 def has(url: str, topic: str, numbers: range) -> None:
-    """Wait until a read returns these rows. Segments apply the end of a transaction after it was answered, and move between
-    brokers.
+    """Wait until a read returns these rows. That may take a while, because a segment applies the end of a transaction after the
+    coordinator has answered, and because segments move between the brokers.
     """
     deadline = time.monotonic() + 120
     while (found := read(url, topic)) != [*numbers]:

@@ -1,4 +1,6 @@
-"""Credentials come from the environment and appear nowhere else; a process has one client of a URL, also after a fork."""
+"""Credentials come from the environment and appear nowhere else. A process has one client for a URL and its credentials, and a
+forked child has its own.
+"""
 
 from __future__ import annotations
 
@@ -207,7 +209,7 @@ def test_other_credentials_get_another_client(broker: FakeBroker, monkeypatch: p
 
 
 def in_a_fork(code: str, broker: FakeBroker) -> str:
-    """Run code in a new process, which may fork. It prints what it found."""
+    """Run code in a new process, which may fork. Return what the code prints."""
     preamble = f"import os, sys\nfrom pulsar_protocol.auth import _SHARED, shared\nurl, topic = {broker.url!r}, {TOPIC!r}\n"
     done = subprocess.run([sys.executable, "-c", preamble + code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -54,7 +54,7 @@ def test_damaged_rows_are_left_to_the_codec_or_are_the_same(data: st.DataObject)
         return
     expected = by_codec(kind, rows)
     assert found.schema.equals(expected.schema)
-    assert repr(found.to_pylist()) == repr(expected.to_pylist())  # damage may make a NaN, which equals nothing
+    assert repr(found.to_pylist()) == repr(expected.to_pylist())  # damage may make a NaN, which is not equal to itself
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=9), st.binary(max_size=12))

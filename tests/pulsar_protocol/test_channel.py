@@ -27,7 +27,7 @@ from pulsar_protocol.messages import command
 from tests.support.fake_broker import PATIENCE, FakeBroker, Peer, accept, answer, hang_up, refuse, silent
 
 SHORT = 0.1
-"""Seconds of a deadline that is meant to pass."""
+"""Seconds of a deadline that must pass in the test."""
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""Messages in chunks: put together in any mixture, read exactly once however the ranges are cut, in bounded memory."""
+"""Messages in chunks. They are put together although chunks of several messages are mixed, and in bounded memory. Each message is
+read exactly once, however a log is divided into ranges.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client of several brokers: redirects, proxies, lost connections, and what it repeats and what it never repeats."""
+"""A client of several brokers: redirects, proxies, lost connections, and which requests it repeats or never repeats."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOPIC = "persistent://a/b/c"
 SCALABLE = "topic://a/b/c"
 TXN = TxnId(1, 7)
 BRIEF = 1.0
-"""Seconds of a deadline that is meant to pass, although a busy machine needs some of them to connect."""
+"""Seconds of a deadline that must pass in the test. A busy machine needs a part of them to connect."""
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def client(*brokers: FakeBroker, **options: Any) -> PulsarClient:
 
 
 def found(broker: FakeBroker, **fields: object) -> Action:
-    """The answer to a lookup: this broker has the topic."""
+    """Return the action that answers a lookup: this broker has the topic."""
     return answer("lookup_topic_response", **({"response": 1, "broker_service_url": broker.url, "authoritative": True} | fields))
 
 
@@ -65,7 +65,7 @@ def layout(peer: Peer, body: Any) -> None:
 
 
 def assigned(*brokers: FakeBroker | str, parallelism: int | None = None) -> Action:
-    """The answer to the watch of coordinators: the n-th broker has the n-th coordinator."""
+    """Return the action that answers the watch of coordinators: the n-th broker has the n-th coordinator."""
     urls = [one if isinstance(one, str) else one.url for one in brokers]
     assignments = [{"tc_id": number, "broker_service_url": url} for number, url in enumerate(urls)]
     snapshot = {"parallelism": len(brokers) if parallelism is None else parallelism, "assignments": assignments}
@@ -83,7 +83,7 @@ NO_COORDINATOR = answer("new_txn_response", error=20, message="moved")
 
 
 def coordinators(*brokers: FakeBroker) -> None:
-    """Let each broker be one transaction coordinator, and tell where all coordinators are."""
+    """Let each broker run one transaction coordinator, and let it answer which broker runs which coordinator."""
     for one in brokers:
         one.on("watch_tc_assignments", assigned(*brokers))
         one.on("tc_client_connect_request", OPENED)
@@ -171,7 +171,7 @@ def test_a_host_that_is_down_or_silent_or_not_ready_is_passed_over(broker: FakeB
         gone = f"127.0.0.1:{reserved.getsockname()[1]}"
     other.on("connect", refuse(6))
     broker.on("partition_metadata", answer("partition_metadata_response", partitions=2))
-    for _ in range(5):  # the order of the hosts is drawn
+    for _ in range(5):  # the client tries the hosts in a random order
         with PulsarClient(f"pulsar://{gone},{other.hosts},{broker.hosts}", seconds=PATIENCE) as made:
             assert made.partitions(TOPIC) == 2
 

@@ -1,4 +1,4 @@
-"""A client against a running broker: what it repeats is safe to repeat there, too."""
+"""A client of a running broker. The requests that the client repeats are safe to repeat on a real broker, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first connection of a client: a wrong address fails soon, and a cluster that was reached is waited for."""
+"""The first connection of a client. A wrong address fails soon. A client waits longer for a cluster that it has reached before."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def client(url: str, **options: Any) -> PulsarClient:
 
 @pytest.fixture
 def closed_url() -> Iterator[str]:
-    """A port at which nobody listens. It is held, so that no other process takes it."""
+    """The URL of a port at which nobody listens. A socket holds the port, so that no other process takes it."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield f"pulsar://127.0.0.1:{held.getsockname()[1]}"

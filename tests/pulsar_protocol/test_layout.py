@@ -1,4 +1,6 @@
-"""The segment of a key is the one that Pulsar's own clients choose. Pulsar's versions have two rules; both are tested."""
+"""The segment of a key is the one that Pulsar's own clients choose. Pulsar 5.0.0-M1 and the later versions have different rules.
+Both rules are tested.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def dag(*ranges: tuple[int, int], sealed: tuple[int, ...] = ()) -> Any:
     return found.scalable_topic_update.dag
 
 
-# Murmur3 (x86, 32 bits, seed 0): the vectors of its reference implementation and of other implementations.
+# Murmur3 (x86, 32 bits, seed 0): test vectors of its reference implementation and of other implementations.
 @pytest.mark.parametrize(
     ("key", "hashed"),
     [

@@ -1,4 +1,4 @@
-"""The search for the cut of a segment, against a model of a segment: its entries, and the position up to which all is decided."""
+"""The search for the cut of a segment, on a model of a segment. The model has entries, and delivers those that a reader may get."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from pulsar_protocol.probing import Bounds, following
 
 @dataclass(frozen=True)
 class Model:
-    """A segment. `entries`: all positions, ascending. `shown`: those below the cut that no aborted transaction has."""
+    """A model of a segment. `entries`: the positions of all entries, ascending. `shown`: the positions of the entries that the
+    broker delivers, because they are decided and not of an aborted transaction.
+    """
 
     entries: tuple[Position, ...]
     shown: tuple[Position, ...]
@@ -41,7 +43,9 @@ def models(draw: st.DrawFn) -> Model:
 
 
 def search(model: Model, floor: Position, number: int, silent: set[int] = frozenset()) -> tuple[Position, int]:  # type: ignore[assignment]
-    """Return the result and the number of rounds. The probes whose numbers are in `silent` get no answer."""
+    """Return the position that the search finds, and how many rounds it takes. `number`: how many positions a round probes.
+    `silent`: which probes get no answer, counted from 0.
+    """
     bounds, rounds, asked = Bounds(floor, following(model.last)), 0, 0
     while not bounds.done:
         places = bounds.places(number)
@@ -78,7 +82,7 @@ def test_lost_answers_make_the_result_lower_but_never_too_high(model: Model, num
 
 @given(models(), st.integers(2, 12), st.integers(0, 60))
 def test_entries_that_are_decided_during_the_search_do_no_harm(model: Model, number: int, before: int) -> None:
-    """The cut moves up between two rounds. The result is then an entry between the old and the new cut."""
+    """The cut moves up between two rounds. The search then finds an entry between the old and the new cut."""
     old = Model(model.entries, model.shown[:before])
     bounds = Bounds(EARLIEST, following(model.last)).learned({at: old.deliver(at) for at in [EARLIEST, model.last]})
     while not bounds.done:
@@ -88,7 +92,7 @@ def test_entries_that_are_decided_during_the_search_do_no_harm(model: Model, num
 
 
 def test_the_rounds_grow_with_the_logarithm_of_the_size() -> None:
-    """A million entries in one ledger, and ledger ids far apart, with a cut in the middle."""
+    """The segments have a million entries in one ledger, or two ledgers with ids far apart. The cut is before the last entry."""
     for first, last, cut in [
         (Position(5, 0), Position(5, 1_000_000), Position(5, 345_678)),
         (Position(5, 0), Position(900_000, 50_000), Position(5, 49_999)),
@@ -103,7 +107,7 @@ def test_the_rounds_grow_with_the_logarithm_of_the_size() -> None:
 
 
 def _one_or_two_ledgers(at: Position, first: Position, last: Position, cut: Position) -> Position | None:
-    """Return what a broker delivers from a segment with 50,000 entries in its first ledger, if it has two ledgers."""
+    """Return the entry that a broker delivers to a probe at `at`. In a segment of two ledgers, the first one has 50,000 entries."""
     if at <= first:
         return first
     if at.ledger == first.ledger and (first.ledger == last.ledger or at.entry < 50_000):

@@ -1,4 +1,4 @@
-"""A read of a range ends when the range is over, and for no other reason without an error."""
+"""A read of a range ends without an error only when it has reached the end of the range."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def client(broker: FakeBroker) -> Iterator[PulsarClient]:
 
 
 def deliver(*numbers: int, then: Action | None = None) -> Action:
-    """Deliver entries with these numbers, and then do something else."""
+    """Return the action that delivers entries with these entry ids, and then carries out `then`."""
 
     def action(peer: Peer, body: Any) -> None:
         for number in numbers:
@@ -64,7 +64,9 @@ def test_a_broker_that_goes_in_the_middle_of_a_range_is_an_error(broker: FakeBro
 
 
 def test_a_connection_that_ends_while_the_consumer_closes_hides_no_error(broker: FakeBroker, client: PulsarClient) -> None:
-    """The rest of the range would be missing, if the second error took the place of the first one."""
+    """A damaged entry is the first error, and the loss of the connection the second one. The reader must get the first error,
+    because it says that the read is incomplete.
+    """
     broker.on("flow", deliver(0, then=damaged))
     broker.on("close_consumer", hang_up)
     with pytest.raises(ProtocolError):
@@ -86,7 +88,7 @@ def test_a_subscription_that_the_broker_refuses_is_its_error(broker: FakeBroker,
 
 
 def test_a_read_is_opened_again_after_an_error_without_a_code(broker: FakeBroker, client: PulsarClient) -> None:
-    """The broker 5.0.0-M1 answers so if the ledger of a segment has no first position."""
+    """The broker 5.0.0-M1 answers with such an error (code 0) if the ledger of a segment has no first position."""
     broker.on("subscribe", refuse(0, ""), refuse(0, ""), answer("success"))
     broker.on("flow", deliver(0))
     broker.on("close_consumer", answer("success"))

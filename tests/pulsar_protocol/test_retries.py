@@ -1,4 +1,4 @@
-"""A request is repeated while its error is one that may pass and its time is not over, and never longer."""
+"""A request is repeated as long as its error may pass and its time is not over, and no longer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def none() -> Iterator[float]:
 
 
 class Calls:
-    """Raises the given errors, one in each call, and then returns their number."""
+    """A function that raises the given errors, one in each call. The calls after them return how many calls there were."""
 
     def __init__(self, *errors: PulsarError) -> None:
         self.errors, self.left = list(errors), list[float]()

@@ -46,7 +46,7 @@ def producer(client: PulsarClient) -> Iterator[Producer]:
 
 
 def receipt(entry: int) -> Action:
-    """Return the action that tells the producer that the entry was written."""
+    """Return the action that tells the producer that its entry was written. `entry`: the entry id in the receipt."""
 
     def act(peer: Peer, body: Any) -> None:
         place = {"ledger_id": 3, "entry_id": entry}
@@ -73,7 +73,7 @@ def then(*actions: Action) -> Action:
 
 
 def ends_at(broker: FakeBroker, entry: int) -> None:
-    """Let the broker answer that the segment is sealed, and that this is its last entry."""
+    """Let the broker answer that the segment is sealed, and that its last entry has the id `entry`."""
     broker.on("producer", SEALED)
     place = {"ledger_id": 3, "entry_id": entry}
     broker.on(
@@ -109,7 +109,7 @@ def test_an_entry_without_an_answer_was_not_written_if_the_segment_ends_before_i
 def test_an_entry_without_an_answer_may_have_been_written_if_the_segment_ends_after_it(
     broker: FakeBroker, producer: Producer, first: bool
 ) -> None:
-    """The last entry of the segment may be the one without an answer, or one of another writer."""
+    """The last entry of the segment may be the entry without an answer, or an entry of another writer."""
     if not first:
         broker.on("send", receipt(4))
         producer.send(ROWS)
@@ -125,7 +125,7 @@ def test_a_producer_that_is_closed_while_it_is_idle_sends_nothing(
     broker.on("send", then(receipt(0), closed))
     producer.send(ROWS)
     broker.on("producer", SEALED)
-    client.broker_of(SEGMENT)  # its answer comes after the close, on the same connection
+    client.broker_of(SEGMENT)  # the answer to this lookup comes after the close, on the same connection
     with pytest.raises(TopicTerminated):
         producer.send(ROWS)
     assert broker.count("send") == 1

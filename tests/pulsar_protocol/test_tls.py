@@ -1,4 +1,4 @@
-"""Encrypted connections: certificates are checked on both sides, and whole frames pass in both directions at once."""
+"""Encrypted connections. Client and broker check each other's certificates. Large frames pass in both directions at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Values of Pulsar's schemas to Arrow and back: the bytes of Pulsar's Java client 5.0.0-M1, properties, and what does not fit."""
+"""Values of Pulsar's schemas to Arrow and back: values with the bytes that Pulsar's Java client 5.0.0-M1 writes, random values, and
+values that do not fit.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ JAVA: list[tuple[int, str, Any]] = [
     (17, "ffffffffffffffff", datetime.date(1969, 12, 31)),
     (17, "0000000000004d46", datetime.date(2024, 2, 29)),
 ]
-"""What `Schema.STRING.encode("é")` and so on return in Java. These values are written with the same bytes, too."""
+"""Each line has the type number of a schema, the bytes that Java encodes (`Schema.STRING.encode("é")` and so on), and the value.
+This project reads the value from the bytes, and writes the same bytes.
+"""
 CUT: list[tuple[int, str, Any]] = [
     (13, "fffffffffffffffb", datetime.time(23, 59, 59, 995_000)),
     (16, "000000006553f100075bcd15", datetime.datetime(2023, 11, 14, 22, 13, 20, 123_456, UTC)),
@@ -53,7 +57,7 @@ CUT: list[tuple[int, str, Any]] = [
     (19, "0000000000004d4600004e945d100315", datetime.datetime(2024, 2, 29, 23, 59, 59, 123_456)),
     (19, "ffffffffffffffff00004e9455b43605", datetime.datetime(1969, 12, 31, 23, 59, 59)),
 ]
-"""Java's bytes of values with nanoseconds, or outside of a day."""
+"""Java's bytes of values with nanoseconds or outside of a day. The third item is the value, cut to microseconds."""
 
 
 def plain(kind: int) -> Values:
@@ -160,7 +164,7 @@ JAVA_JSON = (
     b'{"id":7,"name":"n","d":1.5,"flag":true,"raw":"AcgA","tags":["x","y"],"m":{"k":1},"inner":{"a":1,"b":"b"},'
     b'"color":"BLUE","f":2.5,"at":1700000000.123456789,"day":[2024,2,29]}'
 )
-"""One object of that class, as Java's AVRO and JSON schemas encode it."""
+"""JAVA_AVRO and JAVA_JSON are one object of that class, as Java's AVRO and JSON schemas encode it."""
 ROW = {
     "at": datetime.datetime(2023, 11, 14, 22, 13, 20, 123_456, UTC),
     "big": None,
@@ -201,7 +205,7 @@ def test_json_is_written_as_java_writes_it() -> None:
     assert made is not None
     cut = JAVA_JSON.replace(b"123456789", b"123456000")
     assert json.loads(made, parse_float=str) == json.loads(cut, parse_float=str)
-    assert b"big" not in made  # Java leaves fields out that are null
+    assert b"big" not in made  # Java leaves out fields that are null
 
 
 def test_json_from_other_writers_is_read() -> None:
@@ -275,7 +279,7 @@ def test_an_older_version_is_read_by_avro_s_schema_resolution(data: st.DataObjec
     older = reader.of_version(schema(4, old), "version 3")
     try:
         expected = fastavro.schemaless_reader(BytesIO(written), fastavro.parse_schema(old), fastavro.parse_schema(new))
-    except UnicodeDecodeError:  # bytes that are read as a string
+    except UnicodeDecodeError:  # the newer schema reads a field of bytes as a string
         with pytest.raises(ValueFormatError, match="The message 1 "):
             older.decode([None, written])
         return

@@ -1,4 +1,6 @@
-"""Schemas against a running broker: registered, read back, refused, and read in several versions."""
+"""Schemas on a running broker. They are registered and read back, an incompatible schema is refused, and rows of several versions
+are read.
+"""
 
 from __future__ import annotations
 

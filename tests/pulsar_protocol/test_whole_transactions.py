@@ -1,4 +1,6 @@
-"""Cuts that split no transaction and have no child before its parents: random cases against the definition, and cases by hand."""
+"""Cuts that split no transaction, and have entries of a child only with all entries of its parents. Random cases are compared with
+the definition. Other cases are written by hand.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ grown = st.fixed_dictionaries(
         "c": st.builds(Child, st.sampled_from([BEFORE, *PLACES]), st.dictionaries(st.sampled_from("ab"), ends_of_parents)),
     },
 )
-"""Segments a, b and c, where c may be a child of a and b, and b may be a child of a."""
+"""Random values of the argument `children`: b may be a child of a, and c may be a child of a, of b, or of both."""
 
 
 def too_early(cut: Mapping[str, Position], children: Mapping[str, Child]) -> bool:
@@ -65,7 +67,9 @@ def test_no_transaction_is_split(cut: dict[str, Position], transactions: list[Ex
 def test_no_greater_cut_splits_no_transaction(
     cut: dict[str, Position], transactions: list[Extent], children: dict[str, Child]
 ) -> None:
-    """All cuts are tried. Each one that keeps both rules reads no entry beyond the result."""
+    """Try all cuts at or below `cut`. A cut that splits no transaction and has no child before its parents has no entry that
+    `whole_cut` leaves out.
+    """
     found = entries(whole_cut(cut, transactions, children))
     ends = [[BEFORE, *(place for place in PLACES if place <= cut[segment])] for segment in SEGMENTS]
     for tried in itertools.product(*ends):
@@ -89,7 +93,7 @@ def test_segments_that_are_not_read_do_not_count() -> None:
 
 
 def test_a_transaction_that_is_left_out_takes_the_next_one_along() -> None:
-    """The second transaction has entries behind those of the first in segment b, so it is left out, too."""
+    """In segment b the entry of the second transaction comes after that of the first one, so the second one is left out, too."""
     first = Extent({"a": (Position(3, 2), Position(3, 2)), "b": (Position(3, 0), Position(3, 0))})
     second = Extent({"b": (Position(3, 1), Position(3, 1)), "c": (Position(3, 0), Position(3, 0))})
     cut = {"a": Position(3, 1), "b": Position(3, 2), "c": Position(3, 2)}
@@ -100,7 +104,9 @@ def test_a_transaction_that_is_left_out_takes_the_next_one_along() -> None:
 def test_a_limit_ends_at_the_least_cut_that_splits_no_transaction(
     one: dict[str, Position], two: dict[str, Position], transactions: list[Extent], children: dict[str, Child]
 ) -> None:
-    """All cuts between the limit and the whole cut are tried."""
+    """Try all cuts between the limit and the whole cut. No cut that splits no transaction and has no child before its parents ends
+    before the cut of `least_whole_cut`.
+    """
     cut = whole_cut({segment: max(one[segment], two[segment]) for segment in SEGMENTS}, transactions, children)
     limit = {segment: min(one[segment], cut[segment]) for segment in SEGMENTS}
     found = least_whole_cut(limit, cut, transactions, children)

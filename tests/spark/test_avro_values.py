@@ -1,4 +1,6 @@
-"""With `valueFormat=avro`, reads and writes exchange rows as Avro binary, by the topic's schema or by a chosen schema version."""
+"""The option `valueFormat=avro`. A read returns each row as Avro binary, and a write takes each row as Avro binary. The schema is
+the topic's latest one, or a chosen version of it.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +125,7 @@ def test_readers_choose_a_schema_version_while_writers_differ(here: Deployment) 
     put(here, values(SECOND, order(3, channel="shop")))
     with pytest.raises(PySparkException, match="is not Avro of the schema"):
         put(here, values(SECOND, order(4, channel="shop")), schemaVersion=0)
-    # Read by the new schema, old rows have the default. Read by the old schema, no row has the new column.
+    # In a read by the new schema, old rows have the default. In a read by the old schema, no row has the new column.
     assert got(here) == sorted(values(SECOND, order(1, channel="web"), order(2, channel="web"), order(3, channel="shop")))
     old = sorted(values(FIRST, order(1), order(2), order(3)))
     assert got(here, schemaVersion=0) == old

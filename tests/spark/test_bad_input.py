@@ -262,7 +262,7 @@ def flipped(path: Path, at: int) -> None:
 
 
 def in_a_page(path: Path) -> int:
-    """Return the place of a byte inside the last page of the first column."""
+    """Return the offset, in the file, of a byte in the last page of the first column."""
     column = pq.read_metadata(path).row_group(0).column(0)
     first = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
     return int(first + column.total_compressed_size - 3)
@@ -656,7 +656,7 @@ def test_zookeeper_lost_in_a_commit(zookeeper: ZooKeeperServer, tmp_path: Path) 
             assert proxy.wait_dropped()
             thread.join(30)
         assert not thread.is_alive()
-        # The first write opens the header, before the deciding CAS, so the commit certainly failed.
+        # The write whose reply was lost opens the header. It comes before the deciding CAS, so the commit certainly failed.
         assert [type(e) for e in failed] == [Unavailable]
         assert "ZooKeeper" in str(failed[0]) or zookeeper.hosts in str(failed[0]) or proxy.hosts in str(failed[0])
         one.close()

@@ -1,5 +1,5 @@
-"""Tests of examples/etl.py as a user runs it: by spark-submit, killed during staging, and run again (`examples/etl_killed.py` does
-more). Further tests show how the examples kill their jobs.
+"""Tests of examples/etl.py as a user runs it: started by spark-submit, killed during staging, and started again
+(`examples/etl_killed.py` kills it at more stages). Further tests are about how the examples kill their jobs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Spark reads and writes `persistent://` topics: batches, exactly-once streams over restarts, both transaction models at once."""
+"""Spark reads and writes `persistent://` topics: batches, exactly-once streams over restarts, and topics of both transaction models
+in one read.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +124,9 @@ def test_rows_are_repartitioned_for_the_topic_behind_a_name(here: Deployment) ->
 
 
 def test_a_transaction_never_spans_both_models(here: Deployment) -> None:
-    """The second write, to a topic of the other model, is refused before it stages a row. The transaction is then aborted."""
+    """The sink refuses the second write, to a topic of the other model, before it stages a row. The test then aborts the
+    transaction.
+    """
     here.cluster.topics.create("t", schema="n bigint")
     here.write(rows(here, 0, 1), X)
     for first, second in (("t", X), (X, "t")):

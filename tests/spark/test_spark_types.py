@@ -1,5 +1,5 @@
-"""A value of every type that a topic supports goes from Spark through Arrow into a part. The source, through Arrow, and Spark's own
-scan return the same value.
+"""A value of every type that a topic supports goes from Spark through Arrow into a part. Read back through Arrow, as by the source,
+and by Spark's own Parquet reader, as by `scan`, the value is the same.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def only(batches: list[list[Row]]) -> list[list[int]]:
 
 
 def ten(here: Deployment, topic: str = "t", first: int = 0) -> list[int]:
-    """Commit ten transactions of ten rows each to a topic of two segments."""
+    """Commit ten transactions of ten rows each to a topic of two segments. Return the numbers of their registrations."""
     if here.cluster.client.topics.find(topic_name(topic)) is None:
         here.cluster.topics.create(topic, segments=2, key="n", schema="n bigint")
     return [here.append(topic, numbers(range(first + i * 10, first + i * 10 + 10))) for i in range(10)]
@@ -235,8 +235,8 @@ def test_topics_that_differ_from_the_checkpoint_are_refused_or_continued(here: D
 
 
 def test_a_replay_reads_the_topics_that_it_was_planned_for(here: Deployment) -> None:
-    """A replay reads only the topics of the original plan, and no topic that was added since. If the sink has already committed the
-    batch, it skips the replay: rows of an added topic would be lost.
+    """A replay reads only the topics of the original plan, and no topic that was added since. Rows of an added topic could be lost
+    in a replay, because the sink skips the replay if it has already committed the batch.
     """
     ten(here, "a")
     here.drain(here.stream("a", startingOffsets="earliest"))

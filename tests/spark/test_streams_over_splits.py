@@ -21,7 +21,7 @@ ROWS = 14
 
 
 class Writing:
-    """A writer of numbered rows of a few keys to topics. It can split and merge the topics' segments."""
+    """Writes numbered rows with a few keys to topics, and splits and merges segments of the topics."""
 
     def __init__(self, here: Deployment) -> None:
         self.here, self._next = here, count()
@@ -51,7 +51,8 @@ class Writing:
 
 def check(batches: list[list[Row]], written: dict[str, list[int]], limit: int) -> None:
     """Check that every row comes once, from a segment that contains the hash of its key, and that the rows of each key come in
-    order. Check that no micro-batch has rows of both a parent and its child, or more rows than the limit.
+    order. Check that each micro-batch has at most `limit` rows, and has rows of a key from one segment only, so never from a parent
+    and its child.
     """
     seen: dict[str, list[int]] = defaultdict(list)
     by_key: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -65,7 +66,7 @@ def check(batches: list[list[Row]], written: dict[str, list[int]], limit: int) -
             seen[topic.rpartition("/")[2]].append(row["n"])
             by_key[topic, row["k"]].append(row["n"])
             ids[topic, row["k"]].add(number)
-        assert all(len(found) == 1 for found in ids.values()), ids  # all rows of a key in this micro-batch are in one segment
+        assert all(len(found) == 1 for found in ids.values()), ids  # in this micro-batch all rows of a key are from one segment
     assert {topic: sorted(numbers) for topic, numbers in seen.items()} == written
     assert all(numbers == sorted(numbers) for numbers in by_key.values())
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from tests.spark.conftest import Deployment
 
 ROWS = 3
-"""The number of rows of a micro-batch."""
+"""How many rows a micro-batch has."""
 LIMIT_SECONDS = 600.0
-"""The time limit for the first two micro-batches."""
+"""The time limit for the first two micro-batches of a driver, or for the planning of its first one."""
 
 
 @pytest.mark.slow
@@ -56,7 +56,7 @@ def test_a_killed_driver_skips_nothing(here: Deployment, tmp_path: Path) -> None
     copying(here.spark, here.url, "t", "out", "s", tmp_path / "checkpoint", 9).trigger(availableNow=True).start().awaitTermination()
     assert sorted(row.id for row in here.read("out").collect()) == wanted
 
-    # A new checkpoint starts at the cursor, which moves when the next batch is planned.
+    # The cursor moves over a batch only when the next batch is planned. So a new checkpoint reads the last batch again.
     left = [row.id for row in here.read("t", subscription="s").collect()]
     assert 0 < len(left) <= 9
     again = [row.id for batch in here.drain(here.stream("t", subscription="s"), "new") for row in batch]

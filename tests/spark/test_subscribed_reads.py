@@ -87,5 +87,5 @@ def test_a_stream_begins_at_the_cursor_and_moves_it(spark: SparkSession, cluster
         assert run("a") == [*given, 100, 101]
         cursors = cluster.client.subscriptions.cursors(cluster.client.topics.get(NAME), "s")
         assert [texts(done(cursor)) for cursor in cursors.values()] == [[f"0:0..{numbers[2]}:0"], [f"0:0..{numbers[1]}:0"]]
-        # A new checkpoint starts at the cursor, which moves when the next batch is planned: the last batch comes again.
+        # The cursor moves over a batch only when the next batch is planned. So a new checkpoint reads the last batch again.
         assert run("b") == [100, 101]

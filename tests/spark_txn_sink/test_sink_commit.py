@@ -22,7 +22,7 @@ def rows(cluster: Cluster) -> int:
 
 
 def test_parts_have_the_age_that_their_tasks_report(cluster: Cluster) -> None:
-    """The age of a write counts from the earliest staging that a task reports, not from the plan of the committing process."""
+    """The age of a write counts from the earliest staging time that a task reports, not from the plan of the committing process."""
     late = write(cluster)
     first, second = late.run()
     long_ago = second.staged_ms - cluster.settings.orphan_age_ms // 2 - 1_000

@@ -37,7 +37,7 @@ class Site:
         bench.plain(X, [12])
 
     def now(self) -> int:
-        """Return a time between the last row and the row that follows."""
+        """Return a time that is after the publish time of the last row, and before that of the next row."""
         clock = self.cluster.client.cluster.clock
         clock.sleep(0.002)
         found = clock.now_ms()
@@ -145,7 +145,7 @@ def test_the_first_plan_of_a_batch_asks_for_the_initial_offset_twice(site: Site,
 
 
 def test_an_idle_stream_returns_its_start(site: Site) -> None:
-    """An idle stream returns its start as its end, with equal JSON. If they differed, Spark would run a micro-batch."""
+    """An idle stream returns its start as its end, with the same JSON text. If the text differed, Spark would run a micro-batch."""
     for start, options in starts(site).items():
         reader = site.reader(**options)
         empty = logged(reader.latestOffset(reader.initialOffset(), ReadAllAvailable()))
@@ -155,8 +155,8 @@ def test_an_idle_stream_returns_its_start(site: Site) -> None:
 
 
 def by_a_cursor(site: Site, **more: str) -> tuple[dict[str, str], StreamReader, dict[str, Any], dict[str, Any], list[int]]:
-    """Plan a first batch from a subscription that has acknowledged only row 2 of `u`. Return the options, the reader, both offsets,
-    and the rows of the batch.
+    """Plan a first batch from a subscription that has acknowledged only row 2 of `u`. Return the options, the reader, the start and
+    end offset of the batch, and its rows.
     """
     for topic in ("u", X):
         site.cluster.subscriptions.create(topic, "s")
@@ -253,8 +253,8 @@ def test_replay_of_the_first_batch_of_a_topic_that_was_migrated_meanwhile(site: 
 
 
 def test_replay_of_the_first_batch_after_retention_took_rows_is_data_loss(site: Site) -> None:
-    """Retention trims rows of the first batch. A replay of the batch raises DataLoss, even if its end offset is of an older version
-    of the product, which does not record the start of the batch.
+    """Retention trims rows of the first batch. A replay of the batch raises DataLoss. This holds also for an end offset that an
+    older version of the product wrote, which does not record the start of the batch.
     """
     options = {"topics": "u", "startingOffsets": "earliest"}
     first = site.reader(**options)

@@ -14,7 +14,7 @@ from tests.support.bench import At, Bench, T, each_step
 
 
 def at_once() -> Watches:
-    """Return watches that wake the reader during the write that triggers them."""
+    """Return watches without a delay: the write that changes a watched record wakes the reader before the write returns."""
     return Watches(delays=lambda: (0,), later=lambda wake, _: wake())
 
 

@@ -209,7 +209,7 @@ def test_a_consumer_acknowledges_in_every_way_across_a_migration(bench: SparkBen
         with cluster.consumer(X, "s", start="earliest") as consumer, other.consumer(X, "all", start="earliest") as whole:
             rows = list(consumer.messages(timeout=0))
             all_rows = list(whole.messages(timeout=0))
-            consumer.ack(rows[1])  # this is only one row of its entry
+            consumer.ack(rows[1])  # rows 0 and 2 are in the same entry
             with cluster.begin() as txn:
                 consumer.ack(rows[0], txn=txn)
                 migrate(bench)
@@ -236,7 +236,9 @@ def shift(bench: SparkBench) -> int:
 
 
 def test_a_cumulative_acknowledgement_keeps_to_the_order_of_the_log(bench: SparkBench) -> None:
-    """Migrated ledgers keep their ids. Ids of two topics cannot be compared, so log numbers decide what an ack covers."""
+    """Migrated ledgers keep their ids. The ids of two topics cannot be compared, so log numbers decide which rows a cumulative ack
+    covers.
+    """
     z, later = "topic://public/default/z", "topic://public/default/later"
     with connect(bench.url) as cluster:
         cluster.topics.create(z, schema="n bigint")

@@ -44,7 +44,7 @@ def test_a_plan_costs_one_reading_of_each_topic() -> None:
     other.coordinator.commit(bench.work())
 
     def planned() -> int:
-        """Return the round trips of planning the ranges of the topics, without the reading of the cluster's log."""
+        """Return how many round trips the plan of a batch takes, without those for the reading of the cluster's log."""
         shared = cost(gate, lambda: Logs(mine, OPTIONS.selection).read_shared(now))
         ends = {one.log: one.end for one in plan.read_batch(mine, OPTIONS)}
         assert [ends[str(name)] for name in (T, U)] == one_reading_each(mine)

@@ -18,7 +18,7 @@ T, U = PERSISTENT
 
 
 def batch(mine: Client, *, end: int | None = None, start: int | None = None, timeout: int | None = 0) -> set[tuple[str, int]]:
-    """Return the entries that a batch of both topics reads. With a timeout of 0 the batch does not wait."""
+    """Return the topic and the id of each ledger that a batch of both topics reads. With a timeout of 0 the batch does not wait."""
     given = {"serviceUrl": "memory://t", "topics": f"{T},{U}"}
     given |= {} if end is None else {"endingTimestamp": str(end)}
     given |= {} if start is None else {"startingTimestamp": str(start)}
@@ -149,8 +149,8 @@ def test_a_plain_append_takes_its_publish_time_when_it_is_appended() -> None:
 
 
 def test_a_stream_from_a_timestamp_starts_where_a_batch_up_to_it_ends() -> None:
-    """Each row is in exactly one of the two: a batch up to a timestamp, or a stream from this timestamp. A row that an open
-    transaction published before the timestamp belongs to the batch. A timestamp in the future is an error.
+    """Each row is either in a batch up to a timestamp T, or in a stream from T + 1 ms. A row that an open transaction published at
+    or before T belongs to the batch. A start in the future is an error.
     """
     from pyspark.sql.types import LongType, StructField, StructType
 
@@ -185,7 +185,7 @@ def test_a_stream_from_a_timestamp_starts_where_a_batch_up_to_it_ends() -> None:
 
 
 def test_a_publish_time_is_never_before_the_begin_of_its_transaction() -> None:
-    """A read by publish time knows the time at which an open transaction began, and nothing else of it. So no publish time is
+    """Of an open transaction, a read by publish time knows only when the transaction began. So no publish time of its rows is
     before the begin, even if the clock is set back after the begin.
     """
     bench = Bench(topics=PERSISTENT)

@@ -42,8 +42,8 @@ def test_limits_count_the_last_ledger_of_a_log(max_rows: int | None, max_bytes: 
 
 
 def test_whole_entries_of_two_parts_are_two_splits() -> None:
-    """Entries 0 and 1 are in one part, entries 2 and 3 in another. Although the numbers are consecutive, no split has entries of
-    both parts.
+    """Entries 0 and 1 are in one part, entries 2 and 3 in another. Although the entry ids are consecutive, no run of entries
+    extends over both parts.
     """
     left = [Left(0, 0, 0, 5, 5), Left(0, 1, 0, 5, 5), Left(1, 2, 0, 5, 5), Left(1, 3, 2, 5, 5)]
     assert list(runs(left)) == [(0, 0, 1, 0, None), (1, 2, 2, 0, None), (1, 3, 3, 2, 5)]

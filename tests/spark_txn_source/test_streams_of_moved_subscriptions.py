@@ -1,4 +1,6 @@
-"""A subscription is moved back, or deleted and recreated, under a running stream. The stream acknowledges only rows it delivers."""
+"""A subscription is moved back, or deleted and created again, while a stream uses it. The stream acknowledges only rows that it has
+delivered.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ TOPICS = ["topic://public/default/t", "persistent://public/default/t"]
 
 
 class Stream:
-    """A query of the subscription `s`, driven as Spark drives a query. Its offsets pass through the checkpoint's JSON."""
+    """A query of the subscription `s`, driven as Spark drives a query. Its offsets become JSON and are parsed again, as in a
+    checkpoint.
+    """
 
     def __init__(self, cluster: Cluster, topic: str, rows: int = 1000) -> None:
         more = {"maxRowsPerTrigger": str(rows)}

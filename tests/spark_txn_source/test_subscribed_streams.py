@@ -1,5 +1,6 @@
-"""Streams of a subscription, driven as Spark drives them, over topics that are created, deleted, migrated, dropped and added again.
-The streams acknowledge the rows that they delivered, report a moved cursor only after a real move, and keep their offsets small.
+"""Streams of a subscription, driven as Spark drives them. Topics are created, deleted and migrated meanwhile, and queries drop
+topics and add them again. The streams acknowledge the rows that they delivered, report a moved cursor only after a real move, and
+keep their offsets small.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ PERSISTENT = (PersistentName("public", "default", "t"), PersistentName("public",
 
 class Bench:
     """A store and a disk that several processes share. `history` records all writes. `topics`: the topics of either model that
-    exist at the start; T has two segments. `restored`: the numbers that restores of the store have lost.
+    exist at the start; T has two segments. `restored`: the log numbers that restores of the store have lost.
     """
 
     def __init__(self, settings: Settings = SETTINGS, topics: Sequence[str | PersistentName] = (T, U)) -> None:
@@ -208,7 +208,7 @@ def label(part: Part) -> str:
 @dataclass
 class At:
     """A gate that calls `meanwhile` and returns `fate` at the k-th step (from 0). All other steps succeed. `hit`: the name of the
-    k-th step; empty if it was not reached.
+    k-th step; empty if it was not reached. `kinds`: only calls of these kinds count as steps.
     """
 
     k: int
@@ -231,7 +231,7 @@ class At:
 
 
 def each(run: Callable[[int], At]) -> int:
-    """Call `run` with k = 0, 1, 2, .. until its gate does not reach step k. Return the number of steps."""
+    """Call `run` with k = 0, 1, 2, .. until the gate that it returns has not reached step k. Return how many steps there are."""
     for k in range(10_000):
         if not run(k).hit:
             return k
@@ -239,7 +239,7 @@ def each(run: Callable[[int], At]) -> int:
 
 
 def each_step(run: Callable[[At], None], make: Callable[[int], At]) -> Iterator[At]:
-    """Call `run` with a gate for each step: k = 0, 1, 2, .. until the gate does not reach its step. Yield the gate of each call."""
+    """Call `run` with a gate for step k = 0, 1, 2, .. until a gate does not reach its step. Yield each gate that reached it."""
     for k in range(10_000):
         gate = make(k)
         run(gate)

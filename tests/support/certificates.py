@@ -17,7 +17,9 @@ class Certificate:
     key: Path
 
     def server(self, clients: Certificate | None = None) -> ssl.SSLContext:
-        """Return the context of a server. `clients`: the only client that it accepts; None: it asks for no certificate."""
+        """Return the context of a server. `clients`: the certificate of the only client that the server accepts; None: the server
+        asks clients for no certificate.
+        """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.file, self.key)
         if clients is not None:
@@ -31,7 +33,7 @@ class Certificate:
 
 
 def certificate(folder: Path, name: str, address: str = "127.0.0.1", password: str | None = None) -> Certificate:
-    """Make a certificate for an address."""
+    """Make a certificate for an address. `password`: that of its key; None: the key has no password."""
     openssl = shutil.which("openssl")
     assert openssl is not None, "These tests make certificates with openssl: install it (Debian, Ubuntu: apt install openssl)."
     made = Certificate(folder / f"{name}.pem", folder / f"{name}.key")

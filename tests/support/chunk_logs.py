@@ -1,4 +1,4 @@
-"""Logs with messages in chunks, and what they mean, for tests of the reading of chunks."""
+"""Logs with messages in chunks, and the messages that a reader must find in them, for tests of `pulsar_protocol.chunks`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plain(text: str) -> bytes:
 
 
 def log_of(data: Sequence[bytes], ledgers: int = 1) -> Log:
-    """Return entries with positions in so many ledgers."""
+    """Return the entries with positions, divided over this many ledgers."""
     each = -(-len(data) // ledgers)
     return [(Position(7 + number // each, number % each), one) for number, one in enumerate(data)]
 
@@ -47,7 +47,9 @@ def texts(found: Iterator[tuple[Position, Entry]]) -> list[tuple[Position, str]]
 
 
 def expected(log: Log) -> list[tuple[Position, str]]:
-    """Return the messages of a whole log by the rules, one uuid at a time: `next` counts the chunks of its last begin."""
+    """Return the messages of a whole log, by the rules in the docstring of `pulsar_protocol.chunks`. `seen` has, for each uuid, the
+    chunks since its last chunk 0.
+    """
     found: list[tuple[Position, str]] = []
     seen: dict[str, list[bytes]] = {}
     for position, data in log:
@@ -72,7 +74,9 @@ def expected(log: Log) -> list[tuple[Position, str]]:
 
 @st.composite
 def producers(draw: st.DrawFn, name: str) -> list[bytes]:
-    """Return what one producer sends: messages in chunks, some of them incomplete, repeated or with gaps, and others."""
+    """Return what one producer sends: messages in chunks, some of them incomplete, repeated or with gaps, and messages in one
+    entry.
+    """
     sent: list[bytes] = []
     for sequence in range(draw(st.integers(1, 3))):
         made = chunks(f"{name}{sequence}", draw(st.integers(2, 4)), name, sequence)
@@ -81,7 +85,7 @@ def producers(draw: st.DrawFn, name: str) -> list[bytes]:
                 sent += made
             case "incomplete":
                 sent += made[:-1]
-            case "repeated":  # the connection was lost: chunks that had arrived come again
+            case "repeated":  # as after a lost connection: chunks that had arrived come again
                 at = draw(st.integers(1, len(made)))
                 sent += made[:at] + made[draw(st.integers(0, at - 1)) :]
             case "again":

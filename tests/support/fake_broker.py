@@ -5,8 +5,9 @@ with FakeBroker() as broker:
     PulsarClient(broker.url).broker_of("topic://..")
     assert broker.count("lookup_topic") == 3
 
-The n-th request of a kind meets the n-th action of its script, later ones the last action. A request without a script gets no
-answer. `connect` is accepted and `ping` answered, unless a script says otherwise.
+The n-th request of a kind gets the n-th action of the script for its kind. If the script has fewer actions, the request gets the
+last one. A request of a kind without a script gets no answer. `connect` is accepted and `ping` is answered, unless a script says
+otherwise.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ FEATURES = {"supports_scalable_topics": True, "supports_tc_metadata_discovery": 
 
 @dataclass(frozen=True)
 class Asked:
-    """A request that arrived. `connection`: the number of its connection, from 0. `entry`: the bytes of an entry after it."""
+    """A request that arrived. `connection`: the number of its connection, from 0. `entry`: the bytes of the entry that came with it
+    (empty: none).
+    """
 
     connection: int
     name: str
@@ -61,7 +64,7 @@ Action = Callable[[Peer, Any], None]
 
 
 def answer(name: str, **fields: object) -> Action:
-    """Answer with a command, which has the `request_id` of the request."""
+    """Return the action that answers with this command and the `request_id` of the request."""
     return lambda peer, body: peer.send(name, request_id=body.request_id, **fields)
 
 
@@ -78,7 +81,7 @@ def silent(peer: Peer, body: Any) -> None:
 
 
 def accept(**fields: object) -> Action:
-    """Accept the connection."""
+    """Return the action that accepts the connection."""
     given = {"server_version": "fake", "protocol_version": 21, "feature_flags": FEATURES} | fields
     return lambda peer, body: peer.send("connected", **given)
 
@@ -101,7 +104,7 @@ class FakeBroker:
         self._start(self._accept)
 
     def on(self, name: str, *actions: Action) -> None:
-        """Set what the next requests of a kind meet."""
+        """Set the script for the next requests of a kind."""
         with self._changed:
             self._scripts[name] = list(actions)
 
@@ -114,7 +117,7 @@ class FakeBroker:
         return len(self.asked(name))
 
     def wait(self, name: str, count: int = 1) -> list[Asked]:
-        """Wait until this many requests of a kind have arrived."""
+        """Wait until this many requests of a kind have arrived. Return all requests of the kind."""
         with self._changed:
             found = self._changed.wait_for(lambda: sum(one.name == name for one in self._asked) >= count, PATIENCE)
         assert found, f"{count} {name} were expected; there were {[one.name for one in self._asked]}"
@@ -157,7 +160,7 @@ class FakeBroker:
             if self._closed:
                 peer.close()
         parser = FrameParser(1 << 30)
-        with contextlib.suppress(OSError, ValueError):  # one of both has closed the connection
+        with contextlib.suppress(OSError, ValueError):  # the client or this broker has closed the connection
             while data := plain.recv(65536):
                 for frame in parser.feed(data):
                     self._take(peer, frame.command, frame.rest)

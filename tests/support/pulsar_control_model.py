@@ -30,7 +30,7 @@ LEDGER = 1
 PATIENCE = 60.0
 MOST_RUNS = 200
 MOST_STEPS = 10_000
-"""A job that was started so often, or that took so many steps, does not end."""
+"""A job that was started more than MOST_RUNS times, or took more than MOST_STEPS steps, counts as a job that never ends."""
 
 
 class Killed(BaseException):
@@ -48,7 +48,7 @@ class World:
     epoch: int = 0
     txns: dict[TxnId, End] = field(default_factory=dict)
     rows: dict[TxnId, int] = field(default_factory=dict)
-    """The version whose rows a transaction has."""
+    """For each transaction, the version whose rows it has."""
     late: list[tuple[TxnId, End]] = field(default_factory=list)
     """Ends that are on their way to the coordinator, and whose senders do not wait for them any more."""
     time: int = 0
@@ -69,7 +69,7 @@ class World:
         return Position(LEDGER, len(self.log) - 1)
 
     def end(self, txn: TxnId, outcome: End) -> None:
-        """Carry out an end, if it is the first one. Raises TransactionEnded after the opposite end."""
+        """End a transaction, if it is open. Raises TransactionEnded if it has ended in the opposite way."""
         if self.txns[txn] == "open":
             self.txns[txn] = outcome
         elif self.txns[txn] != outcome:
@@ -147,7 +147,7 @@ class ModelControl:
         self._step(work)
 
     def strays(self, opened: Opened) -> list[TxnId]:
-        return []  # the works of the model name no opening
+        return []  # a `Work` of this model has no `opened`
 
     def passed(self, opened: Opened) -> None:
         raise AssertionError("the works of the model name no opening")
@@ -188,7 +188,9 @@ def committer(control: Control, pause: Callable[[float], None], now: Callable[[]
 
 @dataclass
 class Driver:
-    """A streaming query with the job's checkpoint. It is started again, as a new run, when it fails or is killed."""
+    """A streaming query with the job's checkpoint. When it fails or is killed, it is started again as a new run. It stops for good
+    when another driver has taken over.
+    """
 
     world: World
     name: str

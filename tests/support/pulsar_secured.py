@@ -43,7 +43,7 @@ class Secured:
 
 @contextmanager
 def secured_broker(folder: Path) -> Iterator[Secured]:
-    """Run a broker that accepts tokens only. The role `admin` may do all, every other role nothing."""
+    """Run a broker that accepts only clients with a token. The role `admin` may do everything, every other role nothing."""
     made = certificate(folder, "broker")
     (port,) = free_ports(1)
     admin = token(SUPERUSER)

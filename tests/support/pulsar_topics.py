@@ -43,7 +43,7 @@ class Topic:
         return self._producers[segment].send([Message(b"%d" % one, **fields) for one in numbers], txn, compression)
 
     def decided(self, segment: str, at: Position) -> None:
-        """Wait until a committed entry is shown."""
+        """Wait until the broker delivers a committed entry. `at`: the position of this entry."""
         found = Segment(self.client, segment).first_after(Position(at.ledger, at.entry - 1) if at.entry else EARLIEST)
         assert found.position == at
 
@@ -52,7 +52,7 @@ class Topic:
         self.broker.split(self.name, number)
 
     def unload(self, path: str) -> None:
-        """Let the broker close the topic and its ledger. `path`: that of the topic in the REST interface."""
+        """Let the broker close the topic and its ledger. `path`: the path of the topic in the REST interface."""
         self._producers.clear()
         self.broker.rest("PUT", f"{path}/unload")
 
@@ -85,7 +85,7 @@ class Stream:
         self.ends: list[dict[str, Any]] = []
 
     def batch(self, limit: ReadLimit | None = None) -> list[int]:
-        """Plan and read the next micro-batch."""
+        """Plan and read the next micro-batch. Return its rows; none if there is nothing new to read."""
         start = self.ends[-1] if self.ends else self.reader.initialOffset()
         end = self.reader.latestOffset(start, limit or ReadAllAvailable())
         if end == start and self.ends:

@@ -12,7 +12,7 @@ from metadata.rules.transitions import Claim
 from metadata.write.write_set import WriteSet
 
 BLOCK = 5
-"""The number of transaction ids that a coordinator reserves at once. The commits of `trips` use several such blocks."""
+"""How many transaction ids a coordinator reserves at once, as a block. The commits of `trips` use several such blocks."""
 
 
 def work(one: Client, topic: str, version: int, parts: int = 1) -> WriteSet:

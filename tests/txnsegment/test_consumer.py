@@ -186,8 +186,8 @@ def test_an_uncommitted_transaction_returns_its_rows(topic: Cluster, consumer: C
 
 @pytest.mark.parametrize("cumulative", [True, False])
 def test_a_skipped_transaction_returns_its_rows(topic: Cluster, consumer: Consumer, cumulative: bool) -> None:
-    """The program died after its commit and runs the version again. The second commit is skipped. It acknowledges no row of this
-    run, so the rows are delivered again.
+    """The program died after its commit and runs the version again. The second commit is skipped. It acknowledges none of the rows
+    that the second run has read, so these rows are delivered again.
     """
 
     def step(reader: Consumer, version: int) -> tuple[list[int], bool]:
@@ -337,7 +337,7 @@ def trim(topic: Cluster) -> None:
 
 def test_trimmed_rows_acknowledged_by_another_consumer_are_no_loss(topic: Cluster, consumer: Consumer) -> None:
     """Another consumer acknowledges rows, and retention trims them. The first consumer continues after these rows. Formerly it got
-    DataLoss (`make surface`).
+    DataLoss (found by `make surface`).
     """
     write(topic, 0)
     assert sorted(numbers(consumer)) == [0, 1, 2, 3]

@@ -130,7 +130,7 @@ def test_a_batch_begun_before_the_migration_is_delivered_once(cluster: Cluster) 
         cluster.topics.migrate(X, Y)
         write(cluster, 4, Z)
         write(cluster, 5, Y)
-        assert consumer.lag().rows == 4  # row 5 counts only after the rows that were read before the migration
+        assert consumer.lag().rows == 4  # row 5 is not counted until the consumer has delivered the rows from before the migration
         assert [first.value["n"], *(m.value["n"] for m in rows), *numbers(consumer)] == [1, 2, 3, 4, 5]
         assert consumer.lag().rows == 5
 
@@ -152,8 +152,8 @@ def test_rows_read_ahead_before_the_migration_are_delivered_once_after_it(cluste
 
 
 def test_cumulative_acknowledgements_after_a_migration(cluster: Cluster) -> None:
-    """An ack of a row of the persistent topic's log covers this topic only. An ack of a later row covers all topics of the
-    cluster's log.
+    """A cumulative ack of a row that was delivered before the migration covers rows of the persistent topic only. A cumulative ack
+    of a row that was delivered after the migration covers earlier rows of all topics, in the order of the cluster's log.
     """
     write(cluster, 1, X)
     with cluster.consumer([X, Z], "s", start="earliest") as consumer:

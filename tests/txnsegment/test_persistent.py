@@ -1,4 +1,6 @@
-"""Marker-based topics in the public API. All calls of plain programs on topic:// work on persistent:// (docs/in_stream.md)."""
+"""Marker-based topics in the public API. The calls of plain programs work on persistent:// as on topic://, except the operations
+that need segments (docs/in_stream.md).
+"""
 
 from __future__ import annotations
 

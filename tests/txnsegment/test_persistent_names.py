@@ -150,8 +150,8 @@ def test_a_trim_by_command(cluster: Cluster) -> None:
 
 
 def test_a_trim_reports_the_rows_that_it_trimmed_itself(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between this process's read and its trim, another sweeper trims the first of three ledgers. In a second trim the other
-    sweeper trims all that is left. The report counts only the rows that this process trimmed.
+    """Between this process's read and its trim, another sweeper trims the first of three ledgers. In the second trim of this
+    process, the other sweeper trims all rows that are left. The reports count only the rows that this process trimmed.
     """
     cluster.topics.create(P, schema="n bigint")
     for number in (1, 2, 3):

@@ -123,8 +123,8 @@ def test_a_transaction_does_not_begin_inside_another(cluster: Cluster, tmp_path:
 
 
 def test_writes_of_several_threads_are_one_transaction(cluster: Cluster) -> None:
-    """The first request makes the transaction's `options`. Several threads request the options at once, and write in one
-    transaction.
+    """The transaction's `options` are made when they are first requested. Several threads request the options at once, and write in
+    one transaction.
     """
     topics = [f"t{number}" for number in range(4)]
     together = threading.Barrier(len(topics))
@@ -169,7 +169,9 @@ def test_a_write_counts_once_however_often_spark_runs_it(cluster: Cluster) -> No
 
 
 def test_a_transaction_is_as_old_as_its_first_write(cluster: Cluster) -> None:
-    """The age of a transaction is that of its first write, because a sweep may have deleted the parts of this write."""
+    """A commit is refused if any of the transaction's writes was staged more than half the orphan age ago, because a sweep may have
+    deleted the parts of this write.
+    """
     txn = cluster.transaction()
     spark_write(txn.options, BIG, table(1))
     area = StagingArea(cluster.client.cluster.storage, txn.options["txnStaging"])

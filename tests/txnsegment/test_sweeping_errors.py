@@ -59,7 +59,7 @@ def root(cluster: Cluster) -> Path:
 
 
 def swept(cluster: Cluster, passes: int = 1, *, orphans_every: float = 0) -> int:
-    """Let the daemon make `passes` passes. Return the number of passes that succeeded completely."""
+    """Let the daemon make `passes` passes. Return how many of them succeeded completely."""
     stop, done, begun = threading.Event(), [0], [0]
     sweep = cluster.client.sweep
 
@@ -212,7 +212,9 @@ def test_the_daemon_continues_past_an_unexpected_error_and_retries(
 def test_the_daemon_does_not_list_all_files_at_each_pass_because_one_topic_fails(
     two: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One topic fails in each pass. After a failed pass the daemon waits for ten minutes before it lists all files again."""
+    """The first pass trims all topics and lists all files, and one topic fails. After such a failed pass the daemon waits for ten
+    minutes before it trims and lists all files again, so the second and the third pass do neither.
+    """
     listed: list[int] = []
 
     def counted(cluster: object) -> Orphans:

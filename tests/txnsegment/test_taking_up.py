@@ -79,7 +79,7 @@ class Run:
             gc.collect()
 
     def go_on(self, which: int, count: int) -> None:
-        """Continue a loop that was left, while later loops exist."""
+        """Take `count` further rounds of a loop that `take` has left in the middle. Later loops may exist."""
         if self.kept:
             loop = self.kept[which % len(self.kept)]
             for _ in range(count):
@@ -166,7 +166,9 @@ class Run:
         assert self.acked <= self.ever
 
     def check_all(self) -> None:
-        """Read the rows that were not delivered since the last rewind, with a loop of each kind. Check that each of them came."""
+        """Read the rows that were not delivered since the last rewind, first with a loop over messages and then with one over
+        batches. Check that all of these rows were delivered.
+        """
         self.take("break", by_batch=False, count=2)
         self.take("break", by_batch=True, count=1_000_000)
         delivered = {message.value["n"] for message in self.given}

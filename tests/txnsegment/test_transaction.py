@@ -136,12 +136,14 @@ def test_a_block_that_silently_drops_work_warns(cluster: Cluster) -> None:
 
 
 def test_a_transaction_is_as_old_as_its_first_append(cluster: Cluster) -> None:
-    """The age of a transaction is that of its first append, because a sweep may have deleted the parts of this append."""
+    """A commit is refused if the first append of the transaction was staged more than half the orphan age ago, because a sweep may
+    have deleted the parts of this append.
+    """
     cluster.topics.create("t", schema="k string, n bigint")
     txn = cluster.begin()
     txn.append("t", table(["x"]))
     assert txn._staged_ms is not None
-    txn._staged_ms -= cluster.settings.orphan_age_ms // 2 + 1_000  # the first append now seems to be that long ago
+    txn._staged_ms -= cluster.settings.orphan_age_ms // 2 + 1_000  # the first append now seems to be older than half the orphan age
     txn.append("t", table(["y"]))
     with pytest.raises(TxnConflict, match="staged more than half the orphan age ago"):
         txn.commit()
@@ -265,7 +267,8 @@ def test_a_forked_child_has_ids_and_a_background_of_its_own(cluster: Cluster) ->
     txn.append("t", table(["x"]))
     txn.commit()
     cluster.client.finish()
-    # The background thread must be idle, because a forked child inherits SQLite's locks in their present state.
+    # During the fork the background thread only waits, so it holds no lock of SQLite. A forked child inherits the locks in their
+    # present state.
     waits, over = threading.Event(), threading.Event()
     cluster.client.coordinator.background(lambda: (waits.set(), over.wait()))
     waits.wait()

@@ -1,4 +1,6 @@
-"""A backup can be restored on another backend: from SQLite to ZooKeeper and back, beside running writers, with real files."""
+"""A backup of one store is restored into a store of another kind: from SQLite to ZooKeeper and back. The backups are taken while
+writers run, and the files are real.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def shown(cluster: Cluster, topic: str) -> list[int]:
 
 @contextmanager
 def writing(url: str, first: int) -> Iterator[list[int]]:
-    """Commit one version after the other in a thread. Yield the list of committed versions."""
+    """Commit one version after the other in a thread, beginning with `first`. Yield the growing list of committed versions."""
     stop, done = threading.Event(), list[int]()
 
     def run() -> None:
@@ -99,8 +101,8 @@ def test_from_sqlite_to_zookeeper_and_back_while_writers_run(tmp_path: Path, zk_
 
 
 def test_persistent_topics_from_sqlite_to_zookeeper_and_back(tmp_path: Path, zk_url: str) -> None:
-    """A version is committed after the backup, so the restore loses it. When the version is committed again, its row gets a
-    position above all positions that the first cluster has used.
+    """A version is committed after the backup, so the restored cluster does not have it. When the version is committed there, its
+    row gets a position above all positions that the cluster of the backup has used.
     """
     urls, x = [f"file://{tmp_path}/one", zk_url, f"file://{tmp_path}/two"], "persistent://public/default/x"
 

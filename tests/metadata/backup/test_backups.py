@@ -1,5 +1,5 @@
-"""Backups that are taken beside writers, and restores: which restores are refused, what a repeated restore does, and what a restore
-guarantees (docs/operations.md, Backup).
+"""Backups that are taken while writers run, and restores: which restores are refused, what a repeated restore does, and what a
+restore guarantees (docs/operations.md, Backup).
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def test_a_backup_is_consistent_with_commits_and_sweeps_at_any_step() -> None:
 
 def test_a_version_folded_at_any_step_of_a_backup_is_known_to_its_application() -> None:
     """At each step of the backup another process registers, commits and folds version 3. The fold may remove the registration from
-    the log. The restored application record has the last version that was committed up to the backup's log number (simulator, seed
-    1312).
+    the log. The restored application record has the last version that was committed up to the backup's log number (found by the
+    simulator with seed 1312).
     """
 
     def run(gate: At) -> None:

@@ -1,5 +1,5 @@
-"""Damaged or forged backup files. A restore of such a file uses bounded memory, restores no record, and raises a TxnSegmentError
-that names line and key.
+"""Damaged or forged backup files. A restore of such a file uses bounded memory, restores no record, and raises a TxnSegmentError.
+The error names the line and the key of a forged record.
 """
 
 from __future__ import annotations
@@ -281,8 +281,8 @@ def forgeries(lines: Sequence[bytes], seeds: range) -> Iterator[tuple[int, list[
 
 
 def restored(tmp_path: Path, origin: Path, data: bytes, look: Callable[[str], None]) -> bool:
-    """Return whether a restore of the data over a copy of the ledger root succeeds. The restore may raise only errors of the
-    package.
+    """Restore the data over a copy of the ledger root, and call `look` with the URL of the new cluster. Return whether both
+    succeed. Both may raise only errors of the package.
     """
     place = tmp_path / "site"
     shutil.copytree(origin / "first" / "ledgers", place / "ledgers")

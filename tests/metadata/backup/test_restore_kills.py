@@ -1,4 +1,4 @@
-"""A restore is killed at each call to its store and its files, on SQLite and real files. A repetition then finishes the restore."""
+"""A restore is killed at each call to its store and its files, on SQLite and real files. A second restore then completes it."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_mark_that_is_half_written_does_not_stop_a_restore(tmp_path: Path, bac
 
 def test_a_restore_over_a_root_without_its_mark_knows_the_previous_owner(tmp_path: Path, backup: Backup) -> None:
     """On storage that cannot replace a file in one step, a restore dies after it has deleted the old mark and before it writes the
-    new mark. A repetition finishes the restore.
+    new mark. A second restore completes it.
     """
     site = Site(tmp_path / "site", backup)
     death = Death(-1, after=False)

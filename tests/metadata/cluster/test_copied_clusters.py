@@ -321,7 +321,9 @@ def test_a_store_that_is_moved_on_one_file_system_keeps_its_root(tmp_path: Path)
 
 
 def test_a_file_copied_to_the_place_of_the_owner_is_refused(tmp_path: Path) -> None:
-    """The owner's store was moved, and a copy was put at its old place. Both stores are refused, whichever is opened first."""
+    """The owner's store was moved, and a copy was put at its old place. Both stores are refused until one of them takes the root
+    over.
+    """
     url = make(tmp_path / "a", tmp_path / "root")
     (tmp_path / "a").rename(tmp_path / "b")
     shutil.copytree(tmp_path / "b", tmp_path / "a")
@@ -470,7 +472,7 @@ def orphans(root: Path, count: int) -> None:
 
 @pytest.mark.parametrize("after", [0, 1, BATCH - 1, BATCH, BATCH + 1, 2 * BATCH])
 def test_a_sweep_deletes_nothing_once_a_take_over_is_complete(tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A take-over begins after the `after`-th delete of the sweep. The sweep deletes no file after the take-over has completed."""
+    """A take-over begins when the sweep has deleted `after` files. The sweep deletes no file after the take-over has completed."""
     root = tmp_path / "root"
     url, copy = make(tmp_path / "prod", root), f"file://{tmp_path}/copy"
     shutil.copytree(tmp_path / "prod", tmp_path / "copy")

@@ -91,7 +91,8 @@ def test_the_same_servers_by_other_addresses_are_the_same_store(tmp_path: Path, 
                 assert read_mark(cluster.client.cluster.storage) == marked
                 store = cluster.client.cluster.store
                 assert isinstance(store, ZooKeeperStore)
-                assert store._session.flight([children("/c/clock")]) == [[]]  # the observations of the clocks leave no znode
+                # the check whether both addresses lead to the same servers leaves no znode
+                assert store._session.flight([children("/c/clock")]) == [[]]
             assert not take_over(other), "this store owns the root already"
 
 

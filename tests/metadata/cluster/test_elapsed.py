@@ -25,7 +25,9 @@ BEGIN = 1_700_000_000_000
 
 @dataclass
 class World:
-    """A world with the real time and the error of each clock, in ms."""
+    """The real time in ms, and by how many ms two clocks are off: the store's (`store`) and that of the sweeper's machine (`wall`).
+    `started`: the real time at which the machine was started.
+    """
 
     real: int = 0
     store: int = 0
@@ -216,7 +218,9 @@ def test_few_clock_observations_are_kept_and_each_dropped_one_is_near_a_kept_one
 
 
 class Leaping(SystemClock):
-    """The clocks of one machine. `ahead_ms`: the error of the wall clock. `passed_ms`: the time that passes on both clocks."""
+    """The wall clock and the monotonic clock of one machine. `ahead_ms`: by how much the wall clock is ahead of the true time.
+    `passed_ms`: how much time a test has let pass, which both clocks show.
+    """
 
     ahead_ms = 0
     passed_ms = 0

@@ -1,4 +1,4 @@
-"""Service URLs. Each cluster has one spelling, and credentials are refused and never shown."""
+"""Service URLs. All spellings of a URL become the same canonical URL. Credentials are refused and never shown."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ def subscriptions(party: Client) -> Subscriptions:
 
 
 def subscribed(*names: str) -> tuple[Bench, str, str, int]:
-    """Make a topic with a row in each of two segments, and the subscriptions `names`. Return the bench, both segments, and the log
-    number of the rows.
+    """Make a topic with a row in each of two segments, and the subscriptions `names` (SUB if none is given). Return the bench, both
+    segments, and the log number of the rows.
     """
     bench = Bench()
     party = bench.party()
@@ -77,7 +77,9 @@ def one(segment: str, number: int, name: str = SUB) -> Ack:
 
 @dataclass
 class Before:
-    """A gate that calls `meanwhile` once, before the first write of a record whose path contains `path`."""
+    """A gate that calls `meanwhile` once, before the first write of a record whose path contains `path`. `fate`: the fate of this
+    write. `hit`: whether the write has come.
+    """
 
     path: str
     meanwhile: Callable[[], object] = lambda: None
@@ -402,8 +404,8 @@ def test_children_have_their_cursors_when_the_layout_shows_them(fate: Fate, act:
 
 
 def test_a_sweep_spares_the_cursors_of_children_that_no_layout_shows_yet() -> None:
-    """A split has created the cursors of the children, but not yet the layout. At this moment a sweep looks for cursors without a
-    segment. The sweep must not delete the cursors of the children.
+    """A split has created the cursors of the children, but has not yet written the layout that shows the children. At this moment a
+    sweep looks for cursors without a segment. The sweep must not delete the cursors of the children.
     """
     bench, _, _, _ = subscribed()
     sweeper, interrupted = bench.party(), list[bool]()
@@ -573,7 +575,7 @@ def test_a_subscription_recreated_while_a_segment_splits_is_whole() -> None:
     def run(first: int, later: int) -> int:
         """Delete the subscription at step `first` of a split, create it again at step `later`, and return the number of steps."""
         bench, _, _, _ = subscribed("old")
-        bench.history.moving = lambda: (0,)  # the observer checks that the new cursors start at this number
+        bench.history.moving = lambda: (0,)  # the bench's history checker requires new cursors to start at this number
         here = subscriptions(bench.party())
         happens = {first: lambda: here.delete(NAME, "old"), later: lambda: here.create(NAME, "old", at=0)}
         steps = count()

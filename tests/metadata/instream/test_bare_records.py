@@ -1,5 +1,6 @@
-"""Bare records: deleted persistent topics of which only the topic's record and the SEAL of the log are left. A sweep does not read
-all bare records each time, and still finds data that was appended late (protocol.md section 8, invariant 14).
+"""Bare records. The record of a deleted persistent topic is bare if nothing else of the topic is left, except the SEAL of a topic
+that was migrated. A sweep does not check all bare records each time, and still finds data that was appended late (protocol.md
+section 8, invariant 14).
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ def later(bench: Bench) -> None:
 
 
 def bury(bench: Bench, count: int) -> list[PersistentName]:
-    """Create and use `count` topics. Delete the even ones; migrate the odd ones and delete their successors. Sweep until only the
-    SEALs of the migrated topics are left.
+    """Create and use `count` topics. Delete the even ones; migrate the odd ones and delete their successors. Sweep until the logs
+    have no entries but the SEALs of the migrated topics.
     """
     party = bench.instream()
     buried = names(count)
@@ -73,7 +74,7 @@ def bury(bench: Bench, count: int) -> list[PersistentName]:
 
 
 def requests(bench: Bench) -> Counter[str]:
-    """Count the requests of an idle sweep to the store, by kind."""
+    """Return how many requests of each kind an idle sweep sends to the store, with the listing of the files that records name."""
     asked = Counter[str]()
 
     def noted(kind: str, what: str) -> Fate:
@@ -94,7 +95,7 @@ def test_an_idle_sweep_asks_no_more_after_many_names_have_died() -> None:
 
 
 def deleting(bench: Bench, name: PersistentName) -> None:
-    """Delete the topic, and sweep until only its record and its SEAL are left."""
+    """Delete the topic, and sweep until its record is bare."""
     bench.instream().sealing.delete(name)
     for _ in range(3):
         later(bench)

@@ -194,7 +194,9 @@ def cuts(steps: int, writes: int) -> Iterator[Plan]:
 
 
 def beside(steps: int, writes: int) -> Iterator[Plan]:
-    """Yield plans with one write at each of some consecutive steps, then plans with writes at random steps."""
+    """Yield a plan with all writes before the backup, then plans with one write at each of some consecutive steps of the backup,
+    then plans with writes at random steps.
+    """
     yield (0, writes), (0, writes)
     for step in range(steps + 1):
         yield tuple((step + i, 1) for i in range(writes))
@@ -282,8 +284,8 @@ MEANWHILE: dict[str, Callable[[Bench], object]] = {
 
 
 def of_versions(again: Bench) -> str:
-    """Check that each version is restored as a whole or not at all, that the application's record agrees, and that no trimmed or
-    aborted row is visible again.
+    """Check that each version is restored as a whole or not at all, that a commit of the last restored version is skipped, and that
+    no trimmed or aborted row is visible again. Return the restored rows of T.
     """
     check_settled(again)
     there = again.labels(T)
@@ -296,7 +298,9 @@ def of_versions(again: Bench) -> str:
 
 
 def of_a_subscription(again: Bench, where: Where) -> str:
-    """Return the acknowledged rows of a subscription, or "none". Check that it accepts further acknowledgements."""
+    """Return the acknowledged rows of a subscription, or "none" if it was not restored. Check that a restored subscription accepts
+    further acknowledgements.
+    """
     check_settled(again)
     acks = again.instream().coordinator.acks
     if where[1] not in acks.list(where[0]):
@@ -345,7 +349,8 @@ AFTER: dict[str, tuple[Callable[[Bench], str], set[str]]] = {
     "delete": (of_a_deletion, {"there", "gone"}),
     "terminate": (of_a_seal, {"open", "sealed"}),
 }
-"""For each name of MEANWHILE: the check of the restored cluster, and the results that it must return over all steps.
+"""For each name of MEANWHILE: the function that checks the restored cluster, and all results that this function must return when
+the work is done at each step of the backup in turn.
 
 `app.1 plain app.2` is the result if the transaction log is compacted after the backup has listed the log and before the backup
 reads the log's snapshot. `plain` is the result if the trim comes just after the backup has read the transaction log.
@@ -412,7 +417,7 @@ def test_late_data_of_transactions_before_a_restore_is_void_and_no_id_is_reused(
             party.coordinator.end(old, commit=True)
     new = party.coordinator.begin(topics=[T])
     assert int(new.partition("_")[2]) >= ERA
-    for old in (open_one, lost):  # these processes still use ids of transactions from before the restore
+    for old in (open_one, lost):  # a process from before the restore may still append under the id of its transaction
         party.coordinator.append(old, {T: [again.part("zombie")]})
         reading = again.instream().buffer.read(T)
         assert (reading.ongoing, reading.cut) == ({}, reading.end), "the entry of an old transaction makes no reader wait"
@@ -443,7 +448,9 @@ def test_a_restored_cluster_without_transactions_reuses_no_id() -> None:
 
 
 def test_only_acks_before_the_backup_count_after_a_restore() -> None:
-    """A restore brings back no plain acknowledgement and no row from after the backup."""
+    """At each step of a backup another process commits version 2, and then acknowledges a row without a transaction. The restored
+    cluster never has this acknowledgement without version 2.
+    """
     seen = set()
 
     def run(k: int) -> At:
@@ -569,7 +576,9 @@ def test_a_transaction_that_stalls_has_ended_in_a_backup() -> None:
 
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.LOSE_REPLY], ids=lambda fate: fate.name)
 def test_a_restore_interrupted_at_every_step_is_finished_by_a_repetition(fate: Fate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The transaction log is so large that it is stored in a file. The restore fails at each step, and a repetition finishes it."""
+    """The transaction log is so large that it is stored in a file. The restore fails at each step, and a second restore completes
+    it.
+    """
     monkeypatch.setattr("metadata.backup.in_stream.INLINE_BYTES", 10)
     bench = subscribed()
     backup, files = taken(bench), dict(bench.disk.files)
@@ -596,7 +605,9 @@ def test_a_restore_interrupted_at_every_step_is_finished_by_a_repetition(fate: F
 
 
 def test_a_transaction_log_in_a_file_gets_a_new_file_at_a_restore(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the restore, the record has the checksum of the new file, not of the old file (simulator, seed 4947)."""
+    """After the restore, the record of the transaction log has the checksum of the new file, not of the old file (found by the
+    simulator with seed 4947).
+    """
     monkeypatch.setattr("metadata.backup.in_stream.INLINE_BYTES", 10)
     monkeypatch.setattr("metadata.instream.transaction_log.INLINE_BYTES", 10)
     bench = subscribed()

@@ -310,7 +310,7 @@ def test_a_migration_waits_for_open_transactions() -> None:
 @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.name)
 def test_a_seal_falls_at_every_step_of_a_commit_and_fails_at_every_step(fate: Fate) -> None:
     """A migration seals the topic at every step of a commit. All rows of a successful commit lie below the seal. No row of a failed
-    commit is visible. No transaction stalls.
+    commit is visible. No transaction stalls. If the seal itself fails at any of its steps, the topic can be sealed again.
     """
 
     def run(k: int) -> At:

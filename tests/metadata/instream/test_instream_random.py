@@ -90,7 +90,10 @@ class Life:
             return
 
     def abort(self) -> None:
-        """Abort a transaction of several appends. In some runs another process aborts it while its owner continues to append."""
+        """Make a transaction of several appends that never commits. In some runs another process aborts the transaction, and its
+        owner appends once more. In other runs the transaction stays open until its deadline, and some of these owners also append
+        data under the id of another transaction.
+        """
         name = f"no.{self.bench.unique()}"
         self.refused.add(name)
         owner = self.by()

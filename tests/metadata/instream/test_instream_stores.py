@@ -74,7 +74,7 @@ def test_writers_a_sweeper_and_a_reader_at_once(url: str, tmp_path: Path) -> Non
                 if version == 3:
                     gone = mine.coordinator.begin(topics=[T])
                     mine.coordinator.append(gone, {T: [Part("aborted", 1, 4, 0, (1,), 0)]})
-                    # The abort may be finished and its entries dropped before this process reads the log.
+                    # The sweeper may abort the transaction, or drop its entries from the log, before this process reads the log.
                     with suppress(TransactionNotFound):
                         mine.coordinator.end(gone, commit=False)
             return VERSIONS
@@ -127,8 +127,8 @@ def test_writers_a_sweeper_and_a_reader_at_once(url: str, tmp_path: Path) -> Non
 
 
 def test_programs_of_two_sessions(url: str, tmp_path: Path) -> None:
-    """A consumer is woken by the writes of another session. The acks of both sessions conflict. A transaction copies rows to
-    another topic.
+    """Writes of another session wake a consumer. The consumer acknowledges its rows in a transaction that also copies them to
+    another topic. Then the other session cannot acknowledge the same rows.
     """
     ledgers = None if url.startswith("file:") else f"file://{tmp_path}/ledgers"
     with connect(url, ledgers=ledgers) as mine, connect(url, ledgers=ledgers) as other:

@@ -314,8 +314,8 @@ def test_a_sweep_that_dies_while_deleting_is_finished_by_the_next(end: Callable[
 
 def test_a_sweep_takes_no_cursor_that_a_migration_to_another_name_has_found() -> None:
     """A migration to Y has created the topic's cursors, and then fails because another process has created Y. A sweep begins, and
-    the topic is migrated to Z during it: in each run at another step of the sweep. The migration to Z uses the same cursors, so
-    the sweep must not delete them.
+    the topic is migrated to Z during the sweep, in each run at another step. The migration to Z uses the same cursors, so the sweep
+    must not delete them.
     """
     cursor = paths.cursor(str(T), "s")
 

@@ -130,7 +130,9 @@ def test_a_migration_interrupted_at_every_step_is_finished_by_a_repetition(fate:
 
 
 def test_an_empty_version_is_committed_once_across_a_migration_at_any_step() -> None:
-    """A version without rows has no data that a seal could make void. Still it is committed in only one of the two logs."""
+    """A version without rows has no data that a seal could make void. Still it is committed only once: under the topic's old name,
+    or in the successor.
+    """
 
     def run(k: int) -> At:
         bench, others = Bench(topics=PERSISTENT), list[bool]()
@@ -301,7 +303,9 @@ def test_a_topic_never_redirects_to_an_unrelated_topic_made_meanwhile() -> None:
 
 
 def test_the_successor_of_a_topic_is_looked_up_once() -> None:
-    """Each planning of a query looks up the successor once: it reads the topic's record and, if there is one, the successor's."""
+    """The lookup reads the topic's record. If the record names a successor, the lookup reads the successor's record, too. No record
+    is read twice.
+    """
     bench = prepared()
     counted: list[str] = []
 
@@ -414,7 +418,7 @@ def test_the_last_row_below_a_cut_is_searched_from_the_cut_down() -> None:
         party.coordinator.append(None, {T: [bench.part(str(number))]})
     party.coordinator.commit(bench.work(1, topics=[T]))
     migrate(party)
-    party.sweeper.sweep()  # the sweep writes a snapshot, so that a later replay starts above it
+    party.sweeper.sweep()  # the sweep writes a snapshot, and a later replay reads only the entries above the snapshot
     buffer = transaction_buffer(bench.instream().cluster)
     (legacy, *_) = buffer.read(LogSelection((str(Y),))).segments
     assert isinstance(legacy, LegacySegment)

@@ -1,5 +1,5 @@
 """Threads of one process replay the same log at the same time. The threads are real, because simulated threads never switch while
-entries are folded into the state.
+one of them applies entries to the state (`fold`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PATIENCE = 60.0
 
 @dataclass
 class Folded:
-    """A state that records the number of each entry that is folded into it."""
+    """A state that records the number of each entry that a replay applies to it. `at`: the number of the last one."""
 
     at: int = 0
     numbers: list[int] = field(default_factory=list)
@@ -56,7 +56,7 @@ def test_a_reader_during_another_threads_fold_waits_and_does_not_fold_again() ->
 
     def fold(state: Folded, number: int, entry: Identified) -> None:
         if threading.get_ident() != ours:
-            came.set()  # this thread folds as well, so it did not wait for the lock
+            came.set()  # this thread applies entries as well, so it did not wait for the lock
         elif not others:
             others.append(pool.submit(replay.now))
             assert came.wait(PATIENCE)

@@ -1,5 +1,6 @@
-"""A subscription is created, moved, deleted or used during a migration. The successor's subscription then shows the effect of the
-call. The tests run every interleaving of the call and the migration, store call by store call (docs/in_stream.md, Migration).
+"""A call creates, moves, deletes or uses a subscription during a migration. Afterwards the successor's subscription has the effect
+of this call. The tests run every interleaving of the call and the migration, store call by store call (docs/in_stream.md,
+Migration).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def filled(versions: int = 3) -> Bench:
     for version in range(1, versions + 1):
         bench.party().coordinator.commit(bench.work(version))
         bench.party().sweeper.sweep()
-    # This further commit is needed because the newest registration is never folded.
+    # A sweep never drops the newest registration from the log. This further commit lets the sweep drop all earlier ones.
     bench.party().coordinator.commit(bench.work(versions + 1, topics=(U,)))
     bench.party().sweeper.sweep()
     return bench

@@ -90,7 +90,7 @@ def test_ops_stay_until_their_registration_is_known_to_be_settled(fate: Fate) ->
 @pytest.mark.parametrize("fate", [Fate.LOSE_REQUEST, Fate.LOSE_REPLY])
 def test_a_sweep_reads_the_header_again_after_a_lost_reply_to_its_abort(fate: Fate) -> None:
     """The sweep's first request to abort a transaction past its deadline is lost, or the reply to this request is lost. The
-    transaction is still aborted within this sweep (protocol.md section 8, invariant 10; simulator, seed 1292).
+    transaction is still aborted within this sweep (protocol.md section 8, invariant 10; found by the simulator with seed 1292).
     """
     bench = Bench()
 
@@ -208,7 +208,7 @@ def test_a_cluster_with_committers_only_stays_bounded() -> None:
         most.append((records, unneeded))
     early, late = most[:200], most[200:]
     assert max(r for r, _ in late) <= max(r for r, _ in early)
-    # The allowance is for index snapshots: the number of their files grows by a few now and then.
+    # The 10 further files allow for index snapshots, of which there are a few more now and then.
     assert max(u for _, u in late) <= max(u for _, u in early) + 10
     bench.finish()
 

@@ -31,7 +31,7 @@ def reading(bench: Bench, *names: str) -> Reading:
 
 
 def from_earliest(bench: Bench, *names: str) -> Counter[int]:
-    """Count, for each log number, the segments whose rows a batch from `earliest` returns."""
+    """Return for each log number in how many segments a batch from `earliest` finds rows of this number."""
     found = reading(bench, *names)
     known = known_trims(found, Earliest())
     check_trims(LogRange(found, 0, found.cut), known)

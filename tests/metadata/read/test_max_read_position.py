@@ -1,4 +1,4 @@
-"""A segment's maxReadPosition never goes back (protocol.md section 6, invariant 6)."""
+"""A segment's maxReadPosition never goes back (protocol.md section 8, invariant 6)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.support.bench import Bench, T
 
 
 def test_max_read_position_never_goes_back_over_a_void_ledger() -> None:
-    """A segment is folded beyond a reader's cut, between the reader's reads of the log and of the watermarks. Its maxReadPosition
-    must not go back.
+    """A sweep folds a segment beyond a reader's cut, after the reader has read the log and before it reads the watermarks. The
+    segment's maxReadPosition must not go back.
 
     Formerly the first read returned the watermark's position, which is that of a void ledger. The second read returned the lower
-    position of the last visible ledger (protocol.md section 8, invariant 6; simulator, seed 101036 of 466bd05).
+    position of the last visible ledger (found by the simulator with seed 101036, at commit 466bd05).
     """
     bench = Bench()
     party, reader = bench.party(), bench.party()

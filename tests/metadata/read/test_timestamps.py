@@ -84,7 +84,7 @@ def test_a_timestamp_closes_beyond_the_clock_allowance() -> None:
 
 
 def batch(mine: Client, *, end: int | None = None, start: int | None = None, topics: str = T, timeout: int | None = 0) -> set[int]:
-    """Return the registrations that a batch reads. With a timeout of 0 the batch does not wait."""
+    """Return the log numbers of the registrations that a batch reads. With a timeout of 0 the batch does not wait."""
     given = {"serviceUrl": "memory://t", "topics": topics}
     given |= {} if end is None else {"endingTimestamp": str(end)}
     given |= {} if start is None else {"startingTimestamp": str(start)}
@@ -94,8 +94,8 @@ def batch(mine: Client, *, end: int | None = None, start: int | None = None, top
 
 
 def test_a_transaction_that_was_published_before_the_end_is_waited_for() -> None:
-    """A transaction is OPEN while a batch reads up to time T. Formerly its row was neither in this batch nor in the adjoining batch
-    from T+1. Now the first batch waits or raises an error (issue 13, item 4).
+    """A transaction is OPEN while a batch reads up to time T. Formerly the transaction's row was neither in this batch nor in the
+    adjoining batch from T+1. Now the batch up to T waits or raises an error (issue 13, item 4).
     """
     bench, seen = Bench(), []
     reader = client(bench.party().cluster)
@@ -320,8 +320,8 @@ def _register(writer: Client, txn_id: str, publish_ms: int, topic: str = T) -> i
 
 @dataclass
 class Writer:
-    """A writer that opens, takes its publish time, registers and decides. Each call does one of these steps. The writer's clock is
-    off by `skew` ms.
+    """A writer that opens a transaction, takes its publish time, registers it and decides it. Each call of `step` does the next of
+    these four. The writer's clock is off by `skew` ms.
     """
 
     bench: Bench

@@ -1,4 +1,4 @@
-"""Stored records name the folders of files, so the folder that belongs to a name never changes."""
+"""Stored records contain the folders of files. So the folder of each segment and topic must be the same in all versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transition rules, row by row (protocol.md sections 5 to 7)."""
+"""The transition rules, as tables of cases (protocol.md sections 5 to 7)."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_opening_follows_its_table(record: Application, claim: Claim, predecesso
         (app(8), FOREACH, Gone.UNREAD),
         (app(7, by=None), STREAM, Gone.UNREAD),
         (app(6, 8), STREAM, header(State.COMMITTED, commit=3)),
-        # the header shows that 8 is committed, though the application record does not show it yet
+        # the header shows that version 8 is committed, though the application record does not show this yet
         (app(7, 8), STREAM, header(State.COMMITTED, commit=3)),
     ],
 )
@@ -393,8 +393,8 @@ def test_folding_that_moves_nothing() -> None:
         (3, registration("a", "b", state=C), {"a": 3, "b": 4}, True, True),
         (3, registration("a", "b", state=C), {"a": 3, "b": 2}, True, False),
         (3, registration("a", "b", state=C), {"a": 3, "b": None}, True, True),
-        (9, registration("a", state=C), {"a": 9}, True, False),  # the newest registration is not folded
-        (3, registration("a"), {"a": None}, True, False),  # an undecided registration is not folded, even if its segment is gone
+        (9, registration("a", state=C), {"a": 9}, True, False),  # the newest entry stays in the log, although it is folded
+        (3, registration("a"), {"a": None}, True, False),  # an unsettled registration stays in the log, even if its segment is gone
         (3, registration("a", txn=None), {"a": 3}, True, True),
         (3, seal("a"), {"a": 3}, False, False),
         (3, seal("a"), {"a": 3}, True, True),
@@ -420,7 +420,8 @@ def test_folding_in_any_number_of_steps_gives_the_same(states: list[Settled | No
 
 
 def test_a_deletion_takes_every_segment_and_is_forgotten_after_the_grace_period() -> None:
-    after = transitions.sealed_layout(layout(0, ids=(0, 1)), 4, seal(SEGMENT), now_ms=100)  # segment 1 was sealed by a split
+    # the seal names segment 0 only, and the deletion covers segment 1, too
+    after = transitions.sealed_layout(layout(0, ids=(0, 1)), 4, seal(SEGMENT), now_ms=100)
     assert [i.deleted_at_log for i in after.segments.values()] == [4, 4]
     assert after.kept() == []
     assert transitions.without_gone(after, now_ms=110, grace_ms=10) is after

@@ -1,5 +1,5 @@
 """A decision, such as a cut or a plan, reads all its records in one session, and starts over if the session is lost (protocol.md
-section 3). This holds also for a decision with a single read: a lost session must not end a query.
+section 3). This holds also for a decision with a single read, because a lost session must not end a query.
 
 The cluster suite found a fault here (`python -m conformance --cluster --faults 8 --seed 3`): a ZooKeeper session expired between
 two micro-batches, and the first read of the topic ended the streaming query with SessionLost.
@@ -44,7 +44,7 @@ def forgetful(url: str, **_: object) -> FaultyStore:
 def test_an_operation_that_loses_its_session_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata.cluster.cluster, "open_store", forgetful)
     url = f"memory://{tmp_path.name}-forgetful"
-    for first in (0, 1):  # with 0 the first view of each step loses its session, with 1 a later view does
+    for first in (0, 1):  # with 1 the test makes one view more before each commit, so that other views of the commit lose theirs
         topic = f"t{first}"
         with connect(url, ledgers=tmp_path.as_uri()) as cluster:
             store = cluster.client.cluster.store

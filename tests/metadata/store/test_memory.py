@@ -1,4 +1,4 @@
-"""Tests of the state of the memory store, a plain value on which the simulator builds."""
+"""The state of the memory store. It is a plain value, which the simulator copies and compares."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def test_a_wrong_partition_finds_nothing() -> None:
 
 
 def test_ranges_are_exact_after_undone_writes() -> None:
-    """Groups of writes succeed or are undone. After each group, ranges are the same as in a plain sort of all records."""
+    """Groups of writes succeed or are undone. After each group, a scan of a range of keys or of an index returns the same records
+    as a search in all records.
+    """
     state, rng = MemoryState(), random.Random(7)
     for _ in range(600):
         try:

@@ -66,7 +66,8 @@ def expire(store: ZooKeeperStore) -> None:
     """End the session of the store on the server, and wait until the store has noticed the end. Another connection takes the
     session over and closes it.
 
-    The take-over ends the store's own connection. The store connects again, and takes the session back if the close is late.
+    The take-over ends the store's own connection. The store connects again, and takes the session back if the close is late. In
+    this case the function tries again.
     """
     session, client_id = store._session, store._session.client().client_id
     until = time.monotonic() + 60

@@ -168,7 +168,7 @@ class Environment:
         self.only()
 
     def only(self, **values: str) -> None:
-        """Set these variables, given without their prefix, and unset all others. AUTH="" counts as unset."""
+        """Set these variables, given without their prefix, and unset all others. A variable with an empty value counts as unset."""
         for name in VARIABLES:
             self._monkeypatch.delenv(name, raising=False)
         for name, value in values.items():
@@ -253,8 +253,9 @@ def refused(url: str, *says: str) -> str:
 
 @contextmanager
 def relay(port: int, context: ssl.SSLContext | None, *, break_first: bool = False) -> Iterator[str]:
-    """Yield the `host:port` of a relay to a plain port. With a context it terminates TLS, as meshes and stunnel do, and sends many
-    replies in one TLS record. `break_first`: the first connection closes at the client's first request after connecting.
+    """Yield the `host:port` of a relay to a plain port. With a context the relay terminates TLS, as a service mesh or stunnel does,
+    and sends many replies in one TLS record. `break_first`: the relay closes the first connection at the client's first request
+    after connecting.
     """
     loop, up, where, breaks = asyncio.new_event_loop(), threading.Event(), list[int](), [break_first]
 
@@ -322,7 +323,7 @@ class TestTls:
         environment.tls(TLS_KEY=environment.file("sealed.key"), AUTH_FILE=str(tmp_path / "auth"))
         with open_store(f"zk://{secure.tls_hosts}{chroot}") as store:
             store.put(A, b"x")
-        environment.only(AUTH="digest:ann:hunter2")  # each of the two identities alone is accepted
+        environment.only(AUTH="digest:ann:hunter2")  # the digest user alone may read the record, without the certificate
         with open_store(f"zk://{secure.hosts}{chroot}") as store:
             assert store.view().get(A)
 
@@ -386,7 +387,7 @@ class TestTls:
                 connections.create_connection((LOCAL, proxy.port), LOCAL, 5.0).close()
                 assert connections.refusal is None
             proxy.mute(0)
-            for _ in range(PROBES - 1):  # a single probe without an answer may mean a busy server
+            for _ in range(PROBES - 1):  # a busy server may leave a probe without an answer, so the test repeats the probe
                 connections.create_connection((LOCAL, proxy.port), LOCAL, 5.0).close()
                 if connections.refusal is not None:
                     break

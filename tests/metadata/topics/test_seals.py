@@ -1,5 +1,5 @@
 """Seals of deletions, and seals of splits and merges that a later version of the product has written. Every version of the product
-honours a seal, but only one that knows the kind of a seal finishes it.
+honours a seal. Only a version that knows the kind of the seal finishes it.
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ def test_spark_aborts_after_a_commit_that_raised_at_every_step() -> None:
 
 
 def test_a_late_abort_never_ends_the_later_attempt() -> None:
-    """Attempt one is aborted late, while attempt two commits: one run for each step of attempt two. Attempt two always commits.
+    """The abort of attempt one comes late: in each run at another step of the commit of attempt two. Attempt two always commits.
     Guards against failure A36 (protocol.md section 9).
     """
     k = 0
@@ -297,7 +297,7 @@ def test_a_driver_that_is_behind_is_fenced() -> None:
 def test_an_empty_batch_is_not_taken_for_the_commit_of_the_attempt_it_fenced() -> None:
     """Formerly an empty batch aborted an earlier attempt and committed its version, but the application's `current` still
     named the aborted transaction. After the header of this transaction had expired, its owner resumed, and reported the committed
-    version as its own commit. Guards against failure A34 (simulator, seed 10173 of 511b272).
+    version as its own commit. Guards against failure A34 (found by the simulator with seed 10173, at commit 511b272).
     """
     bench = Bench()
     decisions: list[str] = []

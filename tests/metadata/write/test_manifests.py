@@ -77,7 +77,7 @@ def test_a_registration_without_checksum_is_read_as_before(monkeypatch: pytest.M
 def test_a_manifest_that_a_reader_has_planned_from_stays_for_the_grace_period(monkeypatch: pytest.MonkeyPatch) -> None:
     """The manifest of an idle cluster's last registration may be older than the orphan age. A reader has listed this registration.
     Then another commit allows a sweep to fold the registration and drop it from the log. The manifest stays for the grace period
-    (simulator, kind compacting, seed 600184).
+    (found by the simulator with schedules of the kind "compacting", seed 600184).
     """
     monkeypatch.setattr(coordinator, "MAX_INLINE", 0)
     bench = Bench()

@@ -14,7 +14,9 @@ from tests.support.round_trips import BLOCK, trips
 
 
 def test_a_commit_and_a_read_keep_to_their_round_trips_on_zookeeper(zk_url: str, tmp_path: Path) -> None:
-    """The test counts the requests to the server: groups of reads, and multis. It also counts the reads that precede a write."""
+    """The test counts the round trips to the server: each group of reads is one, and each multi is one. Reads that precede a write
+    are counted, too.
+    """
     settings = Settings(txn_id_block=BLOCK)
     open_cluster(zk_url, ledgers=f"file://{tmp_path}/ledgers", settings=settings).close()
     store = ZooKeeperStore(*hosts_and_root(zk_url))

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.pulsar
 
 @pytest.fixture
 def topic(pulsar_broker: PulsarBroker) -> Iterator[Topic]:
-    """A topic whose subscriptions the REST interface lists."""
+    """A `persistent://` topic. The REST interface lists its subscriptions."""
     with new_topic(pulsar_broker) as found:
         found.name = found.name.replace("topic://", "persistent://")
         pulsar_broker.rest("PUT", path_of(found))
@@ -40,7 +40,7 @@ def subscriptions(topic: Topic) -> list[str]:
 
 
 def backlog(topic: Topic, name: str) -> int:
-    """Return the number of entries that the subscription holds."""
+    """Return how many entries the subscription has not acknowledged. The broker keeps them."""
     found = json.loads(topic.broker.rest("GET", f"{path_of(topic)}/stats"))
     return int(found["subscriptions"][name]["msgBacklog"])
 
@@ -106,7 +106,7 @@ def test_a_checkpoint_without_a_name_gets_one(topic: Topic) -> None:
 
 
 def test_all_topics_of_a_query_are_held(topic: Topic) -> None:
-    """Each topic has a subscription, also the one that has no rows yet."""
+    """Each topic has a subscription, also the topic that has no rows yet."""
     with new_topic(topic.broker) as empty:
         empty.name = empty.name.replace("topic://", "persistent://")
         topic.broker.rest("PUT", path_of(empty))

@@ -70,7 +70,7 @@ def test_the_size_of_a_task_is_limited(topic: Topic) -> None:
 
 
 def test_aborted_and_open_transactions_change_no_row(topic: Topic) -> None:
-    """Their entries count for the division, and a piece may end at one of them."""
+    """The entries of aborted and open transactions count when a segment is divided, and a piece may end at one of them."""
     one = topic.segment(0)
     for number in range(30):
         if number % 3 == 0:
@@ -89,7 +89,7 @@ def test_aborted_and_open_transactions_change_no_row(topic: Topic) -> None:
 
 
 def test_a_message_in_chunks_is_in_one_task(topic: Topic) -> None:
-    """Every division of the range is tried, so that pieces begin and end between all chunks."""
+    """The test tries every number of pieces, so that pieces begin and end between all chunks."""
     one = topic.segment(0)
     with Producer(topic.client, one) as producer:
         for number in range(4):

@@ -234,7 +234,7 @@ def test_a_deleted_topic_of_a_pattern_is_data_loss(group: Group) -> None:
 
 
 def test_topics_that_were_added_or_left_out(group: Group) -> None:
-    """The checkpoint is that of a query with one topic."""
+    """Queries over several topics go on from the checkpoint of a query over one topic."""
     one = group.a.stream(startingOffsets="earliest")
     group.a.send(group.a.segment(0), [1])
     group.b.send(group.b.segment(), [2])

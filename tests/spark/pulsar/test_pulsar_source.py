@@ -1,4 +1,4 @@
-"""The source against a real Pulsar broker, with the readers that Spark calls."""
+"""The source on a real Pulsar broker. The tests call the readers as Spark calls them, but without Spark."""
 
 from __future__ import annotations
 

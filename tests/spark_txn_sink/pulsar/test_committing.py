@@ -1,5 +1,5 @@
-"""The commit protocol on a model of a broker: each version is committed once, whatever is killed, lost, late or suspended. Each
-planted fault is detected.
+"""The commit protocol on a model of a broker. Each version is committed once, although drivers are killed and suspended, and
+requests and replies are lost or late. Each planted fault is detected.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def test_each_version_is_committed_once_although_the_broker_does_not_fence() -> 
 
 
 def test_many_schedules_have_takeovers_repeated_batches_checkpoints_and_aborts() -> None:
-    """Without such schedules the other tests would not show that these cases are safe."""
+    """Without many such schedules, the other tests would say nothing about takeovers, repeated batches, checkpoints and aborts."""
     worlds = [simulate(seed) for seed in range(200)]
     assert sum(world.taken_over > 0 for world in worlds) > 20
     assert sum(world.skipped > 0 for world in worlds) > 20
@@ -63,7 +63,7 @@ def test_many_schedules_have_takeovers_repeated_batches_checkpoints_and_aborts()
 
 
 class DoneOutside(ModelControl):
-    """`done` is sent as a plain record."""
+    """Sends `done` as a plain record, outside of the transaction."""
 
     def append(self, record: Record, txn: TxnId | None = None) -> Position:
         return super().append(record, None)
@@ -108,7 +108,7 @@ class CheckpointFirst(Committer):
 
 
 class TrustsItself(Committer):
-    """An unknown end counts as a commit."""
+    """Counts an end of a transaction whose outcome is unknown as a commit."""
 
     def _end(self, work: Work, found_done: Callable[[], bool]) -> None:
         try:
@@ -156,7 +156,7 @@ def test_skipping_the_abort_of_leftovers_is_detected(monkeypatch: pytest.MonkeyP
 
 
 def alone(world: World) -> Committer:
-    """Return a committer whose calls run to their end at once."""
+    """Return a committer whose calls run to their end without a schedule and without faults."""
     return at_once(Instant(world))
 
 
@@ -211,7 +211,7 @@ def test_a_version_whose_places_could_not_be_recorded_is_aborted() -> None:
 
 
 class WithStrays(Instant):
-    """A control topic whose application opened transactions earlier. `ended`: those that the driver ended."""
+    """A control topic whose application opened transactions earlier (`strayed`). `ended`: the transactions that a driver ended."""
 
     def __init__(self, world: World, strayed: list[TxnId]) -> None:
         super().__init__(world)

@@ -46,7 +46,7 @@ def state_of(*records: Record) -> State:
 
 
 def recovered(run: str, own: TxnId, *records: Record) -> Recovery:
-    """Read the records, with the run's own `take` as the last one."""
+    """Return the recovery of a run that has read these records. The last record is the run's own `take`."""
     recovery = Recovery(run, own, Position(1, len(records) - 1))
     for number, record in enumerate(records):
         recovery.read(Position(1, number), record)
@@ -71,7 +71,7 @@ def test_a_begin_without_done_is_aborted() -> None:
 
 
 def test_a_leftover_is_known_before_the_own_take_is_read() -> None:
-    """The `done` of an open transaction holds back everything after it, so the caller must learn of the leftover before."""
+    """The `done` of an open transaction hides all later records. So the caller must learn of the leftover from its `begin`."""
     recovery = Recovery("r2", C, Position(1, 3))
     recovery.read(Position(1, 0), Take("r1"))
     recovery.read(Position(1, 1), begin(A, 0))

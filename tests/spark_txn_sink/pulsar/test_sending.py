@@ -76,7 +76,7 @@ def test_a_topic_without_active_segments_is_an_error() -> None:
 
 
 class Segments:
-    """Producers that note how many of their entries are in flight, and refuse entries of sealed segments."""
+    """Producers that note how many of their entries are in flight, and refuse entries for a sealed segment."""
 
     def __init__(self, sealed: str = "") -> None:
         self.sealed = sealed
@@ -130,8 +130,8 @@ def test_a_segment_has_one_entry_in_flight_and_keeps_the_order() -> None:
 
 
 class Ring:
-    """A topic whose segments are split and merged. A sealed segment refuses entries. The layout names the successors of a segment
-    some reads after it was sealed, as a broker does.
+    """A topic whose segments are split and merged. A sealed segment refuses entries. As with a broker, a reader of the layout sees
+    the children of a sealed segment later than the seal. `late`: how many reads still get the old layout.
     """
 
     def __init__(self, late: int) -> None:

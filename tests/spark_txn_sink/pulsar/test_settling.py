@@ -1,4 +1,4 @@
-"""From time to time a writer records which records of a topic's log later readers do not need."""
+"""From time to time a writer appends a `Settled` to a topic's log. It says which records of the log later readers do not need."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def client(pulsar: str) -> Iterator[PulsarClient]:
 
 
 class Topic:
-    """A topic with two segments and its log."""
+    """A topic with two segments, and the log of this topic."""
 
     def __init__(self, client: PulsarClient, broker: PulsarBroker) -> None:
         self.name = broker.create(f"topic://public/default/settled-{uuid.uuid4().hex[:8]}", 2)
@@ -89,7 +89,7 @@ class Topic:
 
 
 def until_settled(topic: Topic, record: Position) -> None:
-    """Wait until a record is settled. The broker shows a decision a moment after it has answered."""
+    """Wait until a record is settled. A segment applies a decision a moment after the coordinator has answered."""
     deadline = time.monotonic() + 60
     while settled(topic.client, topic.name).after[topic.log] < record:
         assert time.monotonic() < deadline
@@ -97,7 +97,7 @@ def until_settled(topic: Topic, record: Position) -> None:
 
 @pytest.mark.pulsar
 def test_a_write_records_what_is_settled(pulsar_broker: PulsarBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The write is due because its own records are on both sides of a limit."""
+    """With `EVERY` = 1 each write is due to record what is settled."""
     monkeypatch.setattr(settling, "EVERY", 1)
     topic = f"topic://public/default/settled-{uuid.uuid4().hex[:8]}"
     schema = StructType([StructField("value", BinaryType())])

@@ -1,8 +1,9 @@
-"""The readers' plans over a model of a broker, with random schedules.
+"""The plans that readers of Pulsar topics make, over a model of a broker and with random schedules.
 
-The model changes between any two questions of a plan: transactions send, commit and abort; each segment shows a decision at its own
-time; segments split and merge; the log of writers splits; writers record what is settled. A stream is started again from its
-offsets, with limits and with `Trigger.AvailableNow`. Then each committed row is read exactly once, each recorded transaction is in
+The model changes between any two requests of a plan. Transactions send rows, commit and abort. Each segment applies a decision at
+another time. Segments split and merge. The log in which writers record the rows of their transactions (`pulsar_protocol.sent_log`)
+splits, and writers record in it which of its records are settled. A stream is started again from its offsets, with limits and with
+`Trigger.AvailableNow`. In every schedule each committed row is read exactly once, each transaction that a writer has recorded is in
 one micro-batch, and all rows of a segment are read before those of its children.
 """
 
@@ -53,7 +54,7 @@ class Entry:
 
 @dataclass
 class Line:
-    """A segment: its entries, and the transactions whose decisions it shows."""
+    """A segment of the model. `shown`: the transactions whose decisions the segment has applied."""
 
     id: int
     topic: str
@@ -93,7 +94,7 @@ class World:
     # --- what writers do --------------------------------------------------------------------------------------------------
 
     def moves(self) -> None:
-        """Take some steps between two questions of a reader."""
+        """Sometimes take steps of the writers. This is called at each request of a reader."""
         if self.is_moving and self.rng.random() < 0.3:
             for _ in range(self.rng.choice([1, 3, 12])):
                 self.step()
@@ -159,7 +160,7 @@ class World:
         self.lines[topic] += made
 
     def finish(self) -> None:
-        """End all transactions, and show all decisions."""
+        """Commit all open transactions, and let each segment apply all decisions."""
         self.is_moving = False
         for txn in self.transactions.values():
             if txn.committed is None:
@@ -182,7 +183,9 @@ class World:
         return next(one for lines in self.lines.values() for one in lines if one.name == name)
 
     def decided(self, line: Line) -> list[Entry]:
-        """Return the entries before the first one of a transaction whose decision the segment does not show yet."""
+        """Return the entries before the first undecided entry. An entry is undecided while the segment has not applied the decision
+        of its transaction.
+        """
         found = []
         for entry in line.entries:
             if entry.txn is not None and entry.txn not in line.shown:
@@ -203,7 +206,7 @@ class World:
 
 
 class Segment:
-    """Answers as `pulsar_protocol.cut.Segment`."""
+    """A segment of the model, with the methods of `pulsar_protocol.cut.Segment`."""
 
     def __init__(self, world: World, name: str) -> None:
         self._world, self._line = world, world.line(name)
@@ -257,7 +260,7 @@ def part(start: str, *, streaming: bool) -> Part:
 
 
 def rows_of(world: World, tasks: Iterable[object]) -> list[list[Entry]]:
-    """Return the entries of each task, and check that all entries of its ranges are decided."""
+    """Return the visible entries of each task. Check that all entries of the task's ranges are decided."""
     found = []
     for task in tasks:
         assert isinstance(task, PulsarTask | OneAfterAnother)
@@ -272,7 +275,7 @@ def rows_of(world: World, tasks: Iterable[object]) -> list[list[Entry]]:
 
 
 def check_whole(world: World, rows: set[bytes], *, among: set[bytes]) -> None:
-    """Check that each recorded transaction is in the rows as a whole or not at all. `among`: the rows that count."""
+    """Check that `rows` has all rows or no row of each recorded transaction. Rows that are not in `among` are left out."""
     for txn in world.transactions.values():
         if txn.recorded:
             own = {

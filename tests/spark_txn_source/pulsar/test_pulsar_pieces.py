@@ -17,7 +17,7 @@ from tests.support.chunk_logs import Log, logs, reading, texts
 
 
 class Ledgers:
-    """A segment with ledgers of these sizes, as `Segment` tells of it."""
+    """A stand-in for `pulsar_protocol.cut.Segment`. `sizes`: how many entries each ledger has, by ledger id."""
 
     def __init__(self, sizes: dict[int, int]) -> None:
         self.sizes = sizes
@@ -26,14 +26,18 @@ class Ledgers:
         return [Position(ledger, entry) for ledger, size in sorted(self.sizes.items()) for entry in range(size)]
 
     def before(self, position: Position) -> Position:
-        """Return the same as a real broker: for the first entry this is the entry -1 of the first ledger."""
+        """Return the last position before `position`, as a real broker does. Before the first entry it is the entry -1 of the first
+        ledger.
+        """
         earlier = [one for one in self.positions() if one < position]
         return earlier[-1] if earlier else Position(min(self.sizes), -1)
 
 
 @st.composite
 def ranges(draw: st.DrawFn) -> tuple[Ledgers, Position, Position]:
-    """Return ledgers, some of them empty, and a range. The range may start before all ledgers, and where no entry is."""
+    """Draw ledgers, of which some may be empty, and a range of positions. The range may start before all ledgers, or at a position
+    that has no entry.
+    """
     sizes = draw(st.dictionaries(st.integers(3, 12), st.integers(0, 6), min_size=1, max_size=5))
     ledgers = Ledgers(sizes)
     to = draw(st.sampled_from([*ledgers.positions(), *(Position(one, -1) for one in sizes)]))

@@ -55,7 +55,9 @@ def test_the_first_batch_records_where_it_began() -> None:
 
 
 def test_the_first_batch_begins_at_its_start_in_segments_without_new_rows() -> None:
-    """Otherwise the first batch of a stream that starts at `latest` has all earlier rows of these segments."""
+    """Segment `a` has no new rows, and the end of the first batch still records where the batch starts in `a`. Without this record
+    the first batch of a stream from `latest` would have all earlier rows of `a`.
+    """
     first = PulsarOffset(TOPIC, 1, {"a": Position(1, 5), "b": Position(2, 7)}, is_initial=True)
     end = moved(first, {"b": Position(2, 8)}, frozenset())
     assert end.began == {"a": Position(1, 5), "b": Position(2, 7)}

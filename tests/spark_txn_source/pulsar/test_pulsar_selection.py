@@ -139,7 +139,7 @@ def test_an_added_topic_is_read_from_its_beginning() -> None:
 
 
 def test_a_replay_of_the_first_batch_reads_no_topic_that_had_no_rows() -> None:
-    """The query starts at `latest`. Spark asks for the initial offset again, and rows have come to topic A between."""
+    """The query starts at `latest`. Spark asks for the initial offset twice, and topic A gets rows between the two requests."""
     first = SeveralOffset({A: offset(A, 1, is_initial=True), B: offset(B, 2, is_initial=True)})
     end = SeveralOffset({A: offset(A, 1, is_initial=True), B: offset(B, 5, began={f"{B}-0": EARLIEST})})
     again = SeveralOffset({A: offset(A, 9, is_initial=True), B: offset(B, 7, is_initial=True)})

@@ -1,4 +1,4 @@
-"""Which cut the records of the brokers give, without a broker: stand-ins have the records and the entries of a segment."""
+"""The cut of a segment by the metadata records of the brokers. No broker runs: stand-ins give the records and the entries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ FLOOR, MARK, SHOWN, LAST = (Position(3, entry) for entry in (1, 5, 7, 9))
 
 @dataclass
 class Records(BrokerRecords):
-    """The records at one time. `later`: the op records when they are listed again."""
+    """The records of one segment. `mark`: its watermark. `ops`: the number of the creation of each of its op records, as in
+    `Watermark`. `later`: the same from the second listing on; None if the op records do not change.
+    """
 
     mark: Watermark | None = None
     ops: list[int] = field(default_factory=list)
@@ -36,7 +38,7 @@ class Records(BrokerRecords):
 
 
 class Entries(Segment):
-    """A segment whose probes find SHOWN, and whose last entry is `end`. All its entries are read."""
+    """A segment in which probes find the cut SHOWN. `end`: the last entry. No entry is one of an aborted transaction."""
 
     def __init__(self, end: Position) -> None:
         self.end = end

@@ -1,4 +1,6 @@
-"""Cuts by the records of a real broker (`metadataUrl`). They are never after an undecided entry, also after the broker crashed."""
+"""Cuts by the metadata records of a real broker (option `metadataUrl`). No cut is after an undecided entry, not even after a crash
+of the broker.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def by_probes(topic: Topic, number: int = 0) -> Cut:
 
 
 def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Wait until the broker has applied what it has answered already."""
+    """Wait until the condition is true. The broker applies a request a moment after it has answered the request."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -79,7 +81,7 @@ def test_an_open_transaction_holds_the_cut_until_it_ends(topic: Topic, recorded:
 
 
 def test_the_cut_is_an_entry_that_is_read(topic: Topic, recorded: RecordedCuts) -> None:
-    """The watermark is the entry of an aborted transaction, which no reader gets. So the cut is the entry before it."""
+    """The watermark is at the entry of an aborted transaction, which no reader gets. So the cut is at the entry before it."""
     before = topic.send(topic.segment(), [1])
     txn = topic.client.begin(600_000)
     last = topic.send(topic.segment(), [2], txn)
@@ -98,7 +100,7 @@ def test_a_segment_whose_entries_are_all_aborted_has_nothing_to_read(topic: Topi
 
 
 class Model:
-    """One segment and what a test has done to it: its entries, and whether each is decided and committed."""
+    """One segment of a real broker, and a record of all entries that the test has sent to it, with their transactions."""
 
     def __init__(self, topic: Topic, seed: int) -> None:
         self._topic, self._random = topic, random.Random(seed)
@@ -131,7 +133,7 @@ class Model:
             self.end(txn, "commit")
 
     def truth(self) -> Position:
-        """Return the last entry that is read and has no undecided entry before it."""
+        """Return the position of the last entry that readers get and that has no undecided entry before it."""
         found = EARLIEST
         for position, txn in self._entries:
             if txn in self._open:
@@ -164,7 +166,9 @@ def after_crash(topic: Topic) -> Iterator[Topic]:
 def test_rows_that_the_broker_shows_by_mistake_after_its_crash_are_not_read(
     pulsar_broker: PulsarBroker, topic: Topic, recorded: RecordedCuts
 ) -> None:
-    """Without a watermark record 5.0.0-M1 shows the rows of an open transaction after its crash. Probes cannot detect this."""
+    """The segment has no watermark record. After a crash the broker 5.0.0-M1 then delivers the rows of an open transaction. Probes
+    cannot detect this fault. The metadata records show it, so a read with `metadataUrl` does not have these rows.
+    """
     txn = topic.client.begin(600_000)
     dirty = topic.send(topic.segment(), [1], txn)
     with after_crash(topic) as again:
@@ -179,7 +183,9 @@ def test_rows_that_the_broker_shows_by_mistake_after_its_crash_are_not_read(
 
 
 def test_a_proven_watermark_is_the_cut_after_a_crash(pulsar_broker: PulsarBroker, topic: Topic, recorded: RecordedCuts) -> None:
-    """In 1 of some 15 runs the broker itself showed the row of the open transaction, and its record said so, too."""
+    """In about 1 of 15 runs the broker itself delivered the row of the open transaction after its crash, and had set its watermark
+    record beyond this row. The test accepts such a run.
+    """
     before = topic.send(topic.segment(), [1])
     reaches(topic, recorded, before)
     txn = topic.client.begin(600_000)
@@ -196,7 +202,9 @@ def test_a_proven_watermark_is_the_cut_after_a_crash(pulsar_broker: PulsarBroker
 def test_a_watermark_that_lags_after_a_crash_hides_nothing(
     pulsar_broker: PulsarBroker, topic: Topic, recorded: RecordedCuts
 ) -> None:
-    """The record is as if the broker had been killed after it answered a sender, and before it wrote the record again."""
+    """The test sets the watermark record back by one entry. The record is then as if the broker had been killed after it answered a
+    sender and before it wrote the record again.
+    """
     first = topic.send(topic.segment(), [1])
     reaches(topic, recorded, first)
     last = topic.send(topic.segment(), [2])

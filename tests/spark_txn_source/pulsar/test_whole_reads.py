@@ -1,7 +1,7 @@
 """Reads return each transaction of txnsegment's writers as a whole or not at all, on a real broker.
 
-An open transaction of another program holds back segment B. So a transaction in A and B that is committed is visible in A and
-hidden in B.
+While a transaction of another program is open in segment B, the broker delivers no later row of B. So the broker delivers the row
+of a committed transaction in A, and not yet the one in B.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ VISIBLE_SECONDS = 30.0
 
 @dataclass
 class Place:
-    """A topic with two segments, and the topic's log of writers."""
+    """A topic with two segments, and the log in which writers record the rows of their transactions."""
 
     client: PulsarClient
     url: str
@@ -54,7 +54,9 @@ class Place:
             return producer.send([Message(value.encode())], txn)
 
     def transaction(self, name: str, *, recorded: bool = True, commit: bool = True) -> None:
-        """Write one row into each segment in one transaction, and end it."""
+        """Write one row into each segment in one transaction, and end the transaction. `recorded`: record these rows in the log
+        before the end.
+        """
         txn = self.client.begin(60_000)
         places = {segment: self.send(segment, f"{name}-{segment[-1]}", txn) for segment in (self.a, self.b)}
         if recorded:
@@ -71,7 +73,7 @@ class Place:
         return values(reader, reader.partitions())
 
     def read_until(self, wanted: list[str]) -> None:
-        """Read until these rows are there. The broker shows a decision a moment after it has answered."""
+        """Repeat a batch read until it returns exactly these rows. The broker applies a commit a moment after it has answered."""
         deadline = time.monotonic() + VISIBLE_SECONDS
         while (found := sorted(self.read())) != wanted:
             assert time.monotonic() < deadline, found
@@ -109,7 +111,9 @@ def test_a_batch_has_all_rows_of_a_transaction_or_none(place: Place) -> None:
 
 
 def test_a_transaction_of_another_program_is_read_segment_by_segment(place: Place) -> None:
-    """Nobody has recorded its rows, so no reader can know that it is split. docs/pulsar.md says so."""
+    """No writer has recorded the rows of this transaction, so a reader cannot know that it gets only some of them (docs/pulsar.md,
+    What is not promised).
+    """
     other = place.client.begin(60_000)
     place.send(place.b, "other", other)
     place.transaction("foreign", recorded=False)
@@ -119,7 +123,7 @@ def test_a_transaction_of_another_program_is_read_segment_by_segment(place: Plac
 
 
 def test_an_aborted_transaction_holds_nothing_back(place: Place) -> None:
-    """Its rows are the last ones of segment B, and segment A has later rows."""
+    """The row of the aborted transaction is the last one of segment B. Segment A has a later row, which is read."""
     place.transaction("first")
     place.transaction("gone", commit=False)
     place.send(place.a, "plain")
@@ -188,7 +192,7 @@ class Split(Place):
         self.a1, self.a2 = (one.name for one in self.client.layout(self.topic).active if one.name != self.b)
 
     def sent(self, txn: TxnId, *places: tuple[str, Position], commit: bool = True) -> None:
-        """Record the one row that the transaction has in each of these segments, and end it."""
+        """Record the one row that the transaction has in each of these segments, and end the transaction."""
         record_sent(self.client, self.log, Sent(txn, {segment: (at, at) for segment, at in places}))
         self.client.end(txn, commit=commit)
 
@@ -199,7 +203,9 @@ def split(place: Place) -> Split:
 
 
 def test_a_transaction_over_a_split_is_read_in_one_task(split: Split, pulsar_broker: PulsarBroker) -> None:
-    """It has rows in the parent, in a child and in another segment. The rows of the parent come before those of the child."""
+    """The transaction has rows in the parent, in a child and in another segment. The task reads the parent's row before the child's
+    row.
+    """
     txn = split.client.begin(60_000)
     parent, other = split.send(split.a, "parent", txn), split.send(split.b, "other", txn)
     split.split(pulsar_broker)
@@ -215,7 +221,9 @@ def test_a_transaction_over_a_split_is_read_in_one_task(split: Split, pulsar_bro
 
 
 def test_transactions_that_cross_at_a_split_are_read_together(split: Split, pulsar_broker: PulsarBroker) -> None:
-    """The first one has rows in A and, later, in B. The second one has an earlier row of B, and a row of a child of A."""
+    """Transaction one has a row in A, and a row in B. Transaction two has a row in a child of A, and a row in B that precedes the
+    row of transaction one there.
+    """
     one = split.client.begin(60_000)
     parent = split.send(split.a, "one-a", one)
     split.split(pulsar_broker)
@@ -245,7 +253,9 @@ def test_a_child_is_not_read_while_its_parent_is_undecided(split: Split, pulsar_
 def test_a_split_during_the_plan_of_a_batch_tears_nothing(
     split: Split, pulsar_broker: PulsarBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The transaction has rows in a segment that is newer than the layout of the plan."""
+    """The plan has read the layout, and then a transaction writes to a segment that was created afterwards. The batch has no row of
+    this transaction.
+    """
     real, calls = batch.layout, []
 
     def slow(client: PulsarClient, topic: str) -> Layout:
@@ -269,7 +279,9 @@ def test_a_split_during_the_plan_of_a_batch_tears_nothing(
 def test_rows_that_come_before_a_split_but_after_the_target_are_read_in_the_next_run(
     split: Split, pulsar_broker: PulsarBroker
 ) -> None:
-    """`Trigger.AvailableNow` fixes its target, and then the segment gets a row and is split."""
+    """`Trigger.AvailableNow` fixes its target. Then the segment gets a row and is split. This run does not read the row, the next
+    run does.
+    """
     split.send(split.a, "first")
     split.read_until(["first"])
     reader = StreamReader(split.options, VALUE)
@@ -309,7 +321,9 @@ def test_the_log_of_writers_may_be_split_and_merged(split: Split, pulsar_broker:
 
 
 def test_times_split_no_transaction(place: Place) -> None:
-    """The transaction has a row in A before the time, and one in B at or after it."""
+    """The transaction has a row in A from before the time, and a row in B from after the time. A batch up to the time has neither
+    row. A read from the next millisecond on has both.
+    """
     place.send(place.a, "before")
     txn = place.client.begin(60_000)
     first = place.send(place.a, "txn-a", txn)
@@ -352,7 +366,9 @@ def test_a_stream_that_starts_again_reads_the_log_of_writers_from_its_offset(pla
 
 
 def test_an_offset_of_another_cluster_is_refused(place: Place) -> None:
-    """Its positions lie after the last entry, so a stream would wait for them for ever."""
+    """The positions in such an offset lie after the last entry. Without the error, a stream would wait for ever for the entries at
+    these positions.
+    """
     place.send(place.a, "row")
     place.read_until(["row"])
     reader = StreamReader(place.options, VALUE)

@@ -248,7 +248,7 @@ def test_segments_show(run: Run, cluster: Cluster) -> None:
     assert second["undecided"] == []
     assert first["rows"] + second["rows"] == 80
     assert (first["ledgers"], first["maxReadPosition"]) == (2, "2:0")
-    assert first["watermark"] in ("1:0", "2:0")  # the second commit's share of the sweeping may have folded the first row
+    assert first["watermark"] in ("1:0", "2:0")  # the second commit's share of the sweeping may have folded ledger 2 as well
     text = run("segments", "show", "t").stdout
     assert f"{number} (0_9999)" in text
 
@@ -336,7 +336,7 @@ def test_verify_lists_damaged_parts(run: Run, cluster: Cluster, what: str) -> No
     cluster.topics.create("t")
     write(cluster, pa.table({"n": range(1000)}))
     for file in Path(cluster.ledgers.removeprefix("file://")).rglob("*.parquet"):
-        os.utime(file, (1, 1))  # the first part becomes older than the part below
+        os.utime(file, (1, 1))  # the part of the first write is now older than that of the second write
     write(cluster, pa.table({"n": range(5000)}))
     sound = answer(run("verify", "t", "--json"))
     assert (sound["parts"], sound["rows"], sound["damaged"]) == (2, 6000, [])

@@ -115,7 +115,9 @@ def test_a_transaction_that_timed_out_is_a_conflict(cluster: PulsarCluster, topi
 
 
 def test_a_split_between_two_appends(cluster: PulsarCluster, topic: str, pulsar_broker: PulsarBroker) -> None:
-    """The second append writes to the new segments. One commit shows the rows of both, the older row of each key first."""
+    """The second append writes to the new segments. One commit makes the rows of both appends visible. The rows of a key are read
+    in the order of the appends.
+    """
     with cluster.begin() as txn:
         txn.append(topic, ROWS, key="who")
         for segment in cluster.client.layout(topic).active:

@@ -29,7 +29,9 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(pulsar_broker: PulsarBroker, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a command against the broker. A traceback fails the test."""
+    """Return a function that runs a command against the broker. The function checks the exit code, and that the command raises no
+    exception but SystemExit.
+    """
     monkeypatch.setenv(ADMIN_VARIABLE, pulsar_broker.admin_url)
 
     def call(*words: str, code: int = 0) -> Result:

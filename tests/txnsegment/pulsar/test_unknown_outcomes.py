@@ -1,4 +1,6 @@
-"""The end of a Pulsar transaction whose reply is lost. The broker is a small client in memory, which loses replies on request."""
+"""A Pulsar transaction is ended, and the connection breaks before the reply to the end arrives. No broker runs: a stand-in for the
+client answers, and loses requests or replies.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from txnsegment.pulsar.transaction import PulsarTransaction
 
 
 class Broker:
-    """The transaction coordinator. `lost`: what is lost in each of the next calls of `end`. `state`: that of the transaction."""
+    """A stand-in for the client, with the transaction coordinator of a broker. `lost`: the fault of each of the next calls of
+    `end`. Its request is lost, or its reply is lost, or the broker has forgotten the transaction. `state`: the transaction's state.
+    """
 
     def __init__(self, *lost: str) -> None:
         self.lost, self.state = list(lost), "OPEN"
@@ -66,7 +70,9 @@ def test_a_block_that_ends_by_an_unknown_outcome_says_that_nothing_is_visible() 
 
 
 def test_a_forgotten_transaction_stays_unknown() -> None:
-    """The first commit may have succeeded, and the broker deletes the records of transactions some time after their end."""
+    """The reply to the first commit is lost. The broker then deletes its record of the transaction, as it does some time after the
+    end. So a second commit cannot learn the outcome of the first.
+    """
     txn = begun(Broker("reply", "forgotten"))
     with pytest.raises(OutcomeUnknown):
         txn.commit()
