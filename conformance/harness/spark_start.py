@@ -5,8 +5,8 @@ loaded and verified classes in one file, the archive, which later processes map 
 small job to make the archive. It lies in the virtual environment, or, without a virtual environment, in the user's cache. Every
 later start uses it. A process with another class path ignores it.
 
-The Python workers of a driver or executor import the modules that they need once, not once for each task. They import the installed
-pyspark, not Spark's archive of its sources (`workers/sitecustomize`).
+The Python processes of a job import the modules that they need once, not once for each task. They import the installed pyspark, not
+Spark's archive of its sources (`workers/sitecustomize`, `workers/warm`).
 """
 
 from __future__ import annotations
@@ -35,11 +35,16 @@ WORKERS = Path(__file__).parent / "workers"
 """A folder for PYTHONPATH. Every Python that has it on its path runs the module `sitecustomize` of this folder at its start."""
 
 
-def spark_environment() -> dict[str, str]:
-    """Return the environment variables for a small driver, its executors and their child processes. Raises as `class_archive`."""
+def spark_environment(*, warm: bool = False) -> dict[str, str]:
+    """Return the environment variables for a small driver, its executors and their child processes. Raises as `class_archive`.
+
+    `warm`: one process imports the modules of all Python processes of the job, and forks them (`workers/warm`). They are then no
+    descendants of Spark's JVM, so a suite that looks for them among the JVM's descendants cannot use this.
+    """
     archive = class_archive()
     paths = [str(WORKERS), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
+        **({"TXNSEGMENT_WARM_PYTHON": "1"} if warm else {}),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_CONF_DIR": str(_configuration(archive)),
         "JDK_JAVA_OPTIONS": f"{SMALL_JVM} {SILENT} -XX:SharedArchiveFile={archive}",

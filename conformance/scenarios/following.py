@@ -21,7 +21,7 @@ def follow(place: Place, folder: Path, stop: Path) -> Session:
     (folder / "spark").mkdir()
     given = {"--url": place.url, "--topic": place.topic, "--folder": str(folder / "spark"), "--stop": str(stop)}
     words = [word for pair in given.items() for word in pair]
-    query = launched("conformance.scenarios.follower", words, folder / "spark.log", spark_environment(), nice=0)
+    query = launched("conformance.scenarios.follower", words, folder / "spark.log", spark_environment(warm=True), nice=0)
     if not query.wait_for(folder / "spark" / "running", 180):
         query.kill()
         raise Died(f"the streaming query did not start: {query.tail()}")

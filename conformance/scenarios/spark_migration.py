@@ -92,7 +92,7 @@ class SparkMigration(Scenario):
         given: dict[str, object] = {"url": self._place.url, "topic": self._place.topic, "input": folder / "input", "marks": marks}
         given |= {"checkpoint": folder / "checkpoint", "stop": folder / JOBS_STOP}
         words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
-        job = launched("conformance.scenarios.job", words, folder / f"job-{len(self._running)}.log", spark_environment())
+        job = launched("conformance.scenarios.job", words, folder / f"job-{len(self._running)}.log", spark_environment(warm=True))
         self._running.append(job)
         return job
 

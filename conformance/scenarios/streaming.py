@@ -103,7 +103,7 @@ class StreamingJob(Scenario):
         given = {"url": self._place.url, "topic": self._place.topic, "input": self._input, "checkpoint": self._checkpoint}
         given |= {"marks": self._marks, "stop": stop_file(output)}
         arguments = [word for name, value in given.items() for word in (f"--{name}", str(value))]
-        driver = launched("conformance.scenarios.job", arguments, output, spark_environment())
+        driver = launched("conformance.scenarios.job", arguments, output, spark_environment(warm=True))
         self._launched.append(driver)
         return driver
 

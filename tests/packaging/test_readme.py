@@ -83,7 +83,7 @@ def shell(script: str, folder: Path, **environment: str) -> str:
     ran = subprocess.run(
         ["bash", "-euxo", "pipefail", "-c", script],
         cwd=folder,
-        env={**kept, "PATH": path, **spark_environment(), "COLUMNS": "200", **environment},
+        env={**kept, "PATH": path, **spark_environment(warm=True), "COLUMNS": "200", **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -173,7 +173,7 @@ class Standalone:
         with (self._folder / f"{what}.log").open("wb") as log:
             process = subprocess.Popen(
                 [str(program), f"org.apache.spark.deploy.{what.lower()}.{what}", *arguments],
-                env={**kept, "PATH": self._path, **spark_environment()},
+                env={**kept, "PATH": self._path, **spark_environment(warm=True)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

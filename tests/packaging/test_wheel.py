@@ -71,7 +71,7 @@ def test_spark_finds_the_format(python: Path, tmp_path: Path) -> None:
     job = tmp_path / "job.py"
     job.write_text(JOB)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYSPARK_") and k != "PYTHONPATH"}
-    environment |= spark_environment() | {
+    environment |= spark_environment(warm=True) | {
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
         "TXNSEGMENT_SERVICE_URL": (tmp_path / "cluster").as_uri(),
         "PYSPARK_SUBMIT_ARGS": "--master local[2] --conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1 pyspark-shell",

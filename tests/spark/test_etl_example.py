@@ -26,7 +26,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
     """Yield a function that imports a program of examples/ by its name."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    for name, value in spark_environment().items():
+    for name, value in spark_environment(warm=True).items():
         monkeypatch.setenv(name, value)
     before = set(sys.modules)
     yield importlib.import_module

@@ -35,7 +35,9 @@ def test_a_killed_driver_skips_nothing(here: Deployment, tmp_path: Path) -> None
     place = {"url": here.url, "source": "t", "target": "out", "subscription": "s", "rows": str(ROWS), "folder": str(tmp_path)}
     arguments = [word for name, value in place.items() for word in (f"--{name}", value)]
     first: list[int] = []
-    with launched("conformance.scenarios.copying", arguments, tmp_path / "driver.log", spark_environment(), nice=0) as driver:
+    with launched(
+        "conformance.scenarios.copying", arguments, tmp_path / "driver.log", spark_environment(warm=True), nice=0
+    ) as driver:
         with cluster.consumer("out", "watch", start="earliest") as watch:
             until = time.monotonic() + LIMIT_SECONDS
             while len(first) < 2 * ROWS:
@@ -76,7 +78,9 @@ def test_a_driver_killed_before_its_first_batch_was_done_writes_each_row_once(he
     cluster.subscriptions.create("t", "s")
     place = {"url": here.url, "source": "t", "subscription": "s", "folder": str(tmp_path)}
     arguments = [word for name, value in place.items() for word in (f"--{name}", value)]
-    with launched("conformance.scenarios.holding", arguments, tmp_path / "driver.log", spark_environment(), nice=0) as driver:
+    with launched(
+        "conformance.scenarios.holding", arguments, tmp_path / "driver.log", spark_environment(warm=True), nice=0
+    ) as driver:
         assert driver.wait_for(tmp_path / "planned", LIMIT_SECONDS), driver.tail()
         driver.kill()
     checkpoint = tmp_path / "checkpoint"

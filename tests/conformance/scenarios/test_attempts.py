@@ -22,7 +22,7 @@ def test_only_accepted_attempts_count(trouble: str, again: str, tmp_path: Path, 
     (tmp_path / "job").mkdir()
     given = {"--url": place.url, "--topic": place.topic, "--folder": str(tmp_path / "job"), "--trouble": trouble}
     words = [word for pair in given.items() for word in pair]
-    driver = launched("conformance.scenarios.attempts", words, tmp_path / "log", spark_environment())
+    driver = launched("conformance.scenarios.attempts", words, tmp_path / "log", spark_environment(warm=True))
     try:
         assert driver.wait(180) == 0, driver.tail()
     finally:

@@ -604,7 +604,7 @@ class TestSecrets:
             [sys.executable, str(tmp_path / "job.py"), url, log.as_uri()],
             env={
                 **os.environ,
-                **spark_environment(),
+                **spark_environment(warm=True),
                 "PYSPARK_PYTHON": sys.executable,
                 "PYTHONPATH": str(Path(__file__).parents[3]),
             },
