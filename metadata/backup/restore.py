@@ -286,7 +286,7 @@ class Restoration:
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def _claim(self) -> Record:
-        """Write and return the claim `/restoring`. Raises RestoreRefused if another process claims the store or creates a cluster."""
+        """Write the claim `/restoring`. Raises RestoreRefused if another process claims the store or creates a cluster in it."""
         begun = self._begun()
         now_ms = time_ms(self.store)
         owners = heirs(self.storage)
