@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from conformance.processes import processes
 from pyspark_txnsegment import DefaultSource
 
 if TYPE_CHECKING:
@@ -81,42 +82,24 @@ def test_tasks_run_where_no_store_can_be_opened(here: Deployment) -> None:
 
 
 def test_only_the_drivers_processes_have_the_store_open(here: Deployment) -> None:
-    """The processes that run tasks (children of pyspark.daemon) do not open the database."""
+    """Spark's tasks run in the children of one pyspark.daemon. None of them opens the cluster's database; other Python processes of
+    the driver do.
+    """
     here.write(here.spark.range(0, 1000, 1, 4), segments="2", keyColumn="id")
     assert here.read().count() == 1000
-    open_in = [line for pid in _descendants(os.getpid()) for line in [_command(pid)] if _holds(pid, "metadata.db")]
-    tasks = [line for pid in _descendants(os.getpid()) for line in [_command(pid)] if "pyspark.worker" in line]
+    daemon = here.spark.sparkContext.parallelize([0], 1).map(lambda _: os.getppid()).first()
+    known = [one for one in processes() if one.session == os.getsid(0)]
+    tasks = {one.pid for one in known if one.parent == daemon}
+    holding = {one.pid for one in known if _holds(one.pid, str(here.folder))}
     assert tasks
-    assert open_in
-    assert not any("pyspark.worker" in line for line in open_in)
+    assert holding
+    assert not tasks & holding
 
 
-def _descendants(pid: int) -> list[int]:
-    parents: dict[int, int] = {}
-    for one in Path("/proc").iterdir():
-        if one.name.isdigit():
-            try:
-                parents[int(one.name)] = int((one / "stat").read_text().rpartition(")")[2].split()[1])
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # the process has ended
-    found, todo = [], [pid]
-    while todo:
-        above = todo.pop()
-        children = [child for child, parent in parents.items() if parent == above]
-        found += children
-        todo += children
-    return found
-
-
-def _command(pid: int) -> str:
+def _holds(pid: int, folder: str) -> bool:
+    """Return whether a process has a database below the folder open."""
     try:
-        return (Path("/proc") / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-
-
-def _holds(pid: int, name: str) -> bool:
-    try:
-        return any(str(f.readlink()).endswith(name) for f in (Path("/proc") / str(pid) / "fd").iterdir())
+        files = [str(file.readlink()) for file in (Path("/proc") / str(pid) / "fd").iterdir()]
     except (FileNotFoundError, ProcessLookupError):
         return False
+    return any(file.startswith(folder) and file.endswith("metadata.db") for file in files)
