@@ -286,9 +286,7 @@ class Restoration:
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def _claim(self) -> Record:
-        """Write the claim `/restoring` into the store and return it. Raises RestoreRefused if another process claims the store at
-        the same time, or creates a cluster in it.
-        """
+        """Write the claim `/restoring`. Raises RestoreRefused if another process claims the store or creates a cluster in it."""
         begun = self._begun()
         now_ms = time_ms(self.store)
         owners = heirs(self.storage)

@@ -132,9 +132,7 @@ class Migrator:
         self.made(name)
 
     def named(self, name: PersistentName) -> TopicName | None:
-        """Return the name of the successor as `made` does, but also if the successor was deleted. Raises TopicNotFound,
-        TopicExists.
-        """
+        """Return the successor's name as `made` does, but also if it was deleted. Raises TopicNotFound, TopicExists."""
         return self._further(name)[0]
 
     def _further(self, name: PersistentName) -> tuple[TopicName | None, Topic | None]:
@@ -154,9 +152,7 @@ class Migrator:
         return made.name, made
 
     def matching(self, pattern: re.Pattern[str]) -> tuple[TopicName, ...]:
-        """Return the successors of the migrated topics whose names match the pattern. Deleted successors are included. Raises
-        TopicExists.
-        """
+        """Return the successors, also deleted ones, of the migrated topics with matching names. Raises TopicExists."""
 
         def body(view: View) -> list[tuple[PersistentName, TopicName | None]]:
             """Return each sealed topic with the name of its successor. The name is None unless the topic's record has it, and the

@@ -90,9 +90,7 @@ class Process:
         self.aside(job, self.sweeper.share)
 
     def aside(self, *jobs: Callable[[], object]) -> None:
-        """Run the jobs in another thread of the process. If a job fails, the next sweep does its work, as in
-        `metadata.write.background`. A SweepIncomplete is also recorded as a violation.
-        """
+        """Run the jobs in another thread. The next sweep does the work of a failed job. SweepIncomplete is a violation."""
 
         def run() -> None:
             for job in jobs:
@@ -119,14 +117,10 @@ class Actor:
         self.what = ""
         self.wakes = 0
         self.nap: tuple[int, int] | None = None
-        """A nap that the actor will take: (the number of its own steps before the nap, the number of steps that other actors take
-        during the nap). The nap may be so long that another actor does a whole sweep meanwhile. None: no nap.
-        """
+        """The nap that the actor will take: the number of its own steps before it, and of the other actors' steps during it."""
         self.aborts: str | None = None
         self.opened = False
-        """Whether the actor has sent the header of its transaction to the store. From then on, the deadline in the header protects
-        the files of the transaction.
-        """
+        """Whether the actor has sent its transaction's header to the store. The header's deadline then protects its files."""
 
 
 @dataclass
@@ -143,8 +137,7 @@ class World:
     before: Sequence[Event] = ()
     """The events with which the history begins. They happened before the first step."""
     brief: bool = False
-    """Whether only a share of the sweeps is complete. The other sweeps omit the parts that rarely have work (docs/conformance.md).
-    """
+    """Whether only a share of the sweeps is complete. The others omit parts that rarely have work (docs/conformance.md)."""
     clock: SimulatedClock = field(default_factory=SimulatedClock)
     actors: list[Actor] = field(default_factory=list)
     steps: int = 0
