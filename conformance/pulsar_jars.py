@@ -127,8 +127,8 @@ def java_command(
     main: str, folder: Path, *, classpath: Sequence[Path] = (), options: Sequence[str] = (), level: str = "WARN"
 ) -> list[str]:
     """Return the command that runs a Java class with Pulsar's jars. `folder`: the folder into which this function writes the
-    configuration of the log. `level`: the level of the log. `classpath`: folders before the jars. `options`: further options of
-    Java. Raises ConfigurationError.
+    configuration of the log. `level`: the level of the log. `classpath`: folders to search before the jars. `options`: further
+    options of Java. Raises ConfigurationError.
     """
     log = folder / "log4j2.xml"
     log.write_text(LOG.replace("{level}", level), encoding="utf-8")

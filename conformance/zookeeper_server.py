@@ -38,7 +38,7 @@ metrics and compressed snapshots.
 
 def zookeeper_classpath() -> str:
     """Return the class path of a server: those jars of the installed pyspark that a server needs. Raises ConfigurationError if
-    ZooKeeper is not among them. With all 280 jars of pyspark, a server would need half as much time again to start.
+    ZooKeeper is not among them. With all 280 jars of pyspark, the start of a server would take 1.5 times as long.
     """
     import pyspark
 

@@ -173,7 +173,7 @@ class PulsarJob(StreamingJob):
 
     def _at_a_moment(self) -> Session:
         """Wait for a random moment in the life of a driver, and return this driver. In one case of six the moment is within 10 s of
-        this call, and the driver's query may not run yet. Otherwise the query runs before the moment.
+        this call, and the driver's query may not run yet. Otherwise the query has begun to run.
         """
         while True:
             driver = self._running(LOCAL)

@@ -71,7 +71,7 @@ def an_empty_group_does_nothing(area: Area) -> None:
 
 @cases.add
 def a_group_is_never_seen_half(area: Area) -> None:
-    """Each group writes one value to two records. A get of both never finds in the second an older value than in the first."""
+    """Each group writes one value to two records. A get of both never returns an older value for the second than for the first."""
     _needs_groups(area)
     a, b = area.store.write(Put(A, b"0"), Put(B, b"0"))
 

@@ -18,8 +18,8 @@ EVERYTHING = KeyRange("/", "/\U0010ffff", "")
 
 @cases.add
 def ephemeral_records_go_with_their_session(area: Area) -> None:
-    """While a session is open, no other session can create an ephemeral record of the same key. When the session ends, its record
-    is deleted with the index entries.
+    """While a session has an ephemeral record, no other session can create a record of the same key. When the session ends, its
+    record is deleted with the index entries.
     """
     leader = area.open()
     made = leader.put(LEADER, b"me", expect=ABSENT, indexes=(IndexEntry("i", "k"),), ephemeral=True)

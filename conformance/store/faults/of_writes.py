@@ -23,7 +23,7 @@ class VersionIgnored(Sound):
 
 @planted("records/a-record-that-has-its-old-value-again")
 class ValuesAreCompared(Sound):
-    """A put or delete that expects a record compares its value, not its version."""
+    """A put or delete that expects a record compares the value of that record, not the version."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         return self.store.write(*(self._with_newest(write) for write in writes))

@@ -52,8 +52,8 @@ def test_no_reader_sees_a_part_of_a_transaction_of_eight_writers(pulsar_broker: 
 
 def test_rows_that_the_broker_shows_before_their_commit_are_recognised(pulsar_broker: PulsarBroker) -> None:
     """After a restart, the broker 5.0.0-M1 may deliver rows of an OPEN transaction from a segment that has no watermark record.
-    `Headers` recognises their transaction, because the broker's metadata store has its state. After the abort it is still not
-    committed.
+    `Headers` reads the state of this transaction from the broker's metadata store, and reports that the transaction is not
+    committed, before and after its abort.
     """
     name = pulsar_broker.create(topic())
     columns = pa.schema([("key", pa.string()), ("seq", pa.string())])
