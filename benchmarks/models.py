@@ -107,7 +107,7 @@ def end_in_store(cluster: Cluster, participants: int, runs: int) -> float:
 
 
 def past(cluster: Cluster, name: PersistentName, transactions: int, *, transactional: bool) -> None:
-    """Create a topic with one message for each of `transactions`. `transactional`: each message is a transaction of its own, with a
+    """Create a topic. `transactions`: how many messages it has. `transactional`: each message is a transaction of its own, with a
     marker. Otherwise each message is a plain message. (The entries are written in groups, because another benchmark measures
     committing.)
     """

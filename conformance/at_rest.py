@@ -54,13 +54,14 @@ GONE = 5
 SUCCESSOR_SEGMENTS = 2
 """Number of segments that a migration creates in the successor."""
 FIXED = 8
-"""Number of records that each cluster has once: the cluster, its founding, the sweepers' turn, the elapsed time, the transaction
-ids, the newest record of the log, the snapshot of the transaction log for persistent topics, and one to spare."""
+"""Number of records that each cluster has once: the cluster, its founding, the sweepers' turn, the time that sweeps have seen pass,
+the transaction ids, the newest record of the log, the snapshot of the transaction log for persistent topics, and one to spare.
+"""
 
 
 class Hurried(SystemClock):
-    """The machine's clock plus `ahead_ms`, which the run raises. The ZooKeeper store measures the server's time once and then adds
-    the time that has passed on this clock. So `ahead_ms` moves that store's time, too.
+    """The machine's clock plus `ahead_ms`, which the run raises. In a run, the ZooKeeper store measures the server's time only
+    once. Later it adds the time that has passed on this clock. So `ahead_ms` also moves the time of that store.
     """
 
     ahead_ms = 0
@@ -75,8 +76,8 @@ class Hurried(SystemClock):
 class ByHand(Hurried):
     """A clock for stores that have no time of their own. It begins at the machine's time, because files have the machine's times.
 
-    `now_ms` then changes only if the run raises `ahead_ms`, so the same number of commits falls into the header retention on every
-    machine. `monotonic` also advances by the time of each sleep, so that the deadline of a waiting loop is reached.
+    `now_ms` then changes only if the run raises `ahead_ms`. So the header retention covers the same number of commits on every
+    machine. `monotonic` also advances by the time of each sleep, so that a waiting loop reaches its deadline.
     """
 
     def __init__(self) -> None:
@@ -95,23 +96,24 @@ class ByHand(Hurried):
 
 
 def bound_meanwhile(at_rest: int) -> int:
-    """Return the maximum number of records during the run. It does not depend on the number of commits.
+    """Return the maximum number of records during the run. This maximum does not depend on the number of commits.
 
-    `at_rest`: the result of `bound`. During the run there are also records that the header retention keeps: headers, tombstones of
-    subscriptions, and the records of applications with a random id, which one commit in twenty has. Other records wait for the next
-    sweep.
+    `at_rest`: the result of `bound`. During the run the header retention also keeps headers, tombstones of subscriptions, and the
+    records of applications with a random id (one commit in twenty has such an id). Other records wait for the next sweep.
     """
     kept_ms = SETTINGS.header_retention_ms + FORGET_EVERY_MS + 10 * SETTINGS.fold_after_ms
     return at_rest + 2 * kept_ms // EVERY_MS
 
 
 def bound(*, topics: int, deleted: int, segments: int, cursors: int, applications: int, migrated: int = 0) -> int:
-    """Return the maximum number of records of a store at rest (operations.md, What stays). It does not depend on commits or time.
+    """Return the maximum number of records of a store at rest (operations.md, What stays). This maximum does not depend on the
+    number of commits or on the time.
 
     `topics`: number of existing topics; each has its record and a schema. `deleted`: number of topics that were deleted and not
     created again; each has a tombstone and its newest schema. `segments`, `cursors`: number of segments and of cursors of existing
     topics. `applications`: number of pairs (appId, topic) with a chosen appId, not a random one. `migrated`: number of persistent
-    topics of which two records are left: the topic's record, which names the successor, and the SEAL.
+    topics that were migrated and whose entries were then removed. Two records of each are left: the topic's record, which names the
+    successor, and the SEAL.
     """
     return FIXED + 2 * (topics + deleted + migrated) + segments + cursors + applications
 
@@ -343,7 +345,7 @@ class AtRest:
 
 
 def _of_a_segment(path: str) -> bool:
-    """Return whether the file is a part or an index snapshot of a segment. `cluster.json` and the notes of sweeps are not."""
+    """Return whether the file is a part or an index snapshot of a segment, not `cluster.json` or a file below `sweep/`."""
     return path.count("/") >= 4
 
 

@@ -25,7 +25,9 @@ def stopped() -> threading.Event:
 
 @contextmanager
 def data_folder(given: Path | None, server: str) -> Iterator[Path]:
-    """Yield the folder for a server's data. `given` None: a temporary folder, whose name contains the server's name."""
+    """Yield the folder for a server's data: the folder `given`, or, if that is None, a temporary folder, which is deleted at the
+    end. The name of the temporary folder contains `server`.
+    """
     if given is not None:
         yield given.absolute()
         return

@@ -12,7 +12,7 @@ DOMAINS = (TOPIC, PERSISTENT, MIXED)
 
 
 def domain(text: str) -> str:
-    """Return the domain that an option's value names. Raises ArgumentTypeError, which names the nearest domain."""
+    """Return the domain that an option's value names. Raises ArgumentTypeError, with the nearest domain, if it names none."""
     word = text.strip().lower()
     if word in DOMAINS:
         return word
@@ -26,7 +26,7 @@ def named(domain: str, name: str) -> str:
 
 
 def keyed(topic: str, **more: str) -> dict[str, str]:
-    """Return the options of a write that route rows by their key: `keyColumn` and the options `more`. The result is empty for a
-    persistent topic, because it has one log and no key.
+    """Return the options of a write that route rows by their key: `keyColumn` and the options `more`. For a persistent topic the
+    result is empty, because such a topic has one log and no key.
     """
     return {} if is_persistent(topic) else {"keyColumn": "key", **more}

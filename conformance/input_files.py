@@ -28,7 +28,9 @@ def lay_down(folder: Path, batch: int, rows: pa.Table) -> None:
 
 
 class Singly:
-    """Adds the batches of one query, one at a time. `lay_down`: a function that adds the file of a batch, by its number from 0."""
+    """Adds the batches of one query, one at a time. `lay_down`: a function that adds the file of one batch. Its argument is the
+    number of the batch; the first batch has the number 0.
+    """
 
     def __init__(self, checkpoint: Path, lay_down: Callable[[int], None]) -> None:
         self._commits, self._lay_down = checkpoint / "commits", lay_down

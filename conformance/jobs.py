@@ -19,7 +19,9 @@ def given(program: str, *names: str) -> argparse.Namespace:
 
 
 def run_until(stop: Path, query: StreamingQuery) -> None:
-    """Wait until the file `stop` exists. Let the query process all input, and stop it. Raises the error that ended the query."""
+    """Wait until the file `stop` exists. Then let the query process all input, and stop the query. Raises the error that ended the
+    query before, or RuntimeError if the query ended without an error.
+    """
     while not stop.exists():
         query.awaitTermination(LOOK_SECONDS)
         if not query.isActive:

@@ -1,5 +1,5 @@
-"""Reserve ports of 127.0.0.1 for servers. A server binds its port later, since a JVM needs seconds to start. It may also be stopped
-and started again on the same port.
+"""Reserve ports of 127.0.0.1 for servers. A reserved port stays free while its server does not listen. That can be for seconds,
+because a JVM starts slowly, or longer, because a test may stop a server and start it again on the same port.
 
 The ports lie below the range from which the kernel chooses a port for a client or a proxy, so no other socket gets a port that is
 reserved here. A process holds a lock on each of its ports until it ends. Other processes of the same user and temporary folder (a
@@ -34,7 +34,7 @@ _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_ports(count: int) -> list[int]:
-    """Return different ports of 127.0.0.1 that no process uses. This process holds them until it ends. Raises Unavailable."""
+    """Return `count` free ports of 127.0.0.1. This process holds them until it ends. Raises Unavailable if fewer are free."""
     return _ports().take(count)
 
 
@@ -42,7 +42,8 @@ def below(ephemeral: str | None) -> range:
     """Return the ports to choose from. `ephemeral`: the kernel's range in Linux's form ("32768 60999"); None: unknown."""
     lowest = int(ephemeral.split()[0]) if ephemeral else _LOWEST
     found = range(_FIRST, lowest)
-    # If the kernel may choose nearly every port, the ports below its range are too few. Then any port is as good as another.
+    # If nearly all ports belong to the kernel's range, too few ports lie below that range. Then ports of the kernel's range are
+    # taken, too.
     return found if len(found) >= _ENOUGH else range(_FIRST, _LOWEST)
 
 
@@ -59,7 +60,7 @@ class Ports:
         self._locks = os.open(locks, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def take(self, count: int) -> list[int]:
-        """Return this number of ports on which no process listens. They are held until this process ends. Raises Unavailable."""
+        """Return `count` ports on which no process listens, held until this process ends. Raises Unavailable if there are fewer."""
         with self._guard:
             found = list(islice(self._free(), count))
         if len(found) < count:
@@ -71,7 +72,7 @@ class Ports:
 
     def _free(self) -> Iterator[int]:
         """Yield free ports in random order, so that they are hardly ever neighbours. A server whose port is in use may try the next
-        number, which must not be another port of this process.
+        higher number. That number must not be another port of this process.
         """
         for port in random.SystemRandom().sample(self._numbers, len(self._numbers)):
             if port not in self._held and self._lock(port):

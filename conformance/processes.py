@@ -1,11 +1,12 @@
 """Start processes, and make sure that they and all processes started by them end with this process.
 
-Spark's workers start executors, and executors start Python workers in process groups of their own. All of them stay in the
-operating system's session of the first process. A `Session` sends its signals to every process of that session.
+Spark's workers start executors, and executors start Python workers in process groups of their own. All of these processes stay in
+the operating system's session (`setsid`) in which the first of them was started. A `Session` sends its signals to every process of
+that session.
 
 Each started process also gets an environment variable with a random value. If this process ends without cleaning up (by SIGKILL,
-for instance), a small watcher process kills every process with this value, and deletes the folders given to `left_behind`.
-Needs Linux's /proc.
+for instance), a small watcher process kills every process with this value, and deletes the folders given to `left_behind`. Needs
+Linux's /proc.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def marked(environment: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def left_behind(folder: Path) -> None:
-    """Let the watcher delete this folder after the end of this process, if it still exists. A mount point is unmounted instead.
+    """Let the watcher delete this folder after the end of this process, if the folder still exists then. A mount point is unmounted
+    instead.
 
     The folders are handled in the reverse order of the calls. So call this for a mount point after the folder that contains it.
     """
@@ -151,7 +153,9 @@ class Session:
         return self._process.pid
 
     def members(self) -> list[int]:
-        """Return the ids of the session's processes, without zombies."""
+        """Return the ids of the session's processes. Processes that have ended, and still have an entry in /proc (state Z), are
+        left out.
+        """
         return [one.pid for one in processes() if one.session == self.pid and one.state != "Z"]
 
     def send(self, number: signal.Signals) -> None:
@@ -168,7 +172,9 @@ class Session:
         self._process.wait()
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """Send SIGTERM to the first process. Kill all processes of the session that still live after this number of seconds."""
+        """Resume all processes of the session, and send SIGTERM to the first process. When that process has ended, or after this
+        number of seconds, kill all processes of the session that are left.
+        """
         self.send(signal.SIGCONT)
         if self.running():
             self._process.terminate()
@@ -181,8 +187,8 @@ class Session:
         return self._process.poll() is None
 
     def wait(self, seconds: float) -> int | None:
-        """Return the exit code of the first process, or None if it has not ended within this number of seconds. After its end, kill
-        all other processes of the session.
+        """Return the exit code of the first process, or None if that process has not ended within this number of seconds. If it has
+        ended, kill all other processes of the session.
         """
         try:
             code = self._process.wait(seconds)
@@ -213,7 +219,9 @@ class Session:
 
 @dataclass(frozen=True)
 class Found:
-    """A process of this machine at one moment. `state`: the letter of its state in /proc (Z: a zombie)."""
+    """A process of this machine at one moment. `state`: the letter of its state in /proc (Z: it has ended, and its parent has not
+    waited for it yet).
+    """
 
     pid: int
     state: str

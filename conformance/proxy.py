@@ -68,7 +68,8 @@ class TcpProxy:
 
     @contextmanager
     def drop_replies(self, longer_than: int = PING) -> Iterator[None]:
-        """Drop the first answer of more than `longer_than` bytes and cut its connection. The server has then executed the request.
+        """On each connection, drop the first answer of more than `longer_than` bytes and cut the connection. The server has then
+        executed the request.
 
         New connections are refused until the block ends. The default lets ZooKeeper's answers to pings pass.
         """

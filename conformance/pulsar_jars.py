@@ -48,8 +48,8 @@ def pulsar_classpath() -> str:
 
 
 def classpath_in(folder: Path) -> str:
-    """Return the class path that is kept in this folder. If there is none, or if one of its jars is gone, ask Maven. Raises
-    ConfigurationError.
+    """Return the class path that is kept in this folder. If there is none, or if one of its jars is gone, ask Maven for it. Raises
+    ConfigurationError if there is no Maven, or if Maven fails.
     """
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / f"{hashlib.sha256(POM.read_bytes()).hexdigest()[:16]}.classpath"
@@ -63,8 +63,8 @@ def classpath_in(folder: Path) -> str:
 
 
 def broker_jar(version: str) -> Path:
-    """Return the jar of another version of the broker, without the jars that it needs. The first call asks Maven, which downloads
-    it. Raises ConfigurationError.
+    """Return the path of the jar of another version of the broker, without the jars on which it depends. The first call asks Maven,
+    which downloads the jar. Raises ConfigurationError if there is no Maven, or if Maven fails.
     """
     folder = _folder()
     folder.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def _complete(classpath: str) -> bool:
 
 
 def find_maven() -> Path:
-    """Return Maven's program. Raises ConfigurationError."""
+    """Return the path of Maven's program, `mvn`. Raises ConfigurationError if it is not on PATH."""
     found = shutil.which("mvn")
     if found is None:
         raise ConfigurationError(
@@ -107,7 +107,9 @@ def _ask_maven(file: Path) -> None:
 
 
 def _run_maven(goal: Sequence[str], done: Callable[[], bool], version: str) -> None:
-    """Run Maven. `done`: tells whether Maven has made its result. Raises ConfigurationError if Maven fails, or has made none."""
+    """Run Maven. `done`: tells whether the file that Maven should write is there. Raises ConfigurationError if Maven is not found,
+    fails, takes too long, or leaves no such file.
+    """
     command = [str(find_maven()), "-q", "-B", *goal]
     try:
         ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS)
@@ -124,8 +126,9 @@ def _run_maven(goal: Sequence[str], done: Callable[[], bool], version: str) -> N
 def java_command(
     main: str, folder: Path, *, classpath: Sequence[Path] = (), options: Sequence[str] = (), level: str = "WARN"
 ) -> list[str]:
-    """Return the command that runs a Java class with Pulsar's jars. `folder`: gets the configuration of the log, whose level is
-    `level`. `classpath`: folders before the jars. `options`: further options of Java. Raises ConfigurationError.
+    """Return the command that runs a Java class with Pulsar's jars. `folder`: the folder into which this function writes the
+    configuration of the log. `level`: the level of the log. `classpath`: folders to search before the jars. `options`: further
+    options of Java. Raises ConfigurationError.
     """
     log = folder / "log4j2.xml"
     log.write_text(LOG.replace("{level}", level), encoding="utf-8")
@@ -138,7 +141,9 @@ def java_command(
 
 
 def _opened() -> list[str]:
-    """Return the options that let Pulsar and Netty use what newer versions of Java close or warn of."""
+    """Return the options of Java that let Pulsar and Netty use internals of Java. Without these options, newer versions of Java
+    forbid this use or warn of it.
+    """
     packages = ("java.lang", "java.nio", "java.io", "java.util.zip", "sun.net", "jdk.internal.misc")
     opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in packages]
     return [

@@ -36,7 +36,9 @@ QUIET_MS: Final = 1_000
 
 
 def compiled(folder: Path) -> Path:
-    """Return the folder of the classes of the Java programs. Compile them if it does not exist. Raises ConfigurationError."""
+    """Return the folder `classes` in `folder`, which has the compiled Java programs. If it does not exist, compile them. Raises
+    ConfigurationError.
+    """
     beside = find_java().with_name("javac")
     javac = str(beside) if beside.exists() else shutil.which("javac")
     if javac is None:
@@ -59,9 +61,11 @@ def compiled(folder: Path) -> Path:
 
 
 def rewritten(folder: Path, records: Sequence[tuple[str, bytes]], broker: str = VERSION) -> list[bytes]:
-    """Let Pulsar's own classes, given by their names, read records of the metadata store. Return the bytes that they write.
+    """Let Pulsar's own classes read records of the metadata store. Return the bytes that these classes then write, one item for
+    each record.
 
-    `folder`: for the compiled program. `broker`: the version of the broker whose classes these are. Raises ConfigurationError.
+    `records`: pairs of the name of a class and a record in JSON. `folder`: gets the compiled program. `broker`: the version of the
+    broker from which the classes are taken. Raises ConfigurationError.
     """
     other = [] if broker == VERSION else [str(broker_jar(broker))]
     command = [*java_command("Records", folder, classpath=[compiled(folder)], options=["-Xmx128m"]), *other]
@@ -78,12 +82,13 @@ def rewritten(folder: Path, records: Sequence[tuple[str, bytes]], broker: str = 
 class JavaClient:
     """A process with a Java client of one cluster. A context manager, whose end ends the process.
 
-    A row is `{"value": .., "key": .., "properties": {..}, "event_ms": ..}`. Its value is a text, a number, the hexadecimal digits
-    of bytes, for `avro` and `json` the fields of conformance/pulsar/java/Order.java, or `{"key": .., "value": ..}`.
+    A row is `{"value": .., "key": .., "properties": {..}, "event_ms": ..}`. The schema decides the form of the value: a text
+    (`string`), hexadecimal digits (`bytes`), a number (`int64`), the fields of conformance/pulsar/java/Order.java (`avro`, `json`),
+    or a text and such fields as `{"key": .., "value": ..}` (`inline`, `separated`).
     """
 
     def __init__(self, folder: Path, url: str, *, options: Sequence[str] = ("-Xmx256m",)) -> None:
-        """`options`: those of Java."""
+        """`options`: options of the Java virtual machine."""
         folder.mkdir(parents=True, exist_ok=True)
         classes = compiled(folder)
         self.log = folder / "java.log"
@@ -110,11 +115,13 @@ class JavaClient:
         batch: int = 0,
         chunk: int = 0,
     ) -> None:
-        """Send rows. `end`: in a transaction, which then ends in this way. `batch`: the greatest number of rows in an entry (0: no
-        batches). `chunk`: the greatest number of bytes in an entry; a longer row is sent in several entries. 0: no row is divided.
+        """Send rows. `end`: how the transaction of the rows ends; None: the rows are sent without a transaction. `batch`: the
+        greatest number of rows in an entry (0: no batches). `chunk`: the greatest number of bytes in an entry (0: no limit); a
+        longer row is sent in several entries.
 
-        In a transaction one entry is in flight. With several entries in flight the client sends some entries twice: 5.0.0-M1
-        answers them in another order, and the client then connects again and repeats what was not answered.
+        In a transaction, the client sends an entry only when the previous entry is answered. Otherwise it would send some entries
+        twice: the broker 5.0.0-M1 answers the entries of a transaction in another order, and the client then connects again and
+        repeats all entries that were not answered.
         """
         request = {"topic": topic, "rows": rows, "schema": schema, "end": end, "compression": compression}
         self._ask("write", batch=batch, chunk=chunk, **request)
@@ -122,8 +129,9 @@ class JavaClient:
     def read(
         self, topic: str, *, count: int, how: How = "stream", schema: Schema = "string", subscription: str | None = None
     ) -> list[dict[str, Any]]:
-        """Receive `count` rows from the beginning of the topic, and what comes within a second after them. Fewer rows are returned
-        if no row comes within a minute. `subscription`: its name; a new one if it is not given.
+        """Receive `count` rows from the beginning of the topic, and further rows until none comes for a second. Return fewer rows
+        if one of the first `count` rows does not come within a minute. `how`: the kind of the Java consumer. `subscription`: the
+        name of the subscription (default: a new one).
         """
         name = subscription or uuid.uuid4().hex
         limits = {"count": count, "quiet_ms": QUIET_MS, "limit_ms": LIMIT_MS}
@@ -131,11 +139,13 @@ class JavaClient:
         return found
 
     def pour(self, topic: str, count: int, *, size: int, batch: int) -> float:
-        """Send rows of `size` bytes with 1,000 keys, without a transaction, up to `batch` rows in an entry. Return the seconds."""
+        """Send rows of `size` bytes with 1,000 keys, without a transaction, up to `batch` rows in an entry. Return the seconds
+        taken.
+        """
         return float(self._ask("pour", topic=topic, count=count, size=size, batch=batch)) / 1e9
 
     def drain(self, topic: str, count: int) -> float:
-        """Receive `count` rows of bytes from the beginning of a topic by a CheckpointConsumer. Return the seconds."""
+        """Receive `count` rows of bytes from the beginning of a topic by a CheckpointConsumer. Return the seconds taken."""
         return float(self._ask("drain", topic=topic, count=count, limit_ms=LIMIT_MS)) / 1e9
 
     def _ask(self, what: str, **request: object) -> Any:

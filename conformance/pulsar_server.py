@@ -53,7 +53,7 @@ _SETTINGS: Final[Mapping[str, object]] = {
     "managedLedgerDefaultEnsembleSize": 1,
     "managedLedgerDefaultWriteQuorum": 1,
     "managedLedgerDefaultAckQuorum": 1,
-    # Scalable topics and their transactions. Layouts change only when a test asks for it, and no row is deleted by its age.
+    # Scalable topics and their transactions. Layouts change only when a test asks for it, and retention deletes no row.
     "scalableTopicsEnabled": True,
     "scalableTopicAutoScaleEnabled": False,
     "defaultRetentionTimeInMinutes": -1,
@@ -67,7 +67,8 @@ _SETTINGS: Final[Mapping[str, object]] = {
     "systemTopicEnabled": True,
     "topicLevelPoliciesEnabled": True,
     "acknowledgmentAtBatchIndexLevelEnabled": True,
-    # Small and quick. The bookie writes its journal, so that a killed broker loses nothing, but does not wait for the disk.
+    # Settings for little memory, few threads and short waits. The bookie writes its journal, so that a killed broker loses nothing.
+    # It does not wait until the journal is on the disk.
     "brokerShutdownTimeoutMs": 5000,
     "loadBalancerEnabled": False,
     "defaultNumberOfNamespaceBundles": 1,
@@ -106,9 +107,9 @@ class PulsarBroker:
         settings: Mapping[str, object] | None = None,
         token: str | None = None,
     ) -> None:
-        """`port`, `web_port`: of the binary protocol and of the REST interface (0: a free port, reserved until this process ends).
-        `settings`: further lines of the broker's configuration, which take precedence over those of this module. `token`: that of
-        a superuser, for the requests of this class, if `settings` switch authentication on.
+        """`port`, `web_port`: the ports of the binary protocol and of the REST interface (0: a free port, reserved until this
+        process ends). `settings`: further lines of the broker's configuration, which take precedence over those of this module.
+        `token`: the token of a superuser, which the requests of this class send (needed if `settings` switch authentication on).
         """
         self.folder = Path(folder).absolute()
         self.port, self.web_port = (given or free for given, free in zip((port, web_port), free_ports(2), strict=True))
@@ -152,19 +153,19 @@ class PulsarBroker:
     # --- topics ---
 
     def create(self, topic: str, segments: int = 1) -> str:
-        """Create a scalable topic with this number of segments and return its full name. `topic`: the full name, or that in the
-        namespace public/default. Raises Unavailable with the answer of the broker.
+        """Create a scalable topic with this number of segments and return its full name. `topic`: the full name, or a name within
+        the namespace public/default. Raises Unavailable, with the broker's answer, if the broker refuses or cannot be reached.
         """
         name = _full(topic)
         self.rest("PUT", f"{_path(name)}?numInitialSegments={segments}")
         return name
 
     def split(self, topic: str, segment: int) -> None:
-        """Split a segment, given by its number, into two of half its range."""
+        """Split a segment into two, each with half of its range. `segment`: the number of the segment in the layout."""
         self.rest("POST", f"{_path(_full(topic))}/split/{segment}")
 
     def merge(self, topic: str, a: int, b: int) -> None:
-        """Merge two neighbouring segments, given by their numbers."""
+        """Merge two neighbouring segments. `a`, `b`: the numbers of the segments in the layout."""
         self.rest("POST", f"{_path(_full(topic))}/merge/{a}/{b}")
 
     def layout(self, topic: str) -> dict[str, Any]:
@@ -173,8 +174,8 @@ class PulsarBroker:
         return found
 
     def rest(self, method: str, path: str, body: object = None) -> str:
-        """Send a request to the REST interface and return its answer. `path`: after `/admin/v2/`. `body`: sent as JSON. Raises
-        Unavailable if the broker cannot be reached, or refuses.
+        """Send a request to the REST interface and return the answer. `path`: the part of the URL after `/admin/v2/`. `body`: a
+        value that is sent as JSON (None: no body). Raises Unavailable if the broker cannot be reached, or refuses.
         """
         request = urllib.request.Request(
             f"{self.admin}/{path}",
@@ -243,8 +244,8 @@ class PulsarBroker:
             time.sleep(0.2)
 
     def ready(self) -> bool:
-        """Return whether the namespace public/default exists, and each transaction coordinator has a broker. (A coordinator that is
-        switched off by `settings` is not waited for.)
+        """Return whether the broker serves clients and transactions: the namespace public/default exists, and each transaction
+        coordinator has a broker. If `settings` switch the coordinators off, the namespace is enough.
         """
         with suppress(OSError), socket.create_connection((LOCAL, self.port), timeout=2):
             lines = self._lines()
@@ -261,7 +262,9 @@ class PulsarBroker:
         return False
 
     def start(self) -> Self:
-        """Start the processes and wait until the broker is ready. Raises Unavailable, ConfigurationError."""
+        """Start the processes and wait until the broker is ready. Raises Unavailable if the broker does not become ready, and
+        ConfigurationError if it runs already, or if Java or Maven is missing.
+        """
         try:
             self.launch()
             self.wait()
@@ -277,7 +280,7 @@ class PulsarBroker:
             session.kill()
 
     def end(self) -> None:
-        """End the broker and its bookie with SIGTERM, after a time limit with SIGKILL. ZooKeeper goes on."""
+        """End the broker and its bookie with SIGTERM, and with SIGKILL if they still run after a time limit. ZooKeeper goes on."""
         session, self._session = self._session, None
         if session is not None:
             session.stop()

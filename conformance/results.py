@@ -30,9 +30,9 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One value over time, for a chart. `points`: pairs (time, value), ascending. Times are as in `Result.history`.
+    """One value over time, for a chart. `points`: pairs (time, value), ascending. The times have the unit `Result.clock`.
 
-    `unit`: the unit of the values. `dots`: True draws separate points (a latency), False joins them by a line (a rate).
+    `unit`: the unit of the values. `dots`: True for separate points (latencies), False for a line through the points (a rate).
     """
 
     name: str
@@ -46,10 +46,10 @@ class Result:
     """The result of one check.
 
     `section`: the section of protocol.md with the checked rule. `says`: the rule in one sentence. `detail`: the violation, or the
-    reason why the check is not applicable; empty after a success. `seed`: repeats the run. `figures`: measured numbers by name; the
-    name contains the unit. `history`: the operations, if a timeline of them helps. `series`: measured values over time. `clock`:
-    the unit of the times in `history` and `series`. `note`: a further remark of one line. `again`: the arguments of `python -m
-    conformance` that repeat the check; the command sets them.
+    reason why the check is not applicable; empty after a success. `seed`: the seed with which the check can be repeated. `figures`:
+    measured numbers by name; the name contains the unit. `history`: the operations for a timeline; empty if a timeline does not
+    help. `series`: measured values over time. `clock`: the unit of the times in `history` and `series`. `note`: a further remark of
+    one line. `again`: the arguments of `python -m conformance` that repeat the check; the command sets them.
     """
 
     suite: str

@@ -18,8 +18,8 @@ _JAVA_5 = 49
 
 
 class _Pool:
-    """The constant pool of a class file. Its methods return the number of an entry and add the entry if it is new. The first number
-    is 1.
+    """The constant pool of a class file. Each method but `bytes` returns the number of an entry, and adds the entry if the pool
+    does not have it yet. The first number is 1.
     """
 
     def __init__(self) -> None:

@@ -33,7 +33,9 @@ EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 @dataclass(frozen=True)
 class Executor:
-    """One executor. `pid`: the id of the process. `application`: the application's id. `number`: the executor's number in it."""
+    """One executor. `pid`: the id of the process. `application`: the application's id. `number`: the executor's id within the
+    application.
+    """
 
     pid: int
     application: str
@@ -98,8 +100,8 @@ class SparkCluster:
         self._sessions.append(Session(command, self.folder / f"{name}.log", environment=self._environment({}), folder=self.folder))
 
     def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment of a process of the cluster: the environment of this process, without the variables that redirect
-        Spark or Python, then the cluster's variables, then `more`.
+        """Return the environment of a process of the cluster. It has the variables of this process, without those that redirect
+        Spark or Python, then the variables of the cluster, then `more`. A later variable replaces an earlier one of the same name.
         """
         ours = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SPARK_", "PYTHON"))}
         spark = spark_environment()

@@ -31,12 +31,14 @@ STOP_SECONDS = 10.0
 
 
 NEEDED = ("zookeeper-", "slf4j-api-", "log4j-", "netty-", "metrics-core-", "snappy-java-")
-"""The first letters of the jars that a server needs: ZooKeeper, its log, connections with TLS, metrics, compressed snapshots."""
+"""The beginnings of the names of the jars that a server needs. The jars serve ZooKeeper itself, its log, connections with TLS,
+metrics and compressed snapshots.
+"""
 
 
 def zookeeper_classpath() -> str:
-    """Return the class path of a server: the jars of the installed pyspark that it needs. Raises ConfigurationError if ZooKeeper is
-    not among them. With all 280 jars the start of a server takes half as long again.
+    """Return the class path of a server: those jars of the installed pyspark that a server needs. Raises ConfigurationError if
+    ZooKeeper is not among them. With all 280 jars of pyspark, the start of a server would take 1.5 times as long.
     """
     import pyspark
 
@@ -143,7 +145,9 @@ class ZooKeeperServer:
         return found[1] if found else None
 
     def ask(self, word: str, seconds: float = 2.0) -> str:
-        """Return the answer to a four-letter command (srvr, ruok, cons, dump); empty if none comes within `seconds`."""
+        """Return the answer to a four-letter command (srvr, ruok, cons, dump). Return an empty text if no answer comes within
+        `seconds`.
+        """
         answer = b""
         try:
             with socket.create_connection((LOCAL, self.port), timeout=seconds) as connection:

@@ -1,12 +1,12 @@
 """Credentials of connections, and the client of a process.
 
-The environment has the credentials, since options and URLs are kept in logs and plans:
+The environment has the credentials, because options and URLs are kept in logs and plans. These are the variables:
 
 TXNSEGMENT_PULSAR_TOKEN       a token (JWT)
 TXNSEGMENT_PULSAR_TOKEN_FILE  a file with a token, which is read for each connection and each time the broker asks again
 TXNSEGMENT_PULSAR_TLS_CA      a file with the certificates that are trusted (otherwise those of the system)
 TXNSEGMENT_PULSAR_TLS_CERT    a file with the client's certificate
-TXNSEGMENT_PULSAR_TLS_KEY     a file with its key (otherwise it is in the file of the certificate)
+TXNSEGMENT_PULSAR_TLS_KEY     a file with the key of this certificate (otherwise the file of the certificate has the key)
 
     shared("pulsar+ssl://host:6651").layout("topic://public/default/orders")
 """

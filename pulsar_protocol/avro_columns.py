@@ -1,4 +1,4 @@
-"""Avro binary to Arrow columns with numpy, for all values of an entry at once. Pure.
+"""Converts Avro binary to Arrow columns with numpy, all values of an entry at once. Pure.
 
 The fields are read one after another, each for all rows at once. This module leaves schemas with arrays or maps, and values that
 are unusual or invalid, to `ledgers.avro.rows.Codec`. The codec reads value by value, and names a value that is wrong.

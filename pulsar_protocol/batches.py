@@ -1,6 +1,6 @@
 """The payload of a batch, parsed and written without an object for each message. Pure.
 
-This module gives the same as the simpler and slower code in `entries` (`Entry.messages`, and `encode_batch` for a list of
+This module gives the same results as the simpler and slower code in `entries` (`Entry.messages`, and `encode_batch` for a list of
 messages). Tests compare the two. Most messages have only a key, a size and a sequence id in their metadata. This module parses the
 bytes of such metadata itself. `protobuf` parses all other metadata.
 """

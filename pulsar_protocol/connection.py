@@ -99,7 +99,8 @@ Authenticate = Callable[[bytes], tuple[str, bytes]]
 
 class Connection:
     """One connection. `authenticate`: see `Authenticate`; None: no authentication. `through_proxy_to`: the `host:port` of the
-    broker to which a proxy forwards; empty: a proxy chooses the broker; None: a proxy answers lookups itself. Brokers ignore it.
+    broker to which a proxy forwards; empty: a proxy chooses the broker; None: a proxy answers lookups itself. A broker ignores this
+    value.
     """
 
     def __init__(self, authenticate: Authenticate | None = None, through_proxy_to: str | None = None) -> None:

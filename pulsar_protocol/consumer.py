@@ -45,7 +45,7 @@ class Consumer:
 
     @staticmethod
     def durable(channel: Channel, topic: str, subscription: str, *, name: str | None = None) -> Consumer:
-        """Open a durable subscription. A new subscription begins with the first entry. It may have several consumers."""
+        """Open a durable subscription. It may have several consumers. A subscription that is new begins with the first entry."""
         fields: dict[str, Any] = {"sub_type": _FAILOVER, "initial_position": _EARLIEST, "consumer_name": name}
         return Consumer(channel, topic, subscription, durable=True, **fields)
 
@@ -72,7 +72,7 @@ class Consumer:
 
     @property
     def alive(self) -> bool:
-        """Whether neither the broker nor the end of the connection has closed the consumer."""
+        """Whether the consumer is open. `close`, the broker, or the end of the connection closes it."""
         return self._channel.alive and not self._over
 
     @property

@@ -22,8 +22,8 @@ from pulsar_protocol.probing import Bounds, following
 
 WAIT_SECONDS: Final = 0.25
 """How long a round of probes waits for the answer to its highest probe. Without that answer, the client also probes an entry that
-is known to be decided. When the broker has answered the probe of the known entry, all probes that still have no answer count as
-unanswered.
+is known to be decided, because the broker delivers such an entry. When this probe is answered, the round ends, and the probes that
+have no answer count as probes without a delivery.
 """
 ALONE_SECONDS: Final = 2.0
 """The further wait for the lowest probe of a round, if no entry of the segment is known to be decided."""

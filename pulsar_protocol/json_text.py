@@ -1,4 +1,4 @@
-"""JSON objects to plain Avro values and back, in the forms that Pulsar's Java client (Jackson) writes and reads. Pure.
+"""Converts JSON objects to plain Avro values and back, in the forms that Pulsar's Java client (Jackson) writes and reads. Pure.
 
 | Avro | JSON |
 |---|---|

@@ -199,7 +199,7 @@ class Producer:
 
     @property
     def alive(self) -> bool:
-        """Whether neither the broker nor the end of the connection has closed the producer."""
+        """Whether the producer is open. `close`, the broker, or the end of the connection closes it."""
         return self._channel.alive and not self._over
 
     def _take(self, event: Delivery | PulsarError) -> None:

@@ -39,8 +39,8 @@ class Producers:
         self._idle: dict[_Key, list[tuple[float, Producer]]] = {}
 
     def lend(self, topic: str, schema: Schema | None = None) -> Lent:
-        """Return a producer for one caller alone: an idle one that neither the broker nor the end of its connection has closed, or
-        a new one. Raises as `Producer`.
+        """Return a producer for one caller alone: an idle producer that is still open (`Producer.alive`), or a new producer. Raises
+        as `Producer`.
         """
         key = _Key(topic, None if schema is None else schema.SerializeToString(deterministic=True))
         self._close_old()
@@ -111,8 +111,8 @@ class Lent:
 
 
 def lend(client: PulsarClient, topic: str, schema: Schema | None = None) -> Lent:
-    """Return a producer of this client for one caller alone. Its `close` leaves it open for the next caller. Raises
-    as `Producer`.
+    """Return a producer of this client for one caller alone. The caller gives it back by `close`, and the next caller may get it.
+    Raises as `Producer`.
     """
 
     def producers(of: PulsarClient) -> Producers:

@@ -66,8 +66,9 @@ class SentLog:
                     self._ended.add(one.name)
 
     def whole(self, cut: Mapping[str, Position], children: Mapping[str, Child] = NO_CHILDREN) -> dict[str, Position]:
-        """Return the greatest cut at or below `cut` that splits no transaction, and has entries of a child only if it has all of
-        its parents (`whole_cut`). `cut` must have been found before the last `catch_up`. Raises the error that the broker reports.
+        """Return the greatest cut at or below `cut` that splits no transaction, and has entries of a child only if it has all
+        entries of the child's parents (`whole_cut`). `cut` must have been found before the last `catch_up`. Raises the error that
+        the broker reports.
         """
         self._drop_aborted(cut)
         return whole_cut(cut, self._extents(), children)

@@ -17,8 +17,9 @@ from pulsar_protocol.whole_transactions import Child
 @dataclass(frozen=True)
 class Newest:
     """How far a topic can be read now. `positions`: for all segments of the topic, the greatest cut that splits no transaction of
-    txnsegment's writers, and has entries of a child only if it has all of its parents. `ended`: the segments that have ended at the
-    start of the read (`succession`). `children`: the segments with an ancestor that has not ended at the start of the read.
+    txnsegment's writers, and has entries of a child only if it has all entries of the child's parents. `ended`: the segments that
+    have ended at the start of the read (`succession`). `children`: the segments with an ancestor that has not ended at the start
+    of the read.
     """
 
     positions: Mapping[str, Position]

@@ -264,7 +264,9 @@ class WriteOptions:
 
 
 def check_version(app: str | None, version: int | None, *, streaming: bool) -> None:
-    """Raise OptionError if a version is given without an application, or for a batch an application without a version."""
+    """Raise OptionError if a version is given without an application. Raise it also if a batch has an application without a
+    version.
+    """
     if version is not None and app is None:
         raise OptionError(
             "txnVersion is given without txnAppId: a version counts for one application.",

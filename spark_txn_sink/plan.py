@@ -78,8 +78,8 @@ def plan_write(client: Client, options: WriteOptions, schema: StructType) -> Wri
 
 def where_to(client: Client, options: WriteOptions) -> TopicName:
     """Return the topic that the given name stands for now. The name of a migrated `persistent://` topic stands for its successor
-    `topic://`. If no topic of a `persistent://` name exists, the name stands for a `topic://` if its namespace creates new topics
-    as `topic://`. Raises OptionError if the options have `routing` and the topic is marker-based, because such a topic has no
+    `topic://`. A `persistent://` name of which no topic exists stands for a `topic://` if its namespace creates new topics as
+    `topic://`. Raises OptionError if the options have `routing` and the topic is marker-based, because such a topic has no
     segments.
     """
     name = Providers(client).resolve(str(options.topic))

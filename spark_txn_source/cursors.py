@@ -72,15 +72,15 @@ class StreamCursors:
                     Providers(self._client()).subscribe(there[name].name, self.subscription, at=0)
 
     def check_added(self, readings: Sequence[Reading], offset: StreamOffset) -> bool:
-        """Return whether the subscription has acknowledged all rows that a restarted query skips. If it has not, the query's
-        commits would acknowledge rows that the query never reads.
+        """Check that the subscription has acknowledged all rows that a restarted query skips. Otherwise the query's commits would
+        acknowledge rows that the query never reads.
 
         A restarted stream continues at its offset, so it skips rows at or below the offset. This method checks these rows in the
         `topic://` topics that the restart added (`topicsChanged=continue`), and in all topics if the restart uses another
         subscription. With another subscription the stream also skips the rows in the offset's field `acked`.
 
-        The result is False while a transaction at or below the offset is undecided. Raises OptionError if the subscription that
-        the query uses now has not acknowledged a skipped row.
+        Return False while a transaction at or below the offset is undecided, because it may yet add skipped rows. Raises
+        OptionError if the subscription that the query uses now has not acknowledged a skipped row.
         """
         before = selection_of(offset.read)
         if before is None:
@@ -93,7 +93,7 @@ class StreamCursors:
             if offset.read == self._selection.key:
                 return True
             begun = {*Logs(self._client(), before).successors()}
-            # Only `topic://` topics have to be checked, because the offset has a number of a persistent topic's log only if the
+            # Only `topic://` topics have to be checked. The offset has an entry for the log of a persistent topic only if the
             # stream has read that topic.
             added = [
                 (one, segment, number)

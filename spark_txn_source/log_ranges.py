@@ -86,8 +86,8 @@ def deleted_to(reading: Reading, start: Start, end: int | None) -> int:
     """Return the number up to which deletions of topics are no data loss for a NEW read, because the deleted rows were gone before
     the read began. `end`: the end of the read (None: the cut).
 
-    A start without a number (e.g. `earliest`) begins after every deletion at or below the end. A start with a number (`AtLog`)
-    continues an earlier read. Every deletion in its range is then a loss, so the result is 0.
+    If the start has no number (e.g. `earliest`), every deletion at or below the end counts as made before the read. If the start
+    has a number (`AtLog`), the read continues an earlier read. Every deletion in its range is then a loss, so the result is 0.
     """
     if isinstance(start, AtLog):
         return 0

@@ -106,8 +106,8 @@ def within_trimmed(found: LogRange, given: Start) -> LogRange:
     """Return the range that a batch checks for trimmed rows. This is the range `found`, except if the batch starts at a timestamp.
 
     A search for a timestamp sees all trimmed rows as one registration, with the number of the last trimmed registration. If all
-    rows between the timestamps of the start and the end were trimmed, the searches for both end right before this number, so the
-    range is empty. In this case the range is extended by one number, so that the check finds the trim.
+    rows between the timestamps of the start and the end were trimmed, the searches for the two timestamps find the same place,
+    right before this number. So the range is empty. It is then extended by one number, so that the check finds the trim.
     """
     return replace(found, end=max(found.end, found.start + 1)) if isinstance(given, AtTime) else found
 

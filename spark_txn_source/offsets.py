@@ -135,7 +135,7 @@ class StreamOffset:
         `start` or belong to a topic that no longer exists.
 
         `migrated`: for each persistent topic that is read as a segment of its successor, the highest possible id of its ledgers
-        at or below `start`. In `from`, such a topic has a number of the cluster's log.
+        at or below `start`. In `from`, the number of such a topic is a place in the cluster's log, and not a ledger id.
         """
 
         def own(name: str) -> bool:

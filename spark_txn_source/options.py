@@ -61,7 +61,9 @@ class CommonReadOptions:
 
 @dataclass(frozen=True)
 class ReadOptions(CommonReadOptions):
-    """The options of one read. A limit of rows or bytes is None for no limit. Any other option is None if it was not given."""
+    """The options of one read. A limit of rows or bytes is None for no limit. Any other option that has no default is None if it
+    was not given.
+    """
 
     streaming: bool
     start: Start
@@ -250,8 +252,8 @@ def _check_order(start: AtLog, end: AtLog) -> None:
 def _check_offset(selection: Selection, offset: Start | End, *, wider: bool = False) -> None:
     """Raise OptionError if an offset does not fit the selection. For topics given by name, the offset must have a position of each
     persistent topic, and of no other topic unless `wider` is set (the result of `cluster.snapshot` may have more topics). For a
-    pattern, each position must be of a topic that matches the pattern. If `topic://` topics may be read, the offset must have a
-    number of the cluster's log.
+    pattern, each position must be of a topic that matches the pattern. The offset must have the field `log` for a
+    pattern, and if a `topic://` topic is given by name.
     """
     if not isinstance(offset, AtLog):
         return

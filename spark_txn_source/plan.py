@@ -73,7 +73,9 @@ def _range(client: Client, reading: Reading, options: ReadOptions) -> LogRange:
     cursors = options.subscription is not None or options.acknowledged is not None
     known = known_trims(reading, options.start, cursors=cursors)
     if options.fail_on_data_loss:
-        # With the option `acknowledged` the given start was computed from cursors, so the read does not continue an earlier one.
+        # A read from a log number usually continues an earlier read, for which later deletions are data loss. With the option
+        # `acknowledged` the number comes from cursors, and the read continues no earlier read. So deletions count as in a read from
+        # `earliest`.
         begins = Earliest() if options.acknowledged is not None else options.start
         check_deletions(found, deleted_to(reading, begins, None if isinstance(options.end, Latest) else end), known)
         if options.subscription is not None:

@@ -270,5 +270,7 @@ def _measure(readings: Sequence[Reading]) -> None:
 
 
 def _migrated(readings: Sequence[Reading], offset: StreamOffset) -> dict[str, int]:
-    """Return the migrated persistent topics that are read as segments of successors, each with its last ledger id at an offset."""
+    """Return the migrated persistent topics that are read as segments of successors. The number of each topic is the highest
+    possible id of its ledgers at or below the offset.
+    """
     return {name: ledger for one in readings for name, ledger in one.migrated(offset.number(one.log)).items()}

@@ -1,5 +1,5 @@
-"""Finds the outcome of a SQL execution in this process's Spark. The outcome must be known, because a write may leave its staging
-manifest and fail nevertheless.
+"""Finds the outcome of a SQL execution in this process's Spark. The outcome must be known, because a write may publish its
+staging manifest and fail nevertheless.
 """
 
 from __future__ import annotations

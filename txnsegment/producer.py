@@ -152,8 +152,8 @@ class Producer:
             raise
 
     def write(self, batches: Batches, *, txn: Transaction | None = None) -> Committed | None:
-        """Write Arrow batches at once, in a transaction of their own. Waiting rows are flushed first. With `txn` the batches are
-        staged in that transaction, which commits them, and the result is None.
+        """Without `txn`, flush the waiting rows, then commit the batches in a transaction of their own and return its outcome. With
+        `txn`, only stage the batches in that transaction, flush nothing, and return None. The caller commits `txn` later.
 
         Raises the errors of `flush`, `Transaction.append` and `Transaction.commit`.
         """

@@ -156,9 +156,9 @@ class SparkTransaction(Transaction):
             self._schema_with_staged(name, self._client.topics.schema(self._client.topics.get(name)))
 
     def _has_succeeded(self, manifest: StagingManifest) -> bool:
-        """Return whether a write that left a manifest also succeeded in Spark. A write fails although its manifest is there if the
-        process that left the manifest died before its reply, and Spark's abort failed, too. The program then got an error, and may
-        have run the write again.
+        """Return whether a write that published a manifest also succeeded in Spark. The write has failed if the process that
+        published the manifest died before its reply. The manifest is still there if Spark's abort of the write failed, too. The
+        program then got an error, and may have run the write again.
 
         A write that this process's Spark does not know counts as successful: the write ran in another process, under Spark
         Connect, or in a thread that did not ask for `options`. Raises TxnConflict if the write is still running, or if Spark has

@@ -232,8 +232,8 @@ class ClusterTopics:
         of active segments that the new topic starts with. Idempotent: another call completes a migration that crashed.
 
         If transactions are open in the topic, the call raises TxnConflict, which names these transactions. `wait`: how long to wait
-        for their end before, in seconds or as a timedelta. `force`: whether to abort these transactions. Raises TopicExists,
-        TopicNotFound, TopicSealed, OptionError.
+        for their end before this error, in seconds or as a timedelta. `force`: whether to abort these transactions. Raises
+        TopicExists, TopicNotFound, TopicSealed, OptionError.
         """
         persistent, onto = persistent_name(name), _whole_topic(to)
         seconds = wait.total_seconds() if isinstance(wait, timedelta) else (wait or 0)

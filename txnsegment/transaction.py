@@ -177,7 +177,7 @@ class Transaction:
         """
 
     def _check_kind(self, names: Iterable[str]) -> None:
-        """Raise OptionError unless these names and all earlier ones have the same transaction model."""
+        """Raise OptionError unless these names and the names in `_touched` all have the same transaction model."""
         Providers(self._client).of([*self._touched, *names])
 
     def _router(self, topic: Topic, schema: pa.Schema) -> Callable[[pa.RecordBatch], Iterable[tuple[str, pa.RecordBatch]]]:

@@ -71,8 +71,8 @@ def verify(client: Client, topic: str, *, told: Callable[[Verified], None] = lam
 
 
 def _some(reading: Reading, segment: SegmentView, found: Verified) -> Iterator[list[Piece]]:
-    """Yield the parts of a segment in groups. If the index snapshot cannot be read, add it to `found.damaged` and yield the rest of
-    the parts that were read.
+    """Yield the parts of a segment in groups. If the index snapshot cannot be read, add it to `found.damaged`, and end with the
+    parts that were listed before the error.
     """
     group: list[Piece] = []
     try:

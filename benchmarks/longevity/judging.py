@@ -1,6 +1,6 @@
 """Judges whether the measurements of a soak are flat. The judgement compares the median of the last quarter with the median of the
-second quarter. The first quarter does not count, because in it caches fill, workers start, and retention and expiry have nothing to
-delete yet.
+second quarter. The first quarter does not count: in this time caches fill, workers start, and retention and expiry have nothing
+to delete yet.
 """
 
 from __future__ import annotations

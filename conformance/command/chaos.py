@@ -96,9 +96,9 @@ class Stage:
 
 
 def points(on: Stage) -> Iterator[Scenario]:
-    """Yield a scenario of a commit for each domain and each fault. The fault strikes at each store call of the commit in turn. By
-    the four faults, the process is killed, is stopped, is killed beside a twin that does the same work, or gets an error from the
-    call.
+    """Yield a scenario of a commit for each domain and each of four faults. The fault strikes at each store call of the commit in
+    turn. KILL kills the process, and STOP stops it. TWIN kills it beside a second process that does the same work. FAIL lets the
+    store call raise an error.
     """
     for domain, fault in itertools.product(on.domains, (Fault.KILL, Fault.STOP, Fault.TWIN, Fault.FAIL)):
         yield CommitPoints(on.forks, on.place(fault, domain), fault)

@@ -12,9 +12,9 @@ from conformance.results import Outcome, Result
 
 SUITE = "history"
 SHOWN = 100
-"""A result describes at most so many findings of one kind."""
+"""The maximum number of findings of one kind that a result describes."""
 KEPT = 2_000
-"""A report draws at most so many operations. Of a longer history it draws those around the findings."""
+"""The maximum number of operations that a report draws. Of a longer history it draws those around the findings."""
 
 
 def run(given: Given, progress: Progress) -> list[Result]:

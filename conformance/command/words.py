@@ -89,7 +89,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The options of one suite, by `Word.name`. `values`: the values of all of them. `said`: only those on the command line."""
+    """The options of one suite, by `Word.name`. `values`: the value of each option. `said`: only the values on the command line."""
 
     suite: Suite
     values: Mapping[str, Any]

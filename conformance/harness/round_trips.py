@@ -15,7 +15,7 @@ TRIPS = {"get": 1, "keys": 1, "index": 1, "write": 1, "scan": 2}
 
 
 class Trips:
-    """Counts round trips separately for each thread, so that those of background work are not counted with a caller's."""
+    """Counts round trips separately for each thread, so that a caller's count does not include those of background work."""
 
     def __init__(self) -> None:
         self._by_thread: Counter[int] = Counter()

@@ -187,8 +187,8 @@ class MicroBatchExecution:
         self.constructed = False
 
     def next(self) -> list[pa.RecordBatch] | None:
-        """Run a whole micro-batch and return its rows. It is one that was planned and not finished, if there is such a batch.
-        Return None if there is nothing new.
+        """Run a whole micro-batch and return its rows. A batch that was planned and not finished runs first. Return None if there
+        is no batch to run.
         """
         if not self.construct():
             return None

@@ -68,8 +68,8 @@ class Acks:
         self._acked[name] = [(each, event) for each in exact]
         self._moved[name].append(at)
         if event.state == "deleted":
-            # A process that read the cursor before the deletion knows these pending acks. If such a transaction commits later, that
-            # process treats its rows as acknowledged.
+            # A process that read the cursor before the deletion knows these pending acks. If the transaction of one of them commits
+            # later, that process treats the rows of this pending ack as acknowledged.
             claimed = [(each, ack, max(ack.at, self._decided(ack)), at) for each, ack in self._pending.pop(name, ())]
             self._past[name] += [held for held in claimed if held[2] < NEVER]
 
@@ -164,8 +164,8 @@ class Acks:
                 self._redelivered(first, last, ack)
 
     def _hold_any(self, segment: str, first: Row, last: Row, placed: Mapping[tuple[int, str], SeenRow]) -> bool:
-        """Return whether a committed row of the segment may lie between `first` and `last`. The position of a row that no reader
-        got is unknown, so such a row of a number in the range may lie there. Return True if the history has no store records.
+        """Return whether a committed row of the segment may lie between `first` and `last`. A row that no reader got has no known
+        position. It may lie there if `first` and `last` enclose its number. Return True if the history has no store records.
         """
         if not self._truth.store:
             return True
@@ -177,8 +177,8 @@ class Acks:
         return False
 
     def _redelivered(self, first: Row, last: Row, released: Ack) -> None:
-        """Report a violation if a later poll returns rows beyond the released rows, and none has returned released rows. There are
-        three exceptions: the subscription was moved or deleted; retention trimmed the rows; or a consumer that had received the
+        """Report a violation if later polls returned rows beyond the released rows, and none of them returned a released row. There
+        are three exceptions: the subscription was moved or deleted; retention trimmed the rows; or a consumer that had received the
         rows before their release acknowledged them (`Deliveries` judges these rows one by one).
         """
         if self.moved(released.segment, released.subscription, released.at, NEVER):

@@ -166,10 +166,10 @@ def _judged(
     add_migrated: Callable[[Truth], None] = lambda truth: None,
     unkeyed: frozenset[str] = frozenset(),
 ) -> tuple[Truth, int]:
-    """Judge the events of one log. Return its committed data, and the number of reads that were judged by them.
+    """Judge the events of one log. Return its committed data, and how many reads were judged by this data.
 
-    `acks`: whether acknowledgements were recorded. `stored`: whether store records were. `add_migrated`: a function that adds the
-    commits of topics that were migrated into this log to its committed data. `unkeyed`: topics without a key.
+    `acks`: whether acknowledgements were recorded. `stored`: whether store records were recorded. `add_migrated`: a function that
+    adds the commits of topics that were migrated into this log to the log's committed data. `unkeyed`: topics without a key.
     """
     spanning = any(event.spanning for event in history if isinstance(event, Start))
     truth = Truth(store=stored, spanning=spanning, unkeyed=unkeyed)

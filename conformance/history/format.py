@@ -2,8 +2,8 @@
 
 A recorder notes the requests of clients and their answers (`Commit`, `Abort`, `Told`) and the results of readers (`Read`, `Plan`,
 `Poll`, `Horizon`, `ReadFailed`, `Drained`). If it can watch the store, it notes the changes of records (`Header`, `Registration`,
-`Application`, `Watermark`, `Trim`, `Seal`, `Layout`, `Ack`, and for the marker-based model `Entry`). It also notes sweeps, the
-numbers of records and files that exist at certain points, and faults. The checker judges as much as the recorded events allow. In
+`Application`, `Watermark`, `Trim`, `Seal`, `Layout`, `Ack`, and for the marker-based model `Entry`). It also notes sweeps, how
+many records and files exist at certain points, and faults. The checker judges as much as the recorded events allow. In
 memory an event is a named tuple; in a file it is one line:
 
     {"event":"told","at":1712.5,"call":"c7","said":"committed","txn":"0_12","number":977}

@@ -39,7 +39,7 @@ class Logged:
 
     def is_in_the_way_of(self, migrated: set[str]) -> bool:
         """Return whether the transaction blocks the migration of one of these topics. That is so if the topic is a participant, if
-        the transaction has a pending ack on the topic, or if its application is one of the topic.
+        the transaction has a pending ack on the topic, or if its application belongs to the topic.
         """
         return not migrated.isdisjoint((*self.topics, *self.claimed, self.new.topic))
 
@@ -58,13 +58,13 @@ class TopicLog:
     """Transaction -> the number of its first marker."""
     trimmed: int = 0
     """The log is trimmed up to this number. If the marker of a transaction is trimmed and a zombie of the transaction then appends
-    data, this data is void. A process that finds it appends an ABORT marker, even if the transaction is COMMITTED.
+    data, this data is void. A process that finds such data appends an ABORT marker, even if the transaction is COMMITTED.
     """
     marked: set[str] = field(default_factory=set)
     """Transactions that have a marker in this log, which may be a void one."""
     low_water: dict[str, int] = field(default_factory=dict)
     sealed_at: int | None = None
-    """The number of the SEAL that counts."""
+    """The number of the first SEAL that took effect. A migration's SEAL takes no effect while a transaction is ongoing here."""
     sealed_when: Time = 0
 
     @property
@@ -90,7 +90,7 @@ class InStream:
         """Application -> its highest committed version, and the transaction that committed this version."""
 
     def entry(self, event: Entry) -> Iterator[Header]:
-        """Follow the next entry. If it changes the state of a transaction, yield the change as if it were one of a header."""
+        """Follow the next entry. If it changes the state of a transaction, yield this change in the form of a `Header`."""
         if event.number <= self._seen.get(event.log, 0):
             text = f"entry {event.number} of {event.log} appeared after {self._seen[event.log]}"
             self._found.note("late registration", text, event)
@@ -155,8 +155,8 @@ class InStream:
             self._found.note("ended before its markers", text, known.new, event)
 
     def _lacks(self, name: str, txn: str) -> bool:
-        """Return whether the transaction has not ended yet in this topic: the log has no marker of the transaction. A sealed log
-        takes no more markers. So if the log is sealed, the transaction must also have undecided data there.
+        """Return whether the transaction has not ended yet in this topic. It has ended if the log has its marker. A sealed log
+        takes no more markers, so there it has also ended if it has no undecided data.
         """
         topic = self.topics.get(name)
         if topic is None:

@@ -118,9 +118,8 @@ class Migrations:
     # --- the events of the common log -----------------------------------------------------------------------------------
 
     def common(self, history: Iterable[Event]) -> Iterator[Event]:
-        """Return all events. Events of migrated topics get the numbers of the common log. There is one exception: of the events of
-        readers with numbers of an old log, only polls with a known range and without a subscription get them. The others stay
-        unchanged.
+        """Return all events. Events of migrated topics get the numbers of the common log. There is one exception: a reader's
+        event with numbers of an old log stays unchanged, unless it is a poll with a known range and without a subscription.
         """
         return (self._under_successor(event) for event in history) if self else iter(history)
 

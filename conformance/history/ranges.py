@@ -1,4 +1,4 @@
-"""Determine what a read must return: the committed rows of its range, and all numbers up to a highest one."""
+"""Determine what a read must return: the committed rows of its range, and how far the range must reach (`Ranges.floor`)."""
 
 from __future__ import annotations
 
@@ -133,9 +133,10 @@ class Ranges:
     def _claimed(self, topics: tuple[str, ...]) -> _Floors:
         """Return the floors (`floor`) of reads of these topics, in a history without store records.
 
-        In general, a read must show all commits whose clients were told so before the read began. But suppose that the outcomes of
-        some calls were unknown when the read began. Their transactions may be undecided, and the cut lies below the first undecided
-        registration. So the read need only show the commits whose clients were told so before the first of these calls began.
+        In general, a read must show each commit whose client was told "committed" before the read began. But suppose that the
+        outcomes of some calls were unknown when the read began. Their transactions may be undecided, and the cut lies below the
+        first undecided registration. So the read need only show the commits whose clients were told before the first of these
+        calls began.
         """
         if self._doubts is None:
             self._doubts = _doubts(self._truth)
@@ -175,7 +176,7 @@ class _Floors:
         return self._numbers[told - 1] if told else -1
 
     def limit(self, began: Time) -> Time:
-        """Return a limit: a read that began at `began` must show each commit whose client was told before this time."""
+        """Return the time limit of a read that began at `began`. It must show each commit told to a client before the limit."""
         change = bisect_left(self._changes, began) - 1
         return min(began, self._first[change]) if change >= 0 else began
 

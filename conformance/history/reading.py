@@ -220,7 +220,7 @@ def learn(truth: Truth, found: Findings, reads: Iterable[Read | Poll]) -> None:
 
 
 def versions_in_order(truth: Truth, found: Findings) -> None:
-    """Report each version of an application whose number is lower than that of an earlier version (without store records)."""
+    """Report each version whose log number is below that of a lower version of its application (without store records)."""
     by_application: dict[tuple[str, str], list[Batch]] = defaultdict(list)
     for (app, topic, _), batch in truth.decided.items():
         if batch.number is not None:

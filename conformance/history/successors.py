@@ -58,7 +58,7 @@ def pairs(history: Iterable[Event]) -> list[Pair]:
 
 
 def without(history: Iterable[Event], found: Sequence[Pair]) -> list[Event]:
-    """Return the events, from which the topics and rows of all pairs are removed."""
+    """Return the events without the topics and rows of these pairs."""
     rest: list[Event] = []
     for event in history:
         if isinstance(event, (Read, Plan, Poll, Horizon)):

@@ -13,7 +13,9 @@ Cell = TypeVar("Cell", bound=tuple[int, str | None, str])
 
 
 def _topic(segment: str | None, topics: tuple[str, ...]) -> str | None:
-    """Return the topic of a row of a read of these topics; None if neither the row's segment nor the topics tell it."""
+    """Return the topic of a row. `segment`: the row's segment, if it is known. `topics`: the topics of the read that returned the
+    row. Return None if the segment is unknown and the read has several topics.
+    """
     if segment is not None:
         return topic_of(segment)
     return topics[0] if len(topics) == 1 else None
@@ -59,7 +61,7 @@ class Trims:
         }
 
     def gone(self, began: Time, rows: Iterable[Row]) -> list[Row]:
-        """Return those of the rows that a read which began at `began` must not return, because they were trimmed before."""
+        """Return the rows that were trimmed before `began`. A read that begins at `began` must not return these rows."""
         return [row for row in rows if any(t.through >= row.position[0] and t.at < began for t in self._of.get(row.segment, ()))]
 
     def is_gone(self, segment: str, number: int, before: Time) -> bool:

@@ -16,8 +16,8 @@ from conformance.power.scenarios import Scenario
 from conformance.power.world import Moment, World, one_of
 
 EXHAUSTIVE = 16
-"""If a power cut has at most this number of possible outcomes, and at most `cuts` + 2 (an argument of `cut`), all of them are
-judged.
+"""All possible outcomes of a power cut are judged if there are at most this many, and also at most `cuts` + 2 (`cuts`: an argument
+of `cut`).
 """
 
 

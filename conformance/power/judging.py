@@ -57,7 +57,7 @@ def _write(world: World, cluster: Cluster) -> None:
 
 def _whole(world: World, cluster: Cluster, when: str) -> Iterator[str]:
     """Yield the violations of four rules. Each transaction is visible as a whole or not at all. A transaction whose commit has
-    returned is visible. No row is visible that belongs to no visible transaction. All files that records name exist. Rows that
+    returned is visible. Each visible row belongs to a visible transaction. All files that records name exist. Rows that
     retention may have trimmed (`Txn.leaving`) may be missing.
     """
     there = _topics(cluster)

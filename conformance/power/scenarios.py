@@ -251,8 +251,8 @@ def restore_again(world: World) -> None:
 
 
 def judged_restore(world: World) -> Iterator[str]:
-    """Yield the violations of `judged`. If a backup was written, they are those of the restored cluster, and an unfinished restore
-    must run again without an error.
+    """If no backup was written, yield the violations of `judged`. If one was written, first run an unfinished restore again, which
+    must succeed. Then yield the violations of `judged` in the restored cluster.
     """
     if "a backup was written" not in world.facts:
         yield from judged(world)

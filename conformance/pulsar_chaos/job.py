@@ -3,8 +3,9 @@
     python -m conformance.pulsar_chaos.job --url URL --topic NAME --input FOLDER --checkpoint FOLDER --marks FOLDER --stop FILE
         --master MASTER --entry-rows N
 
-The driver ends after the file `--stop` exists and all input is written. When its query runs, it creates the file `<pid>` in
-`--marks`. The environment names Pulsar's REST interface.
+The driver ends after the file `--stop` exists and all input is written. When its query runs, the driver creates a file in the
+folder `--marks`, whose name is the driver's process id. An environment variable (`ADMIN_VARIABLE`) has the URL of Pulsar's REST
+interface.
 """
 
 from __future__ import annotations

@@ -35,9 +35,10 @@ LOCAL, CLUSTER = "local[2]", "local-cluster[1,2,1024]"
 
 @dataclass(frozen=True)
 class Plan:
-    """The number of faults of each kind. `kills`: kills of the driver. `restarts`: kills of the broker, which is started again.
-    `workers`, `executors`: kills of a Python worker or an executor. `changes`: splits and merges of segments. `seconds`: most kills
-    of the driver strike within this time after its query runs (`PulsarJob._at_a_moment`).
+    """The number of faults of each kind. `kills`: kills of the driver. `restarts`: kills of the broker, which is then started
+    again. `workers`, `executors`: kills of a Python worker or an executor. `changes`: splits and merges of segments. `seconds`:
+    most kills of the driver strike within this number of seconds after the driver's query has begun to run
+    (`PulsarJob._at_a_moment`).
     """
 
     kills: int = 30
@@ -149,7 +150,7 @@ class PulsarJob(StreamingJob):
         self.finish()
 
     def _strike(self, kind: str) -> None:
-        if kind == "executor" and self._driver is not None:  # the running driver has no executor process
+        if kind == "executor" and self._driver is not None:  # this driver has no executor processes; `_busy` starts another one
             self._driver.kill()
             self._driver = None
         driver = self._at_a_moment() if kind == "driver" else self._busy(CLUSTER if kind == "executor" else LOCAL)
@@ -171,8 +172,8 @@ class PulsarJob(StreamingJob):
             self._kill_one(driver, "pyspark.daemon" if kind == "worker" else EXECUTOR)
 
     def _at_a_moment(self) -> Session:
-        """Return a driver at a random moment. For one kill in six the moment is within 10 s of the driver's start; otherwise the
-        driver's query runs.
+        """Wait for a random moment in the life of a driver, and return this driver. In one case of six the moment is within 10 s of
+        this call, and the driver's query may not run yet. Otherwise the query has begun to run.
         """
         while True:
             driver = self._running(LOCAL)
@@ -273,7 +274,7 @@ class PulsarJob(StreamingJob):
 
 
 def _home() -> dict[str, str]:
-    """Return the variables by which a driver in `local-cluster` mode starts its executors."""
+    """Return the environment variables that a driver in `local-cluster` mode needs to start its executors."""
     import pyspark
 
     home = Path(pyspark.__file__).parent

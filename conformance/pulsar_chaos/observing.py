@@ -53,7 +53,9 @@ class Headers:
         self._committed: set[str] = set()
 
     def undecided(self, txns: Iterable[str]) -> set[str]:
-        """Return the transactions that are not committed now. A transaction whose header is deleted counts as committed."""
+        """Return those of the given transactions that are not committed now. A transaction whose header is deleted counts as
+        committed.
+        """
         found = set()
         for txn in set(txns) - self._committed:
             try:
@@ -160,7 +162,9 @@ def stream_reader(options: Mapping[str, str], headers: Headers, checkpoint: Path
 
 
 def final_look(options: Mapping[str, str], ids: set[str], seconds: float = 120.0) -> Look:
-    """Read until all rows of `ids` are visible, or for `seconds`. Return the last read."""
+    """Read until all rows of `ids` are visible, or until `seconds` have passed. Return the last read. Raises the error of the last
+    read if it failed.
+    """
     deadline = time.monotonic() + seconds
     while True:
         began = now()

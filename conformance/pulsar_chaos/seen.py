@@ -22,7 +22,9 @@ Place = tuple[str, int, int]
 
 
 class Got(NamedTuple):
-    """A row as a reader got it. `id`: its name. `nth`: its number in its entry. `txn`: the transaction that its entry names."""
+    """A row as a reader got it. `id`: the name of the row. `nth`: the place of the row in its entry. `txn`: the transaction that
+    the entry names.
+    """
 
     id: str
     key: str
@@ -49,7 +51,7 @@ class Look(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A segment of the layout. `parents`: their names."""
+    """A segment of the layout. `number`: its id in the layout. `parents`: the names of its parents."""
 
     name: str
     number: int
@@ -57,7 +59,9 @@ class Segment(NamedTuple):
 
 
 def without(looks: Iterable[Look], txns: Mapping[str, set[str]]) -> list[Look]:
-    """Return the looks without the rows of some transactions. `txns`: reader -> transactions."""
+    """Return the looks without the rows of some transactions. `txns`: the name of a reader -> the transactions to leave out of its
+    looks.
+    """
     return [one._replace(rows=tuple(row for row in one.rows if row.txn not in txns.get(one.who, ()))) for one in looks]
 
 
@@ -70,7 +74,7 @@ def spanning(look: Look, segments: Sequence[Segment]) -> set[str]:
 
 
 def translated(looks: Sequence[Look], segments: Sequence[Segment], topic: str) -> list[Event]:
-    """Return the looks, which have rows of one writer only, as events of a history."""
+    """Return the looks as events of a history. All rows must be of one writer."""
     places = {row.place: row.txn for one in looks for row in one.rows}
     numbers, complaints = _numbers(places, segments)
     order = {one.name: one.number for one in segments}
@@ -88,7 +92,7 @@ def translated(looks: Sequence[Look], segments: Sequence[Segment], topic: str) -
 
 
 def _numbers(places: Mapping[Place, str], segments: Sequence[Segment]) -> tuple[dict[str, int], list[Event]]:
-    """Return the number of each transaction. Return also a complaint if transactions of the writer do not follow each other."""
+    """Return a number for each transaction, and complaints if transactions of the writer do not follow each other."""
     complaints: list[Event] = []
     of: dict[str, list[str]] = defaultdict(list)
     for segment, _, _ in (ordered := sorted(places)):

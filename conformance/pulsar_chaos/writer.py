@@ -3,9 +3,9 @@
     python -m conformance.pulsar_chaos.writer --url URL --admin URL --topics A,B --name NAME --kind connect|sink --file FILE
         --stop FILE
 
-A transaction of `connect()` writes to both topics, a write of the sink to one of them in turn. Every fifth transaction is aborted.
-No other writer uses the keys of a writer. Each transaction has rows of all of these keys, so it has rows in each segment of its
-topics. The writer appends its events to the file `--file`, and ends after the file `--stop` exists.
+A transaction of `connect()` writes to both topics. The writes of the sink go to the two topics in turn. Every fifth transaction or
+write is aborted. No other writer uses the keys of a writer. Each transaction has rows of all of these keys, so it has rows in each
+segment of its topics. The writer appends its events to the file `--file`, and ends after the file `--stop` exists.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ABORTED_EACH = 5
 
 
 def keys_of(name: str) -> list[str]:
-    """Return the keys of a writer: two for each quarter of the ring."""
+    """Return the keys of a writer: two for each quarter of the ring of hash values."""
     found: dict[int, list[str]] = {}
     for number in itertools.count():
         key = f"{name}-k{number}"
@@ -65,7 +65,7 @@ class Notes:
 
 
 def write_by_connect(url: str, topics: list[str], name: str, notes: Notes) -> Iterator[None]:
-    """Write one transaction to both topics, then yield, again and again."""
+    """Write one transaction to both topics, then yield. Repeat this without end."""
     with open_pulsar(url, None) as cluster:
         for version in itertools.count():
             table = rows_of(name, version)
@@ -85,7 +85,7 @@ def write_by_connect(url: str, topics: list[str], name: str, notes: Notes) -> It
 
 
 def write_by_the_sink(options: dict[str, str], topics: list[str], name: str, notes: Notes) -> Iterator[None]:
-    """Write one batch to a topic, then yield, again and again."""
+    """Write one batch to one of the topics, then yield. Repeat this without end, with the topics in turn."""
     for version in itertools.count():
         topic, table = topics[version % len(topics)], rows_of(name, version)
         notes.begin(topic, version, table)

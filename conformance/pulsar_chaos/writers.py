@@ -1,5 +1,5 @@
-"""Eight writers over the same four segments of two Pulsar topics, beside batch and streaming readers of each topic. No reader of a
-topic may see a part of a transaction.
+"""Eight writers write to the four segments of each of two Pulsar topics, while a batch reader and a stream read each topic. No
+reader may see a part of a transaction.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ FIRST = pa.table({"key": ["first"], "seq": ["first"]})
 
 
 class ManyWriters(Scenario):
-    """Four writers of `connect()` and four of the sink, for a number of seconds."""
+    """A scenario with four writers that use `connect()` and four that use the Spark sink. They write for the given number of
+    seconds.
+    """
 
     name = "eight writers of two Pulsar topics"
 
@@ -45,7 +47,7 @@ class ManyWriters(Scenario):
         self.anomalies: Counter[str] = Counter()
 
     def setup(self) -> None:
-        """Make the topics, their schema, and their logs of writers."""
+        """Create the topics and their schema by a write of one row to each topic."""
         self._folder.mkdir(parents=True)
         options = {"serviceUrl": self._broker.url, "adminUrl": self._broker.admin_url, "segments": "4", "keyColumn": "key"}
         for topic in self._topics:
@@ -106,7 +108,9 @@ class ManyWriters(Scenario):
         return [one for one in read_history(file) if not isinstance(one, Start)]
 
     def _judged(self, topic: str, events: dict[str, list[Event]]) -> list[str]:
-        """Judge what the readers of a topic saw: for each writer alone, since only its own transactions have an order."""
+        """Judge what the readers of a topic saw: once for each writer, by the rows of this writer only. Transactions of different
+        writers have no known order.
+        """
         mine = {
             name: [one for one in noted if isinstance(one, Commit | Told) and one.call.endswith(f" {topic}")]
             for name, noted in events.items()

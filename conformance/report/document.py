@@ -44,7 +44,7 @@ def made(command: Sequence[str], seed: int, started_ms: int, seconds: float, res
 
 def to_json(report: Report) -> str:
     """Return the report as one indented JSON object. It has the fields of `Report` and of its results, under their names in Python.
-    Raises ValueError for a figure that is no finite number.
+    Raises ValueError if a figure is infinite or NaN.
     """
     written = json.dumps(asdict(report), ensure_ascii=False, indent=1, allow_nan=False)
     return HALF_SURROGATE.sub(lambda found: f"\\\\u{ord(found[0]):04x}", written) + "\n"

@@ -36,7 +36,7 @@ from conformance.history.format import (
 from conformance.results import Series, Span
 
 BUCKETS = 120
-"""Maximum number of points of a rate over a whole history."""
+"""The rate over a whole history has at most this number of points, plus one."""
 
 
 MOST = 400
@@ -44,8 +44,8 @@ MOST = 400
 
 
 def chosen(spans: Sequence[Span], most: int = MOST) -> list[Span]:
-    """Return at most `most` spans, ordered by their beginning. If there are more, prefer the spans that are marked as wrong, and
-    then those that begin nearest to such a span. If no span is marked as wrong, prefer the latest.
+    """Return at most `most` spans, ordered by their beginning. If there are more spans, prefer those that are marked as wrong, and
+    then those that begin nearest to a span marked as wrong. If no span is marked as wrong, prefer the latest.
     """
     ordered = sorted(spans, key=lambda span: span.began)
     if len(ordered) <= most:
@@ -81,8 +81,8 @@ def spans(events: Sequence[Event], findings: Iterable[Finding] = ()) -> tuple[Sp
 
 def series(events: Sequence[Event]) -> tuple[Series, ...]:
     """Return three values over time: the committed rows per second, the time between two answers to the same writer, and the time
-    from each request to its answer. They begin at the first answer to a successful commit. If there is none, or if the history's
-    times are not in ms, return no values.
+    from each request to its answer. Only successful commits count. Return nothing if there is no successful commit, or if the
+    history's times are not in ms.
 
     Some recorders record a request when its work is queued. Then the third value includes the time in the queue.
     """
@@ -177,7 +177,9 @@ class _Story:
         self.calls[call] = _Begun(who, label, event.at, self._is_wrong(event))
 
     def _header(self, event: Header) -> None:
-        """If the header is OPEN, begin a span. If it shows a decision, end this span and add a span without duration."""
+        """If the header is OPEN, begin a span. If the header shows a decision, end the span of its transaction and add a span
+        without duration.
+        """
         before = self.headers.pop(event.txn, None)
         if event.state == "OPEN":
             self.headers[event.txn] = _Begun(
@@ -190,7 +192,7 @@ class _Story:
         self._moment(event, f"txn {event.txn}", f"{event.state}{commit}")
 
     def _registration(self, event: Registration) -> None:
-        """Add a span from the appearance of the registration to its settling."""
+        """Add a span from the appearance of the registration to its settling. A plain message gets a span without duration."""
         before = self.registrations.pop(event.number, None)
         if event.state is None:
             label = f"{event.number}" + (f" of {event.txn}" if event.txn else ", plain")
@@ -212,8 +214,8 @@ class _Story:
 
 
 def _described(event: Event, *, wrong: bool) -> Iterator[tuple[str, str, float]]:
-    """Yield the actor, the label and the begin of an event. Yield nothing if the event is of a kind that pictures leave out.
-    Horizons and counts are left out unless they are wrong (`wrong`).
+    """Yield the actor, the label and the beginning of an event. Yield nothing if the event is of a kind that pictures leave out. A
+    horizon or a count is left out unless it is `wrong`.
     """
     match event:
         case Read(who=who, rows=rows, began=began, cut=cut):

@@ -8,7 +8,9 @@ Content = str | ET.Element
 
 
 def tag(name: str, *content: Content, **attributes: str | float) -> ET.Element:
-    """Return an element. Attribute `class_` becomes `class`, `stroke_width` becomes `stroke-width`. Numbers get two decimals."""
+    """Return an element. `class_` becomes the attribute `class`, `stroke_width` becomes `stroke-width`. Numbers get at most two
+    decimals.
+    """
     made = ET.Element(name, {key.strip("_").replace("_", "-"): _value(value) for key, value in attributes.items()})
     return add(made, *content)
 
@@ -32,7 +34,7 @@ def visible(text: str) -> str:
 
 
 def written(element: ET.Element) -> str:
-    """Return the element, with SVG inside it, as HTML."""
+    """Return the element, and any SVG inside it, as HTML."""
     return ET.tostring(element, encoding="unicode", method="html")
 
 

@@ -32,8 +32,8 @@ T = TypeVar("T")
 Note = Callable[[list[Any]], None]
 TRIES = 2_000
 _CLOCK = SystemClock()
-"""The clock whose `sleep` this module calls instead of `time.sleep`. It waits for a lock. `time.sleep` does not work under
-libfaketime if the monotonic clock is not shifted.
+"""This module calls the `sleep` of this clock, which waits for a `threading.Event`. It does not call `time.sleep`, because that
+does not work under libfaketime if the monotonic clock is not shifted.
 """
 
 

@@ -44,7 +44,7 @@ WARM = 20
 compiled the query's code when the load begins.
 """
 PER_WRITER = 1_000_000
-"""Each writer has a range of so many batch numbers, from `writer * PER_WRITER` on."""
+"""The size of each writer's range of batch numbers, which begins at `writer * PER_WRITER`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +231,8 @@ def missed(commits: Sequence[Commit], answers: Sequence[Answer]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """The longest time (ms) for which a reader lacked a transaction, up to the next answer to the reader. Each field begins to
-    count at another moment:
+    """The longest time (ms) for which a reader had lacked a transaction when it got its next answer. The two fields count this time
+    from different moments:
 
     behind  when the commits of the transaction and of all transactions with lower numbers had returned; so this is the delay of
             the reader itself

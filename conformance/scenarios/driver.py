@@ -115,7 +115,7 @@ def write_version(place: Place, version: int, crash: Crash | None = None) -> Out
 
 
 def restart(place: Place, versions: Sequence[int], then: Place | None = None) -> list[str]:
-    """Do what Spark does after a crash: write the given versions in turn, of which a crashed process may have committed the first.
+    """Do what Spark does after a crash: write the given versions in turn. A crashed process may have committed the first of them.
     Read all rows before and after these writes. Return what is wrong, in words.
 
     `then`: the topic of the next case, to which this process finally writes version 0; None: no such topic.

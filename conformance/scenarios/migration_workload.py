@@ -281,8 +281,8 @@ def _move(cluster: Cluster, history: Resumed, who: str, source: str, target: str
 
 def stream_on(scene: Scene, who: str, topics: Sequence[str], limit: int | None = None) -> None:
     """Run the party of a stream: read one micro-batch after the other, until the file `reading` is gone and no rows are left.
-    Record them, and at the end a plan without new rows. By then all topics have migrated, so the plan has a number of the cluster's
-    log.
+    Record each micro-batch, and at the end a plan without new rows. By then all topics have migrated, so the start and the end of
+    the plan are numbers in the cluster's log.
     """
     history, asked = scene.history(who), 0.0
 

@@ -75,7 +75,7 @@ class Following:
 
     @property
     def log(self) -> int:
-        """The number up to which the stream has read. It is one of the cluster's log, or of the log of a persistent topic."""
+        """The number up to which the stream has read: in the cluster's log or, for a persistent topic, in the log of the topic."""
         at = self._query.at
         return int(at["log"]) if not is_persistent(self._topic) else position_of(at[self._topic] + ":0")[0]
 

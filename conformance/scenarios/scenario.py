@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 SHOWN = 20
-"""At most so many errors of one scenario are printed."""
+"""The maximum number of errors of one scenario that are printed."""
 Say = Callable[[str], None]
 
 

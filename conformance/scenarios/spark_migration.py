@@ -22,7 +22,7 @@ from metadata.records.names import is_persistent
 from txnsegment.cli.app import build
 
 BATCHES, MORE = 40, 10
-"""How many batches the job writes that runs during the migration, and how many the next job on the same checkpoint writes."""
+"""BATCHES: how many batches the first run of the job writes. MORE: how many the second run writes, after the migration."""
 JOBS_STOP = "stop-jobs"
 START_SECONDS, RUN_SECONDS = 180.0, 600.0
 LOOK_SECONDS = 0.05

@@ -119,8 +119,8 @@ def wrong(url: str, batches: int, *, moved: int | None = None) -> list[str]:
     """Return what is wrong with the rows that are visible now, in words. `moved`: how many batches must be in the output topics;
     None: any number.
 
-    The unacknowledged rows are read twice: before the output topics are read, and again afterwards. A row that is not among them in
-    the first read must be in the output topics. A row of the output topics must not be among them in the second read.
+    The unacknowledged rows are read twice: before the output topics are read, and again afterwards. Each row that was acknowledged
+    before must be in the output topics. Each row in the output topics must be acknowledged afterwards.
     """
     left = {"serviceUrl": url, "path": INPUT, "subscription": NAME}
     before = {row for row, _ in _rows(left)}

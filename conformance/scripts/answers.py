@@ -181,7 +181,7 @@ def changes(before: Picture, after: Picture) -> list[str]:
 
 
 def changing(world: World, process: Process, run: Callable[[], object]) -> Work:
-    """Return work whose answer shows what changed (`changes`) since the work was started or, if it had stopped, continued."""
+    """Return work whose answer shows what changed (`changes`) since the work was started, or since it last continued."""
     before: list[Picture] = []
     work = Work(process, run, lambda _: changes(before[-1], picture(world)))
     work.begin = lambda: before.append(picture(world))

@@ -117,7 +117,9 @@ class Area:
                 each.result()
 
     def until(self, true: Callable[[], bool], what: str) -> float:
-        """Wait until `true` returns true. Return the seconds it took. Raises ContractBroken after `sizes.patience` seconds."""
+        """Wait until `true` returns true. Return the seconds taken. Raises ContractBroken, with the text `what`, after
+        `sizes.patience` seconds.
+        """
         began = self.clock.monotonic()
         while not true():
             holds(self.clock.monotonic() - began < self.sizes.patience, f"{what} (within {self.sizes.patience:g} s)")

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`name`: `group/promise`. `section`: the section of protocol.md that has the rule. `says`: the promise, for the report."""
+    """A check of one promise. `name`: `group/promise`. `section`: the section of protocol.md that has the rule. `says`: the promise
+    in words, for the report. `body`: the function that checks the promise.
+    """
 
     name: str
     section: str

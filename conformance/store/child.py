@@ -1,6 +1,6 @@
 """The child process of a case: `python -m conformance.store.child TASK`. `processes` starts it and may kill it.
 
-It opens the store, prints "ready", waits for a line of input and does its job. Each result is one line of JSON on its output.
+The child opens the store, prints "ready", waits for a line of input and does its job. Each result is a line of JSON on stdout.
 """
 
 from __future__ import annotations

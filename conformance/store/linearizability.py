@@ -1,9 +1,9 @@
 """A checker that decides whether a recorded history of one key is linearizable. The key is a register with versions. Its operations
 are get, put and delete, with or without an expected version.
 
-The search is that of Wing and Gong, with Lowe's cache of visited states. It extends an order by one operation after the other. A
-remaining operation may come next if it began before every other remaining operation ended, and if its answer fits the state of the
-register. A state that was reached before with the same set of operations is not tried again.
+The search is that of Wing and Gong, with Lowe's cache of visited states. It puts the operations into an order, one after the other.
+A remaining operation may come next if it began before every other remaining operation ended, and if its answer fits the state of
+the register. If the search reaches the same state again after the same set of operations, it does not continue there.
 
 To shorten the search, an operation that fits and changes nothing is taken at once. An operation without an answer may be taken at
 any time after it began, or never. See Wing and Gong, "Testing and verifying concurrent objects" (1993), and Lowe, "Testing for
@@ -22,7 +22,7 @@ from conformance.store.history import Operation
 from metadata.store.contract import ABSENT
 
 BUDGET = 1_000_000
-"""Maximum number of configurations that the search tries before it gives up."""
+"""Maximum number of configurations (`_Configuration`) that the search tries before it gives up."""
 
 
 class State(NamedTuple):
@@ -40,8 +40,9 @@ class Verdict:
     """The result of a check.
 
     `linearizable`: None if the search gave up. `tried`: the number of configurations tried. `order`: the operations of the best
-    attempt, which is the longest order found. `state`: the register after them. `stuck`: the operations of which one had to come
-    next. None of them fits `state`, unless the search gave up. `stuck` is empty if the history is linearizable.
+    attempt, which is the longest order found. `state`: the register after these operations. `stuck`: after `order`, one of these
+    operations would have to come next. None of them fits `state`, unless the search gave up. `stuck` is empty if the history is
+    linearizable.
     """
 
     linearizable: bool | None
@@ -76,7 +77,9 @@ class Verdict:
 
 
 def check(history: Sequence[Operation], *, initial: State = NOTHING, budget: int = BUDGET) -> Verdict:
-    """Decide whether one order explains all answers, if each operation takes effect between its beginning and its end."""
+    """Decide whether there is an order of the operations that explains all answers, if each operation takes effect between its
+    beginning and its end.
+    """
     operations = sorted(history, key=lambda operation: operation.began)
     must = sum(1 << n for n, operation in enumerate(operations) if operation.answer != "unknown")
     stack = [_settled(operations, 0, initial, None)]
@@ -106,8 +109,8 @@ Taken = tuple[int, "Taken"] | None
 
 
 class _Configuration(NamedTuple):
-    """A step of the search. `done`: the operations taken so far, one bit each. `state`: the register after these operations.
-    `taken`: their order, as a linked list that begins with the last operation.
+    """A state of the search. `done`: the operations taken so far, one bit each. `state`: the register after these operations.
+    `taken`: the order of these operations, as a linked list that begins with the last one.
     """
 
     done: int

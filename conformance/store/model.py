@@ -48,8 +48,8 @@ def random_key(random: Random) -> Key:
 
 
 def unrelated_keys(random: Random, count: int) -> list[Key]:
-    """Return `count` keys, none of which lies below another. In a backend with folders, a record that takes the place of an empty
-    folder may have a first version above 0, which the model does not have.
+    """Return `count` keys, none of which lies below another. In a backend with folders, the first version of a record that takes
+    the place of an empty folder may be above 0. The model does not have this rule.
     """
     keys: list[Key] = []
     while len(keys) < count:

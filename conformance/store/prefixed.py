@@ -1,6 +1,7 @@
 """A store that is a part of another store: every path, partition key and index name gets a prefix.
 
-The suite uses it for an empty area on a backend whose URLs it cannot extend. The prefix changes neither the order nor the ranges.
+On a backend whose URLs the suite cannot extend, such a store is the empty area of a case. The prefix changes neither the order nor
+the ranges.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Child:
         self._lines.put(END)
 
     def wait_ready(self) -> None:
-        """Wait until the process has opened the store. Raises ContractBroken, with the errors that it printed, if it cannot."""
+        """Wait until the process has opened the store. Raises ContractBroken, with the errors that it printed, if it fails."""
         if self.line() != "ready":
             raise self._failed("did not open the store")
 
@@ -87,7 +87,7 @@ class Child:
         return found
 
     def kill(self) -> list[Any]:
-        """Kill the process by SIGKILL, so that it cannot close its session. Return the lines that it had printed."""
+        """Kill the process by SIGKILL, so that it cannot close its session. Return the lines that were not read before."""
         self._process.kill()
         found = self.lines()
         self._process.wait(self._patience)

@@ -36,8 +36,9 @@ def run(
     choices.
 
     The suite writes below a unique name (see `site`) and removes its records, so that it can test a store that is in use. `traits`:
-    the optional abilities of the store. The default is all of them, but for memory:// without `processes`. `opener`: a function
-    that opens sessions. It must be a function of a module, because other processes import it.
+    the optional abilities of the store. By default a store has all of them, but a memory:// store does not have `processes`.
+    `opener`: a function that opens sessions. It must be a function of a module, because other processes import it. `told`: see
+    `Told`.
 
     Raises ConfigurationError or Unavailable if the store cannot be opened, and OptionError if no case fits `only`.
     """

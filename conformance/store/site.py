@@ -108,14 +108,14 @@ class Site:
 
 
 def _missing(folder: Path) -> list[Path]:
-    """Return the missing ones among the folder and its parents, the deepest first."""
+    """Return the folder and its parents as far as they do not exist, the deepest first."""
     return [path for path in (folder, *folder.parents) if not path.exists()]
 
 
 @contextmanager
 def _zookeeper(hosts: str) -> Iterator[KazooClient]:
-    """Yield a client that is connected to ZooKeeper as a store is. Only znodes show whether a chroot exists, so the store API is
-    not enough.
+    """Yield the ZooKeeper client of a store on these servers. With it, `Site` sees whether a chroot exists. The interface of a
+    store cannot tell this.
     """
     with ZooKeeperStore(hosts, create=False) as store:
         yield store._session.client()

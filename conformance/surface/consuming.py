@@ -146,8 +146,8 @@ def subscribe(bench: Bench, a: Args) -> object:
 
 def place(world: World, name: str, how: int, pick: int) -> tuple[str | int | None, set[int]]:
     """Return a start for a subscription, and the rows that a subscription with this start does not deliver. The start is None if
-    there is none or the model cannot tell these rows. `how`: 0 for "earliest", 1 for "latest", else a log number that `pick`
-    selects.
+    the topic has no log numbers to select, or if the model cannot tell these rows. `how`: 0 for "earliest", 1 for "latest", else a
+    log number that `pick` selects.
     """
     rows = world.model.rows_of(world.model.topics[name])
     if how == 0:
@@ -365,8 +365,8 @@ def _name(world: World, given: Message | Batch) -> str:
 
 
 def fitting(world: World, following: Following) -> list[Open]:
-    """Return the open transactions in which rows of this consumer may be acknowledged: those of the transaction model of its
-    topics.
+    """Return the open transactions in which rows of this consumer may be acknowledged. They have the transaction model of the
+    consumer's topics.
     """
     there = world.model.topics
     kinds = {there[name].persistent if name in there else name.startswith("persistent://") for name in following.topics}

@@ -17,8 +17,8 @@ from metadata.backup.restore import restore as restore_backup
 from metadata.common.errors import BackupUnsettled, ConfigurationError, RestoreRefused, TxnSegmentError
 
 APART = 1_000_000
-"""When a cluster is copied or restored, the numbers of the new rows in the copy begin a multiple of this value higher. So two
-clusters never write rows with the same number.
+"""The number of the next new row is raised by a multiple of this value when a cluster is copied or restored. So two clusters never
+write rows with the same number.
 """
 
 

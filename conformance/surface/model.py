@@ -138,7 +138,7 @@ class Model:
         for written in self.transactions():
             mine = [row for row in written.rows if row.topic == before.incarnation]
             if not mine or written.number is not None:
-                continue  # a transaction with a number of the cluster's log committed after the seal: its rows are in the successor
+                continue  # it has a log number, so it committed after the seal, and its rows are in the successor
             # The rows of a transaction over several persistent topics become visible in each topic separately. So from now on the
             # model has the rows in this topic as a transaction of their own.
             if len(mine) < len(written.rows):

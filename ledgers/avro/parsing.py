@@ -1,7 +1,7 @@
 """Parsing of Avro schemas from JSON: references are resolved and defaults checked (Avro 1.12, Schema Declaration).
 
-A schema that topic columns cannot express raises a SchemaError that names the column. Such schemas have unions other than of null
-and one type, recursive records, records without fields, or aliases of fields.
+A schema that topic columns cannot express raises a SchemaError that names the column. Such a schema has a union that is not of null
+and one type, a recursive record, a record without fields, or an alias of a field.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ A backup has a log number N. Every transaction that is registered at or below N 
 section 6). The backup has the log up to N, and all other records with their content as of N. The order of reading makes the
 backup consistent:
 
-1. Read the end of the log, then applications, cursors and watermarks. Every registration that has changed them was appended before,
-   so it lies at or below N.
+1. Read the end of the log, then applications, cursors and watermarks. If one of these records shows a change by a registration, the
+   registration was appended before the record was read, so it lies at or below N.
 2. Read the log and the headers of its transactions, until every entry of the first listing is decided. N is the cut of the last
    listing.
 3. Read the headers of the transactions that the applications and cursors of step 1 name, then applications and cursors again.

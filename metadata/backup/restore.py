@@ -1,9 +1,9 @@
 """Restore a backup into an empty store (operations.md, Backup).
 
-The lost cluster is the cluster that the backup was made from. The restored cluster must not allocate a number or id again that the
-lost cluster has allocated, also after the backup. So its log numbers begin in the next era (`backup_file.ERA`), and its transaction
-ids at the next multiple of 10^12. The restored cluster has a new id and takes over the ledger root. From then on the store of the
-lost cluster cannot be opened, and its sweepers delete nothing.
+The lost cluster is the cluster that the backup was made from. The restored cluster must not allocate a number or id that the lost
+cluster has allocated, before the backup or after it. So its log numbers begin in the next era (`backup_file.ERA`), and its
+transaction ids at the next multiple of 10^12. The restored cluster has a new id and takes over the ledger root. From then on the
+store of the lost cluster cannot be opened, and its sweepers delete nothing.
 
 The restore first claims the store: it writes the record `/restoring`. Nobody can use the store until the cluster's record exists
 and the claim is deleted. If a restore is interrupted at any step, running it again with the same file completes it. The later run

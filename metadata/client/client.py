@@ -60,7 +60,7 @@ class Client:
         """Sweep the topics of both models once, without the orphan sweep.
 
         In the report, a transaction of persistent:// topics counts as timed out if the sweep aborted it past its deadline, and as
-        settled if the sweep finished it. Raises SweepIncomplete if some segments or topics could not be swept. All others were then
+        settled if the sweep finished it. Raises SweepIncomplete if some segments or topics could not be swept. All others were
         swept.
         """
         more = self.instream.sweeper.sweep()

@@ -163,9 +163,9 @@ def logs_of_segments(client: Client, names: Sequence[str]) -> list[LogReader]:
 
 
 def where_now(client: Client, topic: Topic, number: int) -> tuple[TopicName, int]:
-    """Return the current name of a topic, and `number` as a number of the log that has the topic's rows now. `topic`: a topic as a
-    reading has it. `number`: a number of the log of that reading. If the topic is a migrated persistent topic, the results are the
-    successor's name and a number of the cluster's log. Otherwise name and number are unchanged.
+    """Return the current name of a topic, and the number that corresponds to `number` in the log that has the topic's rows now.
+    `topic`: a topic as a reading has it. `number`: a log number of that reading. If the topic is a migrated persistent topic, the
+    results are the successor's name, and a log number in the cluster's log. Otherwise name and number are unchanged.
     """
     to = topic.layout.migrated_to if isinstance(topic.layout, PersistentLayout) else None
     if to is None:

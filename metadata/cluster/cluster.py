@@ -75,7 +75,7 @@ class Cluster:
         ledger_root.check(self.storage, known, resolve(self.url), self.store, self.place)
 
     def check_not_lost(self, number: int) -> None:
-        """Raise OffsetOutOfRange for a number of the log that a restore lost."""
+        """Raise OffsetOutOfRange if a restore lost this number of the cluster's log."""
         check_not_lost(self.restored, number, self.url)
 
     def check_is_mine(self, cluster: str | None) -> None:

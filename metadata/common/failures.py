@@ -55,7 +55,7 @@ def contained(
     """Run the block. If the block raises an error, log and count it, store it in `failed` under `what`, and do not raise it.
 
     `passing`: errors that are raised to the caller nevertheless. `races`: errors of a lost race. They are only logged and do not
-    count as failures, because another process did the work. `level`: log level of a TxnSegmentError.
+    count as failures, because another process has deleted or changed the topic. `level`: log level of a TxnSegmentError.
     """
     try:
         yield

@@ -19,8 +19,8 @@ def timestamp_ms(*, up: bool) -> Parse[int]:
     """Return a parser for a time in ms since 1970: epoch milliseconds, or ISO-8601 with Z or an offset. Fractions of a millisecond
     are rounded up if `up` is set, and down otherwise.
 
-    A timestamp without a zone is refused: Delta would use Spark's session time zone, which a Python data source does not know. Ten
-    digits are refused too, because they look like epoch SECONDS (failure A12).
+    A timestamp without a zone is refused. It could only mean Spark's session time zone, as for Delta Lake, and a Python data source
+    does not know that zone. Ten digits are refused too, because they look like epoch SECONDS (failure A12).
     """
 
     def parse(name: str, text: str) -> int:

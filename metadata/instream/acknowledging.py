@@ -18,8 +18,8 @@ from metadata.rules.acks import Ack, merged
 
 @dataclass(frozen=True)
 class RedirectedAcks:
-    """Acknowledges rows of persistent topics without a transaction. It has the same methods as `InStreamAcks`. After a migration
-    they act on the successor. `InStreamCoordinator.commit` redirects acknowledgements within a transaction.
+    """Acknowledges rows of persistent topics without a transaction. It implements `PendingAckProvider`. After a migration all
+    methods except `read` act on the successor. `InStreamCoordinator.commit` redirects acknowledgements within a transaction.
     """
 
     acks: InStreamAcks

@@ -26,11 +26,13 @@ from metadata.rules.consistent_cut import Moving
 
 
 class Fate(Enum):
-    """The status of a transaction in a backup."""
+    """The status of a transaction in one log of a backup."""
 
     COUNTS = auto()
     NEVER = auto()
-    """The transaction had not committed and never can. No reader has seen or will see its rows."""
+    """The transaction does not count in this log and never will: it was aborted, or it had not registered the participant. No
+    reader has seen or will see its rows here.
+    """
     LOST = auto()
     """The transaction had not committed when the backup read the transaction log. It has committed since, or still may, so readers
     of the lost cluster may have seen its rows.

@@ -155,8 +155,8 @@ class InStreamCoordinator(TransactionSteps):
         return InStreamCommitted(txn, None, rows, size, positions={name: (number,) for name, number in numbers.items()})
 
     def _forgotten(self, work: WriteSet, app: str, least: int, error: TransactionNotFound) -> None:
-        """Find out how a decided transaction ended that the transaction log no longer has. The last committed version of its
-        application shows the outcome. Return if the transaction has committed. Raises TxnConflict if it was aborted. Raises
+        """Find out the outcome of a decided transaction that the transaction log no longer has. The last committed version of its
+        application may show the outcome. Return if the transaction has committed. Raises TxnConflict if it was aborted. Raises
         OutcomeUnknown if the log no longer shows the outcome.
         """
         written = self.log.written(app)

@@ -163,7 +163,7 @@ class Ending:
         if not strays:
             return done
         # Read the topic again. A stray may have ended properly since the first read: its marker was appended to the topic before
-        # its final state was appended to the coordinator's log. Then the topic's state no longer has the stray in `ongoing`.
+        # its final state was appended to the transaction log. Then the topic's state no longer has the stray in `ongoing`.
         still = self.buffer.state(name).ongoing
         for least in strays:
             txn_id = f"{self.log.most}_{least}"

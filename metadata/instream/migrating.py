@@ -4,7 +4,7 @@
     seal       append the SEAL to the topic's own log; it does not count while a transaction is open
     name       name the successor in the topic's record, after which the topic's schema and subscriptions cannot change
     copy       copy cursors, committed versions of applications, and schemas
-    create     create the layout record of the successor topic: this CAS decides
+    create     create the layout record of the successor topic; this CAS decides the migration
     complete   append the seal to the cluster's log and add the child segments, as for any split
 
 Any process that finds the SEAL may do the steps after it. Several processes may do these steps at once, because each step is an

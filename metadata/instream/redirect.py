@@ -90,9 +90,9 @@ class Redirect:
 
 
 def routed(parts: Sequence[Part], name: str, to: Sequence[Target], key: str | None, rewrite: Written) -> dict[str, list[Part]]:
-    """Return the parts of a persistent topic by active segment of its successor (`to`). Without a key column the segments get the
-    parts in turn, unchanged. With one, `rewrite` writes the rows of each part again, each into the segment of its key. A freshly
-    migrated topic has no key column.
+    """Return the parts of a persistent topic by active segment of its successor (`to`). Without a key column, or with a single
+    segment, the segments get the parts in turn, unchanged. Otherwise `rewrite` writes the rows of each part again, each row into
+    the segment of its key. A freshly migrated topic has no key column.
     """
     found: dict[str, list[Part]] = {}
     if key is None or len(to) == 1:

@@ -54,8 +54,9 @@ class InStreamReport:
     failed: dict[str, Exception] = field(default_factory=dict)
 
     def complain(self, beside: SweepIncomplete | None = None) -> None:
-        """Raise SweepIncomplete if a topic could not be swept. `beside`: the error from the sweep of `topic://` topics; its message
-        is added to the advice. Stalled transactions raise no error, because no action can finish them. Each sweep logs them.
+        """Raise SweepIncomplete if `failed` has an error of a topic or step. `beside`: the error from the sweep of `topic://`
+        topics; its message is added to the advice. Stalled transactions raise no error, because no action can finish them. Each
+        sweep logs them.
         """
         if self.failed:
             name, error = next(iter(self.failed.items()))

@@ -35,7 +35,7 @@ class PersistentTopic:
     record: Record
 
     def check_not_lost(self, number: int) -> None:
-        """Raise OffsetOutOfRange for a number of the topic's log that a restore lost."""
+        """Raise OffsetOutOfRange if a restore lost this number of the topic's log."""
         check_not_lost(self.layout.lost or (), number, str(self.name))
 
     def before_lost(self, number: int) -> int:

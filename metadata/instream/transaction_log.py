@@ -1,4 +1,6 @@
-"""The transaction log of a cluster. A process replays the log to learn its state, and the effect of each entry that it appends."""
+"""The transaction log of a cluster. A process replays the log to learn the state of all transactions, and the effect of each entry
+that the process itself appends.
+"""
 
 from __future__ import annotations
 
@@ -98,8 +100,8 @@ class TransactionLog:
             return any(txn.app == app for txn in self.replay.state.txns.values())
 
     def low_water(self) -> int:
-        """Return the low-water mark (`TxnLogState.low_water`) as of the last read of the log. Its transactions stay final when the
-        log grows.
+        """Return the low-water mark (`TxnLogState.low_water`) as of the last read of the log. The log may have grown since. The
+        mark is still correct, because the transactions up to it stay final.
         """
         with self.replay.lock:
             return self.replay.state.low_water

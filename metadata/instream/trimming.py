@@ -1,8 +1,8 @@
 """Trimming of persistent topics by retention. A trim writes into the topic's record up to which number entries are trimmed. After
 the grace period a sweep deletes these entries from the log.
 
-Entries above the newest snapshot are not trimmed, because readers replay them. Rows that a subscription still needs are not trimmed
-unless the policy says so.
+If a topic has transactions, entries above its newest snapshot are not trimmed, because readers replay them. Rows that a
+subscription still needs are not trimmed unless the policy says so.
 """
 
 from __future__ import annotations

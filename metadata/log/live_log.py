@@ -99,7 +99,7 @@ class LiveLog:
 
 class Listing(NamedTuple):
     """A listing of the log. `entries`: in ascending order. `end`: the newest listed number; 0 if the log is empty. `also`: the
-    records that `then` named.
+    records of the keys `then` (`LiveLog.list`).
     """
 
     entries: list[Entry]

@@ -201,8 +201,7 @@ class Sweeper:
                 pending = [e for e in entries if unsettled(e)]
                 if not pending or any(verdicts[e.number] is Verdict.UNDECIDED for e in entries):
                     continue
-                # Settle the registrations first and delete op records last: an unsettled op record of a committed transaction is
-                # never deleted.
+                # Delete the op records last, so that a committed transaction keeps them until its registrations are settled.
                 settled = [self._settle_entry(entry, verdicts[entry.number], report) for entry in pending]
                 if all(settled):
                     self._delete_ops(view, txn)

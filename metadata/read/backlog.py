@@ -45,9 +45,9 @@ def all_rows(ledger: Ledger) -> Rows:
 
 
 def acknowledged_through(done: Rows) -> int:
-    """Return a ledger id up to which every ledger is wholly acknowledged (0: none). `done`: the acknowledged rows. These do not
-    tell how many entries a ledger has. So a ledger does not count if the first range of `done` ends after one of its entries, even
-    after the last one.
+    """Return a ledger id up to which every ledger is wholly acknowledged (0: none). `done`: the acknowledged rows. If the first
+    range of `done` ends within a ledger or after its last entry, this ledger does not count, because `done` does not tell how many
+    entries the ledger has.
     """
     return max(0, done[0][1].ledger_id - 1) if done and done[0][0] == FIRST else 0
 

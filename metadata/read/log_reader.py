@@ -56,8 +56,8 @@ class LogReader(ABC):
 
     @abstractmethod
     def watched(self, reading: Reading) -> Mapping[str, Prefix]:
-        """Return the sequences of records whose changes wake a stream that waits with this reading. Each key of the mapping
-        identifies one sequence.
+        """Return the sequences of records whose changes wake a stream that has this reading and waits for a newer one. Each key of
+        the mapping identifies one sequence.
         """
 
 

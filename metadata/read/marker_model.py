@@ -55,7 +55,7 @@ class MarkerModel(Protocol):
         """
 
     def timeouts(self) -> int:
-        """Abort the transactions of persistent topics that are past their deadline. Return how many were aborted."""
+        """Abort the transactions of persistent topics that are past their deadline. Return how many were found."""
 
     def named_files(self, view: View) -> Iterator[str]:
         """Yield the files that records of persistent topics name. The orphan sweep keeps them."""

@@ -155,7 +155,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class AtLog:
-    """The start (exclusive) or the end (inclusive) of a read: a number of the cluster's log, and a position in the log of each
+    """The start (exclusive) or the end (inclusive) of a read: one number in the cluster's log, and one position in the log of each
     persistent topic. `names_log`: whether the user gave the number of the cluster's log. A read of persistent topics alone needs no
     such number.
     """

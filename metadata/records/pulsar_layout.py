@@ -1,8 +1,8 @@
 """The layout record of a topic as Apache Pulsar 5.0 writes it.
 
-Pulsar adds five fields to each segment that follow from the other fields. Pulsar ignores the five fields when it reads. Our own
-layouts do not have them. A layout that Pulsar wrote and that is changed must pass through this module, or the five fields keep
-their old values.
+Pulsar adds five fields to each segment. Their values follow from the other fields. Pulsar ignores the five fields when it reads.
+Our own layouts do not have them. A layout that Pulsar wrote and that is changed must pass through this module, or the five fields
+keep their old values.
 """
 
 from __future__ import annotations

@@ -345,8 +345,8 @@ class SegmentWrite(JsonRecord):
 
 
 class Registration(JsonRecord):
-    """One record of the log: a registration, or a seal. A registration lists all parts that one transaction writes, or one write
-    without a transaction (`txn` is None).
+    """One record of the log: a registration, or a seal. A registration lists all parts of one transaction, or of one write without
+    a transaction (`txn` is None).
 
     `state`: the outcome, None until the registration is settled. `segments`: the parts and totals for each segment, in the order of
     the names. If the parts do not fit into one record, the record has only the totals, and the file `manifest` has `segments` with

@@ -2,11 +2,11 @@
 no I/O, no clock.
 
 A row is (ledgerId, entryId, batchIndex), ordered lexicographically. This module does not know how many rows an entry has, or how
-many entries a ledger. So the end of a range is exclusive. The range of a whole entry ends at row 0 of the next entry. The range of
-a whole ledger ends at entry 0 of the next ledger.
+many entries a ledger has. So the end of a range is exclusive. The range of a whole entry ends at row 0 of the next entry. The range
+of a whole ledger ends at entry 0 of the next ledger.
 
-In texts, which are in records and shown to people, both ends are inclusive: `5:2` (the whole entry), `5:2:7` (one row), `5` (the
-whole ledger), `5:2:7..9:0` (from row `5:2:7` to the end of entry `9:0`).
+Records, and messages for people, have ranges as texts. In these texts both ends are inclusive: `5:2` (the whole entry), `5:2:7`
+(one row), `5` (the whole ledger), `5:2:7..9:0` (from row `5:2:7` to the end of entry `9:0`).
 """
 
 from __future__ import annotations

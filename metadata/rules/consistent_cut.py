@@ -74,8 +74,8 @@ def cursor_at(number: int, before: Cursor, after: Cursor, told: Teller) -> Curso
     was, now = acks.done(before), acks.done(after)
     if minus(was, now):
         raise Moving("a subscription was moved back meanwhile")
-    # If a row was acknowledged between the two reads, and at the first read a transaction that has committed claimed it, that
-    # transaction acknowledged the row. An unknown consumer acknowledged all other such rows.
+    # Consider the rows that were acknowledged between the two reads. If the first read shows that a transaction claims the row, and
+    # this transaction committed, the transaction acknowledged the row. Otherwise an unknown consumer acknowledged it.
     unexplained = minus(now, union(was, *(rows for txn, rows in before.claims.items() if told(txn).has_committed)))
     if unexplained:
         raise Moving("rows were acknowledged meanwhile by an unknown consumer")

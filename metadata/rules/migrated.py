@@ -54,14 +54,14 @@ def shift(sealed_at_log: int, seal: int) -> int:
 
 
 def to_cluster(number: int, shift: int) -> int:
-    """Convert a ledger id of a migrated topic to a number of the cluster's log. The id 0, which means before the first ledger,
-    stays 0.
+    """Convert a ledger id of a migrated topic to the number of this ledger in the cluster's log. The id 0, which means before the
+    first ledger, stays 0.
     """
     return number and number + shift
 
 
 def to_own(number: int, shift: int) -> int:
-    """Convert a number of the cluster's log to the highest ledger id of a migrated topic that can lie at or below it (0: none)."""
+    """Convert a number in the cluster's log to the highest ledger id of a migrated topic that can lie at or below it (0: none)."""
     return max(0, number - shift)
 
 

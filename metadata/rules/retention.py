@@ -18,7 +18,9 @@ NO_LIMIT = -1
 
 
 class Kept(NamedTuple):
-    """A visible registration of a topic. `bytes`: its bytes in all segments of the topic."""
+    """A unit that retention trims as a whole or not at all: a visible registration of a topic, or a group of whole transactions of
+    a migrated segment. `number`: its last number. `bytes`: for `trim_to`, its bytes in all segments of the topic.
+    """
 
     number: int
     publish_ms: int

@@ -62,7 +62,8 @@ class OpenTransactions:
     transaction that is not in `open` has ended, or opens later than `now_ms`.
 
     `allowance_ms`: the largest difference between the clocks of two processes. A transaction takes its publish time after it has
-    opened. So, by the clock of another process, its publish time lies before the opening by `allowance_ms` at most.
+    opened. But the clock of another process may differ: by that clock the publish time may lie before the opening, by
+    `allowance_ms` at most.
     """
 
     now_ms: int

@@ -32,7 +32,7 @@ which includes the names of the index entries.
 """
 
 BUSY_SECONDS: Final = 10.0
-"""How long in seconds a process waits for another process that holds the database or the ledger root. Then it reports an error."""
+"""How long in seconds a process waits for another process that holds the database. Then the waiting process reports an error."""
 
 
 class Put(NamedTuple):
@@ -66,8 +66,8 @@ class Delete(NamedTuple):
 
 class Append(NamedTuple):
     """Allocate the next number of the sequence `prefix` and create the record of this number, in one atomic step. The numbers rise,
-    may have gaps, and are never allocated twice, even after deletes and restarts. A reader that sees number n+1 also sees every
-    lower number.
+    may have gaps, and are never allocated twice, even after deletes and restarts. A reader that sees a record of the sequence also
+    sees all records with lower numbers that were not deleted.
     """
 
     prefix: Prefix
@@ -98,8 +98,8 @@ class View(ABC):
 
     @abstractmethod
     def keys(self, within: KeyRange) -> list[str]:
-        """Return the paths in the range. If the range is in a sequence and the list has a record, the list also has all existing
-        records of the range that were appended before this record.
+        """Return the paths in the range. A list of a sequence (see `Append`) has no gaps: for each record in the list, the list
+        also has all earlier records of the range that still exist. Only newer records may be missing.
         """
 
     def scan(self, within: KeyRange) -> list[Record]:
@@ -193,7 +193,9 @@ class MetadataStore(ABC):
         return False
 
     def make_room(self) -> bool:
-        """Free some of the reserved disk space if the disk is full. Return whether space was freed. Sweeps call this first."""
+        """Free some of the reserved disk space if the disk is full. Return whether space was freed. A sweep calls this when the
+        store cannot write, and then tries again.
+        """
         return False
 
     @abstractmethod

@@ -182,9 +182,10 @@ class ZooKeeperView(View):
     def _sequence(self, parent: str, first_era: int, last_era: int) -> list[str]:
         """Return the keys of all sequences in the folder `parent`, in the eras from `first_era` to `last_era`.
 
-        The records are listed era by era, from the highest era to the lowest. An era is closed before the next era opens. So if the
-        list of an era has a record, the lists of the lower eras, which are made afterwards, are complete. The call takes one round
-        trip, or two if an era was opened since this process last listed the folder.
+        The records are listed era by era, from the highest era to the lowest. An era is closed before the next era opens. So if a
+        record is in the list of an era, the lists of the lower eras, which are made afterwards, have all records that were appended
+        before it and still exist. The call takes one round trip, or two if an era was opened since this process last listed the
+        folder.
         """
         root = self._session.root
         eras = [era for era in self._listed.get(parent, [0]) if first_era <= era <= last_era]

@@ -52,8 +52,8 @@ class Watches:
 
 
 class _Watch(Watch):
-    """A watch on a key watches its znode. A watch on a prefix watches the parent's folder (where eras appear) and the highest era
-    in it.
+    """A watch on a key watches its znode. A watch on a prefix watches the folder that has the eras of the sequence, and the highest
+    era in it.
     """
 
     def __init__(self, watches: Watches, target: Key | Prefix, wake: Callable[[], None], root: str) -> None:

@@ -356,8 +356,8 @@ class Topics:
 
 
 def _ended_by(topic: Topic, segment_id: int, why: str, epoch: int) -> bool:
-    """Return whether the change `why` (`split` or `merge`) that made the layout of epoch `epoch` sealed the segment. A split gives
-    the segment two children, a merge one child.
+    """Return whether the segment was sealed by the change `why` (`split` or `merge`), and this change made the layout of the epoch
+    `epoch`. A split gives the segment two children, a merge one child.
     """
     info = topic.layout.segments.get(str(segment_id))
     return info is not None and info.sealed_at_epoch == epoch and len(info.child_ids) == (2 if why == "split" else 1)

@@ -11,7 +11,7 @@ trips. The steps:
 4. Read the log.
 5. Read the seals and the layout.
 6. Write the op records.
-7. CAS the header from OPEN to COMMITTED, which decides.
+7. CAS the header from OPEN to COMMITTED. This CAS decides the transaction.
 
 Events and settling follow in the background (`post_commit`).
 """
@@ -116,7 +116,7 @@ class Coordinator:
         StorageError. Raises Fenced if another attempt, an operator or the timeout ended the transaction. Raises TxnConflict if the
         parts are too old, if their files are gone (PartsGone), or if the topic got a key. Raises SegmentSealed if a topic was
         deleted. Raises AckConflict, after which no row is committed or claimed. Raises OutcomeUnknown, after which the same version
-        may be run again. No file is deleted.
+        may be run again. This call deletes no published file.
         """
         self._check(work)
         if work.acks:

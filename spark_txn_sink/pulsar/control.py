@@ -1,14 +1,15 @@
 """The rules of the control topic, which makes each version of an application commit at most once. Pure.
 
 A control topic belongs to one application and one data topic. Its records are JSON, in the order of its one log. A plain record is
-written outside of a transaction:
+written outside of a transaction. There are four kinds of records:
 
     take        plain          a run takes over. A run is one start of a streaming query, or one batch write
     begin       plain          the run is about to commit this version by this transaction
     done        transactional  the version, committed together with the rows. It has the positions of the rows in each segment
     checkpoint  plain          the state after all records before it, so that a reader may begin with it
 
-Only one producer may write to the topic: a new one ends the earlier one (fencing). Three facts make a version commit once:
+Only one producer may write to the topic: a new producer ends the previous producer (fencing). Three facts make a version commit
+once:
 
 - The `done` of a transaction is in the transaction, so rows and `done` become visible together.
 - The `begin` of a transaction is in the log before its `done`. So a run that reads the log learns of every transaction that may

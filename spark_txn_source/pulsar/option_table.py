@@ -1,5 +1,5 @@
 """The declarations of the options of a read from Pulsar. The options have the same names as those of a read from a txnsegment
-cluster. An option that only reads from a txnsegment cluster have is refused with the reason.
+cluster. An option that has no meaning for Pulsar topics is refused, and the error gives the reason.
 """
 
 from __future__ import annotations

@@ -62,7 +62,9 @@ def of_topic(
 
 
 def parts(client: PulsarClient, options: PulsarReadOptions, columns: Mapping[str, PulsarColumns]) -> dict[str, Part]:
-    """Return the part of each topic of a read. Raises OffsetOutOfRange if the start or the end names a segment of no topic."""
+    """Return the part of each topic of a read. Raises OffsetOutOfRange if the start or the end names a segment that
+    belongs to none of the topics.
+    """
     places = [place for place in (options.start, options.end) if isinstance(place, At)]
     segments = None
     if places:

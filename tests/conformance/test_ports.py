@@ -34,7 +34,7 @@ def test_processes_share_no_port() -> None:
 
 
 def test_a_port_in_use_is_not_given(tmp_path: Path) -> None:
-    """A port is not given while a socket is bound to it, with or without `listen`, nor after it was given once."""
+    """`take` does not return a port while a socket is bound to it, with or without `listen`. It returns a port only once."""
     (port,) = free_ports(1)
     ports = Ports(tmp_path / "locks", [port])
     with socket.socket() as bound:

@@ -47,8 +47,8 @@ def expected(made: Path) -> dict[str, Any]:
 
 
 def unpacked(made: Path, tmp_path: Path) -> Path:
-    """Unpack a cluster and return its folder. Some versions wrote the absolute ledger root into the cluster record. `moved`
-    replaces this root by the root in the new folder.
+    """Unpack a cluster and return its folder. Some versions wrote the absolute ledger root into the cluster record. The caller
+    calls `moved` to replace this root by the one in the new folder.
     """
     with tarfile.open(made / "cluster.tar.gz") as packed:
         packed.extractall(tmp_path, filter="data")

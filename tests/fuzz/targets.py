@@ -82,7 +82,7 @@ def records(data: bytes) -> None:
     choice, rest = _split(data, len(KINDS))
     record = KINDS[choice].record.from_bytes(rest)
     assert type(record).from_bytes(record.to_bytes()) == record
-    match record:  # these index entries are stored with the record
+    match record:  # such records are stored with index entries, so these are computed, too
         case Header():
             record.indexes()
         case Op():

@@ -144,7 +144,7 @@ def test_columns_of_spark_are_read_by_java(java: JavaClient, in_spark: Spark, to
 def test_keyed_rows_of_spark_are_read_by_java_and_those_of_a_failed_job_are_not(
     java: JavaClient, in_spark: Spark, topic: str
 ) -> None:
-    """A topic without a schema gets an AVRO record of the columns."""
+    """The topic has no schema. The first write gives it one: an AVRO record of the columns."""
     columns = ["id", "concat('n', id % 3) AS name", "id / 2 AS price"]
     in_spark.write(topic, in_spark.session.range(30).selectExpr(*columns), keyColumn="name", compression="zstd")
     failing = in_spark.session.range(30, 60).repartition(2).selectExpr("if(id = 55, raise_error('stop'), id) AS id")

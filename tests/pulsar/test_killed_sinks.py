@@ -1,5 +1,5 @@
-"""The sink on a real broker, whose driver is killed or suspended at each step of a commit. Each version is then there once, and the
-versions are in order.
+"""The sink's driver is killed or suspended at each step of a commit, on a real broker. Afterwards each version is there once, and
+the versions are in order.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Job:
 
     def check(self, versions: int = VERSIONS) -> None:
         """Read all rows. Check that each row is there once, and that the rows of each key are in the order of their versions, and
-        of the rows in each version.
+        within a version in the order in which they were sent.
         """
         found: list[tuple[str, bytes]] = []
         with PulsarClient(self.broker.url) as client:
@@ -76,7 +76,7 @@ def job(pulsar_broker: PulsarBroker, tmp_path: Path) -> Iterator[Job]:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_driver_that_is_killed_leaves_each_version_once(job: Job, step: str) -> None:
-    # A driver takes over in its first version only.
+    # A driver has the step `take` only in the first version that it commits, which is version 0 here.
     version = 0 if "take" in step else 1
     code, _ = job.run("r1", f"kill {step} {version}")
     assert code == -signal.SIGKILL

@@ -1,5 +1,5 @@
-"""Bad input on a real broker. Each kind of bad input has an error of its own, which says what to do. (Wrong tokens:
-`test_secured.py`.)
+"""Bad input on a real broker. Each kind of bad input has an error of its own, which says what to do. `test_secured.py` tests wrong
+tokens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tokens and encryption, on a real broker that accepts only clients with a token, and has an encrypted port."""
+"""Tests of tokens and encryption, on a real broker that accepts only clients with a token, and has an encrypted port."""
 
 from __future__ import annotations
 

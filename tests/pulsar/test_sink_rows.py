@@ -1,4 +1,6 @@
-"""The values and keys that the sink's tasks send to a real broker, and which attempt of a task may send."""
+"""Tests of the values and keys that the sink's tasks send to a real broker, and of the rule that only the first attempt of a task
+may send.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client of several brokers: redirects, proxies, lost connections, and which requests it repeats or never repeats."""
+"""Tests of a client of several brokers: redirects, proxies, lost connections, and which requests it repeats or never repeats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The payload of an entry before and after compression. `make pulsar` compares with Pulsar's Java client."""
+"""Tests of the payload of an entry before and after compression. `make pulsar` compares with Pulsar's Java client."""
 
 from __future__ import annotations
 

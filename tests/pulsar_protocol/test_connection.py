@@ -1,4 +1,4 @@
-"""The state of a connection: what is sent first, what is answered at once, and to whom each command of the broker goes."""
+"""Tests of the state of a connection: what is sent first, what is answered at once, and to whom each command of the broker goes."""
 
 from __future__ import annotations
 

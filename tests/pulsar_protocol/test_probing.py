@@ -1,4 +1,6 @@
-"""The search for the cut of a segment, on a model of a segment. The model has entries, and delivers those that a reader may get."""
+"""Tests of the search for the cut of a segment, on a model of a segment. The model has entries, and delivers those that a reader
+may get.
+"""
 
 from __future__ import annotations
 

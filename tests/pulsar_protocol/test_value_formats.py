@@ -1,5 +1,5 @@
-"""Values of Pulsar's schemas to Arrow and back: values with the bytes that Pulsar's Java client 5.0.0-M1 writes, random values, and
-values that do not fit.
+"""Tests of the conversion of values of Pulsar's schemas to Arrow and back: values with the bytes that Pulsar's Java client 5.0.0-M1
+writes, random values, and values that do not fit.
 """
 
 from __future__ import annotations

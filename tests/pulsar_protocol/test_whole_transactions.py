@@ -1,5 +1,5 @@
-"""Cuts that split no transaction, and have entries of a child only with all entries of its parents. Random cases are compared with
-the definition. Other cases are written by hand.
+"""Tests of cuts that split no transaction, and have entries of a child only with all entries of its parents. Random cases are
+compared with the definition. Other cases are written by hand.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def test_no_transaction_is_split(cut: dict[str, Position], transactions: list[Ex
 def test_no_greater_cut_splits_no_transaction(
     cut: dict[str, Position], transactions: list[Extent], children: dict[str, Child]
 ) -> None:
-    """Try all cuts at or below `cut`. A cut that splits no transaction and has no child before its parents has no entry that
-    `whole_cut` leaves out.
+    """Try all cuts at or below `cut`. The result of `whole_cut` contains each of them that splits no transaction and has no child
+    before its parents.
     """
     found = entries(whole_cut(cut, transactions, children))
     ends = [[BEFORE, *(place for place in PLACES if place <= cut[segment])] for segment in SEGMENTS]
@@ -104,8 +104,8 @@ def test_a_transaction_that_is_left_out_takes_the_next_one_along() -> None:
 def test_a_limit_ends_at_the_least_cut_that_splits_no_transaction(
     one: dict[str, Position], two: dict[str, Position], transactions: list[Extent], children: dict[str, Child]
 ) -> None:
-    """Try all cuts between the limit and the whole cut. No cut that splits no transaction and has no child before its parents ends
-    before the cut of `least_whole_cut`.
+    """Try all cuts between the limit and the whole cut. Each of them that splits no transaction and has no child before its parents
+    contains the result of `least_whole_cut`.
     """
     cut = whole_cut({segment: max(one[segment], two[segment]) for segment in SEGMENTS}, transactions, children)
     limit = {segment: min(one[segment], cut[segment]) for segment in SEGMENTS}

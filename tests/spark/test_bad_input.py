@@ -454,8 +454,8 @@ def test_a_read_only_disk(disk: Disk, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_under_the_records(disk: Disk) -> None:
-    """Rows are staged. Then the disk is full until other writes raise an error. When the disk has room again, the staged rows are
-    committed, and the commit is repeated. The rows are there once.
+    """Rows are staged. Then the disk is filled, and the test makes other writes until one raises an error. When the disk has room
+    again, the staged rows are committed, and the commit is repeated. The rows are there once.
     """
     site = Site(disk.folder)
     table = rows_of({"n": list(range(1000))})

@@ -1,4 +1,4 @@
-"""The sink: modes, applications and versions, keys, segments, compression, entries, SQL, order."""
+"""Tests of the sink in Spark: modes, applications and versions, keys, segments, compression, entries, SQL, order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The streaming source: starts, limits, restarts, replays, changes of schema and topics."""
+"""Tests of the streaming source in Spark: starts, limits, restarts, replays, changes of schema and topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A stream whose topics are split, merged, created and deleted while it runs: under limits, without limits, and by AvailableNow."""
+"""Tests of a stream whose topics are split, merged, created and deleted while it runs: under limits, without limits, and by
+AvailableNow.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The option `subscription` in Spark: a batch from the cursor to the cut, and a stream that moves the cursor (protocol.md section
-6).
+"""Tests of the option `subscription` in Spark: a batch from the cursor to the cut, and a stream that moves the cursor (protocol.md
+section 6).
 """
 
 from __future__ import annotations

@@ -71,7 +71,9 @@ def test_names_are_those_of_the_cluster(bench: SparkBench) -> None:
 
 @pytest.mark.parametrize("given", [{"keyColumn": "n"}, {"segments": "1"}])
 def test_a_persistent_topic_is_one_log(bench: SparkBench, given: dict[str, str]) -> None:
-    """A persistent topic has no segments to route between. A write with such an option raises an error and creates no topic."""
+    """A persistent topic has no segments to route between. So a write with the option `keyColumn` or `segments` raises an error,
+    and creates no topic.
+    """
     (option,) = given
     with pytest.raises(OptionError, match=f"option {option} is given, but {X} is a persistent:// topic.*Leave {option} out"):
         write(bench, X, **given)

@@ -1,4 +1,4 @@
-"""The options of the sink: the meaning of their combinations, and the error of each invalid combination."""
+"""Tests of the options of the sink: the meaning of their combinations, and the error of each invalid combination."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Every kind of read returns the same before and after compaction: rows, positions, order, micro-batches, acks (without a JVM)."""
+"""Every kind of read returns the same before and after compaction: rows, positions, order, micro-batches, acks.
+The tests need no JVM.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""After a crash Spark plans the first micro-batch of a query again, and requests the initial offset anew (without a JVM)."""
+"""After a crash Spark plans the first micro-batch of a query again, and requests the initial offset anew. The tests need
+no JVM.
+"""
 
 from __future__ import annotations
 

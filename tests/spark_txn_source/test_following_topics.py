@@ -76,7 +76,9 @@ def test_the_successor_of_a_sealed_topic_is_seen_at_once(followed: Followed) -> 
 
 
 def test_the_deletion_of_a_terminated_topic_is_seen_at_once(followed: Followed) -> None:
-    """The deletion changes the topic's record, but adds no entry to the log. Still the next poll raises TopicNotFound."""
+    """The deletion adds no entry to the log, but it changes the topic's record. A poll reads this record, so the next poll raises
+    TopicNotFound.
+    """
     followed.other.sealing.terminate(T)
     followed.settle()
     followed.other.sealing.delete(T)

@@ -1,4 +1,4 @@
-"""Streams and writers of a persistent topic continue during its migration (Spark's own classes, without the JVM)."""
+"""Streams and writers of a persistent topic continue during its migration. The tests use Spark's own classes, but need no JVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Subscriptions during a migration. No acknowledged row comes again, and no unacknowledged row is skipped (without a JVM)."""
+"""Subscriptions during a migration. No acknowledged row comes again, and no unacknowledged row is skipped. The tests need
+no JVM.
+"""
 
 from __future__ import annotations
 

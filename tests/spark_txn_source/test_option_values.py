@@ -1,4 +1,4 @@
-"""The parsers of option values: property tests, and the errors of each kind of value."""
+"""Tests of the parsers of option values: property tests, and the errors of each kind of value."""
 
 from __future__ import annotations
 

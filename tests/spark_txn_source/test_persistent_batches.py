@@ -1,4 +1,4 @@
-"""Plans of batches of persistent topics. One reading of each topic decides the whole plan (without a JVM)."""
+"""Tests how batches of persistent topics are planned. One reading of each topic decides the whole plan. The tests need no JVM."""
 
 from __future__ import annotations
 

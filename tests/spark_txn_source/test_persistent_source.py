@@ -1,4 +1,4 @@
-"""Spark reads `persistent://` topics: batch and stream, starts, ends, limits, replays (without a JVM)."""
+"""Spark reads `persistent://` topics: batch and stream, starts, ends, limits, replays. The tests need no JVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read tasks, without Spark. A task joins the batches of many small parts."""
+"""Tests of read tasks. They need no Spark. A task joins the batches of many small parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Avro values through sink and source without Spark: the schema version of a read, and the values of fields added later."""
+"""Tests of Avro values in the sink and the source, called without Spark: the schema version of a read, and the values of fields
+added later.
+"""
 
 from __future__ import annotations
 

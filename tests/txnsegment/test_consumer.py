@@ -1,4 +1,4 @@
-"""Consumers and producers of plain Python programs: order, acks, transactions, splits, wake-ups."""
+"""Tests of consumers and producers in plain Python programs: order, acks, transactions, splits, wake-ups."""
 
 from __future__ import annotations
 

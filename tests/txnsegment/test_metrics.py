@@ -1,4 +1,4 @@
-"""Metrics of many processes: which processes have files in PROMETHEUS_MULTIPROC_DIR, and when the files are removed."""
+"""Tests of the metrics of many processes: which processes have files in PROMETHEUS_MULTIPROC_DIR, and when they are removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `cluster.snapshot`. Several reads up to a snapshot see the same state (without a JVM)."""
+"""Tests of `cluster.snapshot`. Several reads up to a snapshot see the same state. The tests need no JVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls of `cluster.subscriptions` and the command `txnsegment subscriptions`."""
+"""Tests of the calls of `cluster.subscriptions` and the command `txnsegment subscriptions`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors for the calls that a Pulsar cluster does not have, and Pulsar's REST interface, which some of the other calls need."""
+"""The errors for calls that a Pulsar cluster does not have. Other calls need Pulsar's REST interface, which `rest` returns."""
 
 from __future__ import annotations
 

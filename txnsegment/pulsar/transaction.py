@@ -70,8 +70,8 @@ class PulsarTransaction:
 
         `key`: the column with the keys of the messages (text, bytes or integers). The key of a row decides its segment, and rows of
         a key keep their order. The column stays in the rows. None: the messages have no keys, unless the topic's schema has keys
-        (KEY_VALUE). Messages without keys go to the segments in turn, up to `ENTRY_ROWS` rows at a time. But if the column has the
-        keys, all rows with a null key go to the first active segment.
+        (KEY_VALUE). Messages without keys go to the segments in turn, up to `ENTRY_ROWS` rows at a time. But if `key` names a
+        column, or the topic's schema has keys, all rows with a null key go to the first active segment.
 
         Raises TopicMissing, SchemaError, MessageTooLarge (a row is larger than the broker takes), UnknownVersion (if there are keys
         and the routing of the broker's version is not known), TopicSealed (a segment was split or merged meanwhile: run the

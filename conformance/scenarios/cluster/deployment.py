@@ -39,7 +39,7 @@ CHROOT = "/suite"
 WORKERS = 2
 """The number of workers of the Spark cluster."""
 BACKLOG = 12
-"""So many batches of input are written beyond those that the fastest writer has committed."""
+"""How many batches of input are written beyond those that the fastest writer has committed."""
 SESSION_MS = 4_000
 """The longest session timeout that the ZooKeeper servers grant. It is short, so that sessions can expire during a fault."""
 SETTINGS = Settings(txn_timeout_ms=10_000, header_retention_ms=30_000, fold_after_registrations=16, fold_after_ms=3_000)
@@ -72,7 +72,7 @@ class Late(Failed):
 
 class Deployment:
     """The processes of a scene, as a context manager: they start at its beginning and end at its end. `folder` must be empty.
-    Methods that wait raise an error that has ended the supervisor.
+    If an error has ended the supervisor, each method that waits raises this error.
     """
 
     def __init__(self, folder: Path, say: Callable[[str], None], wheel: Path | None = None, *, scene: Scene, seed: int = 0) -> None:

@@ -111,7 +111,9 @@ def _processes(deployment: Deployment, fault: Planned) -> list[list[int]]:
 
 
 def _zombie(deployment: Deployment, party: Party) -> str:
-    """Stop the party's driver and start a new one. After two of its commits, resume the old one, and kill it if it does not end."""
+    """Stop the party's driver and start a new driver. After two commits of the new driver, resume the old driver. Kill the old
+    driver if it does not end within `ZOMBIE_SECONDS`.
+    """
     with party.unattended():
         zombie = party.driver
         zombie.send(signal.SIGSTOP)

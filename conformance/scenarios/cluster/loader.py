@@ -4,8 +4,8 @@
         --marks FOLDER --stop FILE
 
 The job writes the same input as the streaming job, to another topic. When the write of a version has returned, the job creates the
-file `PROGRESS/<version>`. A new driver continues with the first version without such a file, which may be committed already. The
-job ends when the file `--stop` exists and all input is written.
+file `PROGRESS/<version>`. A new driver continues with the first version without such a file. This version may be committed
+already. The job ends when the file `--stop` exists and all input is written.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ WRITERS = ("writer", "writer", "loader")
 """
 ANYBODY = ("writer", "writer", "loader", "reader")
 ON_TOP = 0.15
-"""The share of the faults from which the parties need not have recovered before the next fault strikes."""
+"""The share of the faults after which the run does not wait for the parties to recover before the next fault strikes."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 """Readers of a topic of either model, also while the topic is migrated. They call the source's `BatchReader` and `StreamReader` as
-Spark would call them, without a JVM.
+Spark would call them. No JVM runs.
 """
 
 from __future__ import annotations

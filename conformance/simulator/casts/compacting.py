@@ -96,7 +96,7 @@ def _with_files(cast: Cast, within: int) -> None:
 
 
 def _start_leaver(world: World) -> None:
-    """Start an actor that deletes the subscription that no consumer uses. As long as it exists, no row can be trimmed."""
+    """Start an actor that deletes the subscription that no consumer uses. No row can be trimmed before this deletion."""
     process = Process(world, "leaver")
 
     def run() -> None:

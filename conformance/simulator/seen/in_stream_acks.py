@@ -14,7 +14,7 @@ from conformance.simulator.seen.cursors import Covered, common, covered, join, m
 
 @dataclass
 class AckLog:
-    """The state of one subscription after all entries of its pending-ack log that `entry` was called with."""
+    """The state of one subscription after the entries of its pending-ack log that were passed to `entry` so far."""
 
     done: Covered = field(default_factory=list)
     claims: dict[str, Covered] = field(default_factory=dict)

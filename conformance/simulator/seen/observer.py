@@ -70,8 +70,8 @@ class History(Observer):
     """
     moving: Callable[[], Sequence[int]] = tuple
     """A function that returns the log numbers to which the current actor has moved a subscription so far, or at which it has
-    created it. It returns several numbers, because an earlier request may arrive late. After the write, exactly the rows at or
-    below one of them must be acknowledged. For other actors the function returns no numbers.
+    created it. It returns several numbers, because an earlier request may arrive late. After each write of this actor to a cursor,
+    exactly the rows at or below one of these numbers must be acknowledged. For other actors the function returns no numbers.
     """
     showing: Callable[[Event], None] = lambda layout: None
     """A function that is called with each layout that is written."""

@@ -117,7 +117,7 @@ class Actor:
         self.what = ""
         self.wakes = 0
         self.nap: tuple[int, int] | None = None
-        """The nap that the actor will take: the number of its own steps before it, and of the other actors' steps during it."""
+        """The nap that the actor will take: how many of its own steps come before the nap, and how many steps the nap lasts."""
         self.aborts: str | None = None
         self.opened = False
         """Whether the actor has sent its transaction's header to the store. The header's deadline then protects its files."""

@@ -54,8 +54,8 @@ def _agree(store: MetadataStore) -> None:
 
 
 def _acknowledged_is_there(store: MetadataStore, actor: str, said: list[list[object]]) -> None:
-    """Check that the log has each acknowledged append, and that each key has its last acknowledged write. One key may differ: by
-    the one write that the process had sent, but not yet reported, when it was killed.
+    """Check that the log has each acknowledged append, and that each key has its last acknowledged write. One key may have another
+    write: the one that the process had sent, but not yet reported, when it was killed.
     """
     view = store.view()
     log = {record.number: record.value.decode() for record in view.scan(LOG.range())}
@@ -91,8 +91,9 @@ def numbers_of_killed_processes_are_not_used_again(area: Area) -> None:
         numbers += child.kill()
         values = {record.number: record.value.decode() for record in area.store.view().scan(LOG.range())}
         there = sorted(values)
-        # An append that was sent before a kill may take effect only after this list was read. Its record is then in the list of the
-        # next process. So the value of a record, which names its actor, decides which process wrote it.
+        # An append that was sent before a kill may take effect only after the scan above. Then the scan after the next kill finds
+        # its record, among those of the next process. So the value of a record, which names its actor, decides which process wrote
+        # it.
         its = {number for number in there if values[number].startswith(f"{actor}.")}
         holds(set(numbers) <= its, f"the acknowledged {numbers} are among {sorted(its)}")
         holds(len(its) <= len(numbers) + 1, f"at most one append was done and not acknowledged: {sorted(its - set(numbers))}")

@@ -38,7 +38,7 @@ def a_group_does_all_of_it(area: Area) -> None:
 
 @cases.add
 def or_nothing_of_it(area: Area) -> None:
-    """If one write of a group, at any place in the group, loses its race, no write of the group takes effect."""
+    """If one write of a group expects a wrong version, at any place in the group, no write of the group takes effect."""
     _needs_groups(area)
     area.store.put(TAKEN, b"t")
     kept = area.store.put(A, b"1", indexes=(IndexEntry("i", "1"),))
@@ -71,7 +71,7 @@ def an_empty_group_does_nothing(area: Area) -> None:
 
 @cases.add
 def a_group_is_never_seen_half(area: Area) -> None:
-    """Each group writes the same value to two records. A get of both records never finds an older value in the second record."""
+    """Each group writes one value to two records. A get of both never returns an older value for the second than for the first."""
     _needs_groups(area)
     a, b = area.store.write(Put(A, b"0"), Put(B, b"0"))
 

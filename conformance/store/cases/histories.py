@@ -76,8 +76,9 @@ def lost_replies(area: Area) -> None:
 
 
 def _until_lost(area: Area, far: MetadataStore, wanted: threading.Event, enough: int = 3) -> list[Operation]:
-    """Run operations until the replies to `enough` writes were lost. Each write may request a cut of the connection, at random.
-    More than `enough` cuts can be needed: after a cut that hits the reply to a read, the store only repeats the read.
+    """Run operations until the replies to `enough` writes were lost. At each write, this function decides at random whether to
+    request a cut of the connection. It may need more than `enough` cuts: if a cut hits the reply to a read, the store only repeats
+    the read.
     """
     began, steps = area.clock.monotonic(), list[tuple[Step, Operation]]()
     lost = 0
@@ -117,8 +118,8 @@ def _with_processes(area: Area, *, killed: int) -> None:
 
     for child in children:
         child.go()
-    # A process prints one line before each operation and one line after it. The kill comes after an odd number of lines, so most
-    # likely during an operation.
+    # A process prints one line before each operation and one line after it. The kill comes after an odd number of lines. So it most
+    # likely comes during an operation.
     killers = [threading.Thread(target=kill, args=(n, 1 + 2 * area.random.randrange(5, count))) for n in range(killed)]
     for killer in killers:
         killer.start()

@@ -60,8 +60,8 @@ RANGES: list[tuple[list[str], str, str, list[str]]] = [
 
 @cases.add
 def index_ranges_are_exact(area: Area) -> None:
-    """Both bounds of a range of index keys are inclusive, and no bound is a prefix: `0_1` does not find `0_10` (A14). The order is
-    that of UTF-8 bytes.
+    """A range of index keys includes both of its bounds. A bound is a whole index key, not a prefix: a range up to `0_1` does not
+    include `0_10` (A14). The order is that of UTF-8 bytes.
     """
     for n, (keys, first, last, found) in enumerate(RANGES):
         for m, key in enumerate(keys):
@@ -98,7 +98,7 @@ def an_index_spans_all_partitions(area: Area) -> None:
 
 @cases.add
 def an_append_may_have_entries(area: Area) -> None:
-    """Appends with index entries and appends without them get rising numbers of the same sequence."""
+    """Appends with index entries and appends without them take rising numbers from the same sequence."""
     made = []
     for n in range(4):
         made.append(area.store.append(LOG, b"p"))

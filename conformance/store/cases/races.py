@@ -1,4 +1,4 @@
-"""Many sessions write to one key. Of writes that expect the same version one wins, and no acknowledged write is lost."""
+"""Many sessions write to one key. Of the writes that expect the same version exactly one wins. No acknowledged write is lost."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def exactly_one_deletes(area: Area) -> None:
 
 @cases.add
 def a_put_and_a_delete_of_one_version(area: Area) -> None:
-    """Puts and deletes expect the same version of a record. Exactly one wins, and the record has the state that it wrote."""
+    """Puts and deletes expect the same version of a record. Exactly one of them wins, and the record is as the winner left it."""
     for n in range(10):
         key = Key(f"/race/{n}", "")
         old = area.store.put(key, b"old")
@@ -65,7 +65,7 @@ def a_put_and_a_delete_of_one_version(area: Area) -> None:
 
 @cases.add
 def no_increment_is_lost(area: Area) -> None:
-    """Many sessions increment a counter by compare-and-set. No increment is lost, and the index entry follows the counter."""
+    """Many sessions increment a counter by compare-and-set. No increment is lost, and only the last index entry remains."""
     area.store.put(A, b"0")
 
     def add(store: MetadataStore, _: int) -> None:

@@ -18,7 +18,9 @@ EVERYTHING = KeyRange("/", "/\U0010ffff", "")
 
 @cases.add
 def keys_are_exact_and_in_order(area: Area) -> None:
-    """Both bounds of a range of keys are inclusive, and no bound is a prefix (A14). The order is that of the bytes of the paths."""
+    """A range of keys includes both of its bounds. A bound is a whole path, not a prefix (A14). The order is that of the bytes of
+    the paths.
+    """
     names = ("0_1", "0_10", "0_2", "0", "0_1/x", "é", "~", ".", "..", "!")
     for path in ["/r", "/r0", "/q/0_1", *(f"/r/{name}" for name in names)]:
         area.store.put(Key(path, ""), b"x")
@@ -100,7 +102,7 @@ def a_record_may_have_records_below_it(area: Area) -> None:
 @cases.add
 def a_range_over_all_partitions_keeps_each_records_own(area: Area) -> None:
     """A range without a partition key finds records of all partition keys, in order (A15). A range with a partition key finds only
-    the records of this key.
+    the records of this partition key.
     """
     made = [area.store.put(Key(f"/k/{n}", f"p{n}"), b"x") for n in range(9)]
     equal(area.store.view().scan(KeyRange("/k/", "/k/~", "")), made, "all partitions")

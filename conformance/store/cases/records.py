@@ -168,7 +168,7 @@ def a_session_sees_at_once_what_another_one_was_told_is_done(area: Area) -> None
 
 @cases.add
 def many_records_in_one_call_come_in_the_order_asked(area: Area) -> None:
-    """A get of many keys answers for each key, in their order: the record, or None. A key may be given twice."""
+    """A get of many keys returns one answer for each key, in their order: the record, or None. A key may be given twice."""
     made = [area.store.put(Key(f"/many/{n}", f"p{n % 3}"), b"%d" % n) for n in range(40)]
     order = [area.random.randrange(60) for _ in range(150)]
     found = area.store.view().get_many([Key(f"/many/{n}", f"p{n % 3}") for n in order])

@@ -13,8 +13,8 @@ cases = Cases("sequences", "sequence append, ordered list")
 
 @cases.add
 def numbers_begin_at_one_rise_and_are_never_used_again(area: Area) -> None:
-    """The key of an appended record is the prefix, a dash and 20 digits. Numbers begin at 1 and rise strictly. Deletes and a new
-    session do not bring a number back.
+    """The key of an appended record is the prefix, a dash and 20 digits. Numbers begin at 1 and rise strictly. A number is not used
+    again, even if its record was deleted and a new session appends.
     """
     with area.place.open(area.site.opener) as store:
         made = [store.append(LOG, b"x") for _ in range(3)]
@@ -30,7 +30,9 @@ def numbers_begin_at_one_rise_and_are_never_used_again(area: Area) -> None:
 
 @cases.add
 def the_newest_number_is_not_used_again_after_its_delete(area: Area) -> None:
-    """The only record of a sequence is deleted before a new session appends. Each append gets a higher number than those before."""
+    """The only record of a sequence is deleted before a new session appends. Each append gets a higher number than all appends
+    before it.
+    """
     numbers = []
     for _ in range(12):
         record = area.open().append(LOG, b"x")
@@ -62,7 +64,7 @@ def a_number_that_someone_chose_is_passed_over(area: Area) -> None:
 @cases.add
 def a_skip_moves_numbers_on_and_never_back(area: Area) -> None:
     """After a skip, the next appends of every session get the given number or higher ones. A later skip to a lower number does not
-    change this. Records that were put under lower numbers stay, and lists begin with them.
+    change this. Records that were put under lower numbers stay, and lists of the sequence begin with these records.
     """
     other = area.open()
     first = other.append(LOG, b"before")  # `other` may now remember where the sequence ended before the skip
@@ -106,7 +108,9 @@ def whoever_sees_a_number_sees_all_below(area: Area) -> None:
 
 @cases.add
 def an_acknowledged_append_is_in_every_later_list(area: Area) -> None:
-    """After each append the writer lists in another session. The list has the new number and all numbers of earlier lists."""
+    """After each append, the writer lists the sequence in another session. The list has the new record and all records of earlier
+    lists.
+    """
     readers = [area.open() for _ in range(area.sizes.actors)]
 
     def append(store: MetadataStore, n: int) -> None:
@@ -140,7 +144,9 @@ def each_writer_sees_its_numbers_rise(area: Area) -> None:
 
 @cases.add
 def processes_share_a_sequence(area: Area) -> None:
-    """Several processes append to one new sequence. No number is given twice. Each list is a prefix of the final list."""
+    """Several processes append to one new sequence. No number is given twice. A list of the sequence that is read meanwhile is a
+    prefix of the final list.
+    """
     children = [area.child("append", actor=f"p{n}", count=40) for n in range(3)]
     for child in children:
         child.wait_ready()

@@ -18,8 +18,8 @@ EVERYTHING = KeyRange("/", "/\U0010ffff", "")
 
 @cases.add
 def ephemeral_records_go_with_their_session(area: Area) -> None:
-    """While a session is open, no other session can create an ephemeral record of the same key. When the session ends, its record
-    is deleted with the index entries.
+    """While a session has an ephemeral record, no other session can create a record of the same key. When the session ends, its
+    record is deleted with the index entries.
     """
     leader = area.open()
     made = leader.put(LEADER, b"me", expect=ABSENT, indexes=(IndexEntry("i", "k"),), ephemeral=True)
@@ -123,7 +123,7 @@ def decide_runs_its_body_on_a_view(area: Area) -> None:
 
 @cases.add
 def the_store_has_a_clock(area: Area) -> None:
-    """`now_ms` is in ms since 1970 and does not go back. Sessions agree on it within the deadline allowance (5 s)."""
+    """`now_ms` is in ms since 1970 and does not go back. The times of sessions differ by less than the deadline allowance (5 s)."""
     times = [session.view().now_ms() for session in (area.store, area.open(), area.store, area.open())]
     holds(times[0] > 1_700_000_000_000, f"{times[0]} is a time of today in ms since 1970")
     holds(times[0] <= times[2], f"the clock of one session does not go back: {times[0]}, {times[2]}")

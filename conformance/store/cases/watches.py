@@ -20,8 +20,8 @@ TRIES = 5
 
 
 def _wakes(area: Area, woken: threading.Event, change: Callable[[], object], what: str) -> None:
-    """Repeat the change until the watch wakes, at most TRIES times. Raises ContractBroken if no change wakes it: a waiter would
-    then always wait until its timeout.
+    """Repeat the change until the watch wakes, at most TRIES times. Raises ContractBroken if no change wakes the watch. With such a
+    watch a waiter would always wait until its timeout.
     """
     each = min(area.sizes.wake_patience, area.sizes.patience) / TRIES
     for _ in range(TRIES):

@@ -89,7 +89,7 @@ class AnswersInKeyOrder(SoundView):
 
 @planted("indexes/a-put-replaces-the-entries-and-a-delete-removes-them")
 class IndexEntryLeftAfterReplace(Sound):
-    """A put adds its index entries and leaves the old ones."""
+    """A put adds its index entries, and the old entries of the record stay."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         return self.store.write(*(self._with_old(write) for write in writes))

@@ -59,7 +59,7 @@ class StaleReads(_Lagging):
 
 @planted("histories/threads")
 class StaleReadsNowAndThen(_Lagging):
-    """One get in twenty returns an old value, which the session read earlier. This is so rare that only a history shows it."""
+    """One get in twenty returns an old value, which the session read earlier. Only a check of a history finds a fault so rare."""
 
     every, looks, since = 20, 10, 1  # a remembered value is at least nine gets old when it is returned
 
@@ -78,7 +78,7 @@ class ReadsInReverse(SoundView):
 
 @planted("sequences/whoever-sees-a-number-sees-all-below")
 class CounterFirstRecordLater(Sound):
-    """An append takes its number first and writes its record later. So n+1 can be visible before n."""
+    """An append takes its number first and writes its record later. So the number n+1 can be visible before n."""
 
     numbers: ClassVar[Counter[tuple[int, Prefix]]] = Counter()
     guard: ClassVar[threading.Lock] = threading.Lock()

@@ -13,7 +13,7 @@ from metadata.store.contract import ABSENT, ANY, Append, Delete, Put, Record, Wr
 
 @planted("records/a-record-that-moved-on")
 class VersionIgnored(Sound):
-    """A put or delete that expects a version does not compare it."""
+    """A put or delete takes effect whatever version it expects, unless it expects absence."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         return self.store.write(
@@ -23,7 +23,7 @@ class VersionIgnored(Sound):
 
 @planted("records/a-record-that-has-its-old-value-again")
 class ValuesAreCompared(Sound):
-    """A put or delete that expects a record compares its value, not its version."""
+    """A put or delete that expects a record compares the value of that record, not the version."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         return self.store.write(*(self._with_newest(write) for write in writes))
@@ -106,7 +106,7 @@ class AppendsAreRepeated(Sound):
 
 @planted("histories/threads")
 class AcknowledgedNotDone(Sound):
-    """Every tenth unconditional put is acknowledged but not done."""
+    """Every tenth unconditional put is acknowledged, but has no effect."""
 
     calls: ClassVar[Counter[str]] = Counter()
 
@@ -135,7 +135,7 @@ class DoneNotAcknowledged(Sound):
 
 @planted("groups/or-nothing-of-it")
 class HalfAGroup(Sound):
-    """The writes of a group are done one by one until one fails; the writes before it stay."""
+    """The writes of a group take effect one by one until one fails; the writes before it stay."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         return [record for write in writes for record in self.store.write(write)]
@@ -151,7 +151,7 @@ class LongValuesAreCut(Sound):
 
 @planted("records/the-longest-value-fits-and-a-longer-one-is-refused")
 class TooLongIsDropped(Sound):
-    """A value beyond the limit is dropped without an error (A20)."""
+    """A write of a value beyond the limit has no effect and raises no error (A20)."""
 
     def write(self, *writes: Write) -> list[Record | None]:
         try:

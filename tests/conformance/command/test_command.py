@@ -294,7 +294,9 @@ def test_a_missing_package_is_named() -> None:
 @pytest.mark.parametrize("words", [["--simulate", "10000000"], ["--mutants", "keep-tail", "--beside", "10000000"]], ids=" ".join)
 @pytest.mark.parametrize(("number", "code", "says"), [(signal.SIGINT, 130, "Interrupted"), (signal.SIGTERM, 143, "")])
 def test_a_run_can_be_ended(number: signal.Signals, code: int, says: str, words: list[str]) -> None:
-    """A signal ends a run with all of its processes. A process that remained would keep the standard error open."""
+    """A signal ends a run with all of its processes. If a process remained, it would keep the standard error open, and
+    `communicate` would raise TimeoutExpired.
+    """
     arguments = [sys.executable, "-m", "conformance", *words]
     # The run must obey SIGINT, as in a terminal. If the process that runs the tests ignored SIGINT, the run would ignore it, too.
     heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)

@@ -1,4 +1,6 @@
-"""Tests of FaultyStore. Each call works as in the plain store, and the policy can let it fail, count it or answer it."""
+"""Tests of FaultyStore. Unless the policy interferes, each call works as in the plain store. The policy sees each call, and can let
+the call fail, answer it, or do other work first.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The start of the suites' Spark processes: one archive of classes for all processes, and the compiled pyspark."""
+"""The start of the suites' Spark processes: all of them use one archive of classes, and Python workers import the installed
+pyspark.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ HOME = Path(pyspark.__file__).parent
 
 
 def test_a_process_with_the_options_of_the_archive_uses_the_same_archive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Java repeats the options beside its version. They are no part of the archive's name: a driver would make another archive."""
+    """The name of the archive depends on the output of `java -version`, which also shows the options in JDK_JAVA_OPTIONS. These
+    options do not change the name: otherwise a driver, which has them, would make another archive.
+    """
     archive = class_archive()
     class_archive.cache_clear()
     monkeypatch.setenv("JDK_JAVA_OPTIONS", spark_environment()["JDK_JAVA_OPTIONS"])
@@ -25,7 +29,9 @@ def test_a_process_with_the_options_of_the_archive_uses_the_same_archive(monkeyp
 
 
 def test_spark_s_python_processes_import_the_installed_pyspark(tmp_path: Path) -> None:
-    """Spark puts its archives first on PYTHONPATH. The archives of a job stay on it."""
+    """Spark puts its archives of pyspark and py4j first on PYTHONPATH. The workers import the installed packages instead. An
+    archive that a job adds stays on the path.
+    """
     spark, job = sorted((HOME / "python" / "lib").glob("*.zip")), tmp_path / "job.zip"
     assert [one.name.split("-")[0] for one in spark] == ["py4j", "pyspark.zip"]
     told = subprocess.run(

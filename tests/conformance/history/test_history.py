@@ -169,6 +169,8 @@ def later_first(*between: Any, ordered: bool = True, **fields: Any) -> H:
     return (h.add(*between, **fields) if between else h).polls(1, 0, 1, row("x", 1, 1, key="k"), **given)
 
 
+# Each case: the anomaly, its invariant, a wrong history, and a similar correct one. A comment that does not say to which history it
+# belongs describes the wrong one, or both.
 CASES: list[tuple[str, int, H, H]] = [
     # --- invariants 1 to 3: headers
     (
@@ -735,7 +737,7 @@ CASES: list[tuple[str, int, H, H]] = [
         .add(Ack, **acks("released", "0_9", 1, 1))
         .polls(0, 1, 2, *both(2), subscription="x")
         .add(Ack, **acks("acked", None, 1, 1)),
-        H()  # another consumer had received the row before, and has acknowledged it since
+        H()  # in the correct history another consumer had received the row before, and has acknowledged it since
         .commits(1, 0)
         .commits(2, 1)
         .open("0_9", 5)
@@ -908,6 +910,7 @@ def entry(number: int, *names: str) -> H:
     return h.decide(f"0_{number}", number)
 
 
+# Further cases in the form of CASES. The checker judges their polls as deliveries.
 DELIVERED: list[tuple[str, int, H, H]] = [
     (
         "aborted read",
@@ -1008,7 +1011,7 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         entry(1, "p", "q").add(Ack, **acks("moved", None, 0, 0)).polls(0, 0, 1, row("p", 1), subscription="x"),
     ),
     (
-        "redelivered after ack",  # a seek happened during the poll, which may have seen either cursor
+        "redelivered after ack",  # the correct poll began before the seek, so it may have seen either cursor
         11,
         entry(1, "p", "q")
         .add(Ack, **acks("acked", None, 1, 1))

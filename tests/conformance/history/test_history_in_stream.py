@@ -74,6 +74,8 @@ def passed_over(*, trimmed: bool) -> H:
     return history.add(Poll, began, "c", 0, (P,), (Row("b", P, (3, 0, 0)),), subscription="s", ordered=False, log=P)
 
 
+# Each case: the anomaly, its invariant, a wrong history, and a similar correct one. A comment that does not say to which history it
+# belongs describes the wrong one, or both.
 CASES: list[tuple[str, int, H, H]] = [
     ("aborted read", 4, H().whole(1, "a", commit=False).reads((1, "a"), cut=2), H().whole(1, "a", commit=False).reads(cut=2)),
     (

@@ -27,8 +27,8 @@ OLD, OTHER, NEW = "persistent://p/d/p", "persistent://p/d/q", "topic://p/d/y"
 CHILD = "segment://p/d/y/0000-ffff-1"
 COORDINATOR = "persistent://pulsar/system/__transaction_log_0"
 SEALED_AT = 10
-"""The number of the seal in the cluster's log. The SEAL of OLD is entry 4 of OLD's log. A migrated ledger n has the number
-SEALED_AT - 1 - 4 + n in the cluster's log, so ledger 2 has the number 7.
+"""The number of the seal in the cluster's log. The SEAL of OLD is entry 4 of OLD's log. The ledger n of OLD has the number
+SEALED_AT - 1 - 4 + n in the cluster's log after the migration, so ledger 2 has the number 7.
 """
 
 
@@ -119,8 +119,8 @@ def test_a_damaged_migration_history_is_found(what: str) -> None:
 
 
 def test_rows_of_two_topics_may_have_the_same_number() -> None:
-    """A ledger of a migrated topic has its number only in that topic. A registration in the cluster's log may have the same number.
-    The checker accepts this.
+    """After a migration, the ledgers of the old topic have numbers of the cluster's log that lie below the seal. A registration of
+    another topic may have the same number. The checker accepts this.
     """
     history, other = H().old().sealed(), "segment://p/d/other/0000-ffff-0"
     history.add(Registration, 7, None, None, (Written("x", None, other),)).shown().commits(11, "c").reads(A, B, C, cut=11)
@@ -155,7 +155,9 @@ def test_the_process_that_meets_a_seal_may_abort_blocking_transactions(what: str
 
 
 def test_many_migrated_topics_may_share_numbers_with_others() -> None:
-    """Each migrated topic has two rows. The second row has the same number as a row of another topic. The checker accepts this."""
+    """There are twenty migrated topics with two rows each. The second row of each has the same number as a row of another topic.
+    The checker accepts this.
+    """
     history, other = H(), "segment://p/d/other/0000-ffff-0"
     others = tuple(Row(f"x{i}", other, (20 + 2 * i, 0, 0)) for i in range(20))
     for i, row in enumerate(others):

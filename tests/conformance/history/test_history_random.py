@@ -1,6 +1,4 @@
-"""The checker accepts random correct histories. After a single change to a read, such as a bug could make, the checker finds the
-change.
-"""
+"""The checker accepts random correct histories. If a test then changes one read, as a bug could, the checker finds the change."""
 
 from __future__ import annotations
 

@@ -100,8 +100,8 @@ def test_a_correct_history_passes() -> None:
 
 
 def moved_alone(history: History) -> None:
-    """Remove the rows of the mover's second batch from the topic to which the mover copies. The mover has acknowledged this batch,
-    and was killed before its commit was answered.
+    """Remove the rows of the mover's second batch from the topic to which the mover copies. The mover has acknowledged the rows of
+    this batch, but its commit has no answer.
     """
     history.moved = history.moved[:3]
     history.calls = [event for event in history.calls if not (isinstance(event, Told) and event.call == "m1")]
@@ -168,8 +168,9 @@ def test_rows_of_a_key_may_move_to_any_segment_of_a_successor_in_order() -> None
 
 
 def spanning(*, told: bool, everywhere: bool) -> set[str]:
-    """Return the anomalies in the history of a transaction over two topics, one of which was migrated. `told`: whether the commit
-    was answered. `everywhere`: whether the rows are in both topics.
+    """Return the anomalies in the history of a transaction with one row in each of two topics, of which the first was migrated.
+    `told`: whether the commit was answered. `everywhere`: whether both rows are there; otherwise only the row of the migrated topic
+    is.
     """
     ids = (Written("w.0", "k", OLD), Written("w.1", "k", OTHER))
     history: list[Event] = [Start(0, "test"), Successor(1, OLD, NEW), Commit(1, "c", W, W, "", 0, ids)]

@@ -1,4 +1,4 @@
-"""Short forms of the suite on a real Pulsar broker. `make pulsar-chaos` has the long ones."""
+"""Short forms of the chaos suite on a real Pulsar broker. `make pulsar-chaos` has the long ones."""
 
 from __future__ import annotations
 
@@ -51,8 +51,9 @@ def test_no_reader_sees_a_part_of_a_transaction_of_eight_writers(pulsar_broker: 
 
 
 def test_rows_that_the_broker_shows_before_their_commit_are_recognised(pulsar_broker: PulsarBroker) -> None:
-    """After its restart the broker 5.0.0-M1 shows the rows of an open transaction in a segment that has no watermark record. They
-    are gone after the abort. Its metadata store tells that the transaction is open.
+    """After a restart, the broker 5.0.0-M1 may deliver rows of an OPEN transaction from a segment that has no watermark record.
+    `Headers` reads the state of this transaction from the broker's metadata store, and reports that the transaction is not
+    committed, before and after its abort.
     """
     name = pulsar_broker.create(topic())
     columns = pa.schema([("key", pa.string()), ("seq", pa.string())])

@@ -15,8 +15,8 @@ SEGMENTS = [Segment(A, 0, ()), Segment(B, 1, ())]
 
 
 def rows_of(batch: int, txn: str | None = None, ledger: int = 7) -> list[Got]:
-    """Return the rows of a batch as readers get them: rows whose key has an even number are
-    in A, the others in B. An entry has three rows.
+    """Return the rows of a batch as readers get them. Rows whose key has an even number are in A, the others in B. An entry has
+    three rows.
     """
     found: list[Got] = []
     counts = {A: 0, B: 0}
@@ -87,7 +87,9 @@ def test_transactions_that_are_interleaved_or_cross_are_found() -> None:
 
 
 def test_a_transaction_with_rows_in_a_parent_and_in_its_child_is_whole() -> None:
-    """A task goes on in the child when the parent is sealed. Keys stay in order: the child's rows are the later ones."""
+    """If a segment is sealed during a transaction, the task that writes goes on in the child. A history is correct only if the rows
+    of a key in the child are later than those in the parent.
+    """
     segments = [*SEGMENTS, Segment(CHILD, 2, (A,))]
     last = {row.key: row.id for row in ALL[1]}
     moved = [row._replace(segment=CHILD, ledger=9) if row.segment == A and last[row.key] == row.id else row for row in ALL[1]]

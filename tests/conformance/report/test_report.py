@@ -185,7 +185,7 @@ class Element:
     text: str = ""
 
     def all(self, tag: str, kind: str = "") -> list[Element]:
-        """Return the elements with a tag and a class, from this element downwards."""
+        """Return this element and all elements inside it that have the tag and the class `kind` ("": any class)."""
         found = [self] if self.tag == tag and (not kind or kind in self.attributes.get("class", "").split()) else []
         return found + [each for child in self.children for each in child.all(tag, kind)]
 

@@ -20,7 +20,7 @@ def forks() -> Forks:
 
 @pytest.fixture
 def cluster_at(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Place]:
-    """Return a function that makes an unused place on `sqlite` or `zookeeper`."""
+    """Return a function that makes an unused place. Its argument is the store: `sqlite` or `zookeeper`."""
 
     def place(store: str) -> Place:
         name = uuid.uuid4().hex

@@ -68,8 +68,8 @@ def test_a_reader_that_writers_shut_out_is_found(
 
 
 def test_a_row_is_missed_only_after_its_decision() -> None:
-    """An answer may lack commit 5 if it was asked for before commit 5 returned. An answer may lack commit 7 if it was asked for
-    before commit 6 returned, because commit 7 is not readable before commit 6 is decided.
+    """A read may lack commit 5 if it began before commit 5 returned. A read may lack commit 7 if it began before commit 6 returned,
+    because commit 7 is not readable before commit 6 is decided.
     """
     commits = [Commit(5, 100.0, 110.0), Commit(7, 150.0, 160.0), Commit(6, 120.0, 400.0)]
     assert missed(commits, [Answer(110.0, 500.0, 4), Answer(400.0, 500.0, 5), Answer(401.0, 500.0, 7)]) == []
@@ -78,7 +78,9 @@ def test_a_row_is_missed_only_after_its_decision() -> None:
 
 
 def test_the_lag_of_a_reader_starts_at_the_decision() -> None:
-    """Commit 7 is not readable before commit 6, which is decided late. An answer's age includes this wait, the lag does not."""
+    """Commit 7 is not readable before commit 6, which is decided late. `Lag.age` includes the time until that decision,
+    `Lag.behind` does not.
+    """
     commits = [Commit(5, 100.0, 110.0), Commit(7, 150.0, 160.0), Commit(6, 120.0, 400.0)]
     assert lag(commits, [Answer(90.0, 90.0, 4), Answer(200.0, 200.0, 5)]) == Lag(behind=90.0, age=100.0)
     assert lag(commits, [Answer(200.0, 200.0, 5), Answer(390.0, 390.0, 5), Answer(500.0, 500.0, 7)]) == Lag(behind=100.0, age=380.0)

@@ -1,4 +1,4 @@
-"""Spark repeats or duplicates attempts of tasks. Only the parts that accepted attempts staged become visible."""
+"""Spark repeats or duplicates attempts of tasks. Only the parts of the attempts that Spark accepted become visible."""
 
 from __future__ import annotations
 

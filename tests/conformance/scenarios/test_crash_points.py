@@ -1,4 +1,5 @@
-"""A process is killed, suspended or fails at every store call of a commit. No row is lost, doubled or split.
+"""At every store call of a commit, the process is killed or suspended, or the call fails. No row is lost or doubled, and no
+transaction is torn.
 
 The store has the same content after call k and before call k+1. So these tests use only the moment after each call. `make chaos`
 uses both moments.
@@ -20,7 +21,7 @@ from conformance.scenarios.scenario import run
 
 PERSISTENT = 14
 """The number of store calls of a commit to a persistent topic. Further calls write a snapshot and do the commit's share of the
-sweeping. They depend on the time, so this number excludes them.
+sweeping. Whether a commit makes these further calls depends on the time, so they are not counted here.
 """
 SECTION_5 = 11
 """The number of store calls of a commit, with the events and the settling after its decision (protocol.md section 5). The calls of
@@ -33,7 +34,7 @@ the commit's share of the sweeping follow.
 def test_a_kill_at_every_store_call_of_a_persistent_commit_is_safe(
     fault: Fault, last: int | None, cluster_at: Callable[[str], Place], forks: Forks
 ) -> None:
-    """The process is killed or suspended at each store call of the commit. Each version still counts once."""
+    """The process is killed or suspended at each store call of the commit. Each version is still committed exactly once."""
     place = dataclasses.replace(cluster_at("sqlite"), topic="persistent://public/default/chaos")
     points = CommitPoints(forks, place, fault, (When.AFTER,), last=last)
     assert run(points).wrong == []

@@ -1,5 +1,6 @@
 """Transactions that are OPEN at the end of a run. A killed party may leave an OPEN transaction, which ends at its deadline. The
-check reports a transaction that does not end at its deadline, and one that is OPEN although its application has gone on.
+check reports a transaction that does not end at its deadline. It also reports an OPEN transaction whose application has a later
+attempt, or has committed the version of the transaction or a higher one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Several processes can lower their priority at the same moment."""
+"""Several processes can lower their priority at the same moment, although the kernel may refuse some of them at first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check of the migration workload reports what the history checker finds in the records, and work that is missing.
+"""The check of the migration workload reports what the history checker finds in the recorded events. It also reports missing work.
 
 tests/conformance/history/test_history_successors.py tests each kind of damage that the history checker finds.
 """

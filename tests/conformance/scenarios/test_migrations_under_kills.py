@@ -1,6 +1,6 @@
 """Persistent topics migrate under load. The migrating process is killed at some of its store calls, or processes are killed at
-random. `make chaos` covers every call, and also suspends, duplicates and fails processes. It makes thirty random kills, and uses
-Spark jobs and ZooKeeper.
+random. `make chaos` covers every call, and also suspends processes, gives them twins and lets their calls fail. It makes thirty
+random kills, and uses Spark jobs and ZooKeeper.
 """
 
 from __future__ import annotations

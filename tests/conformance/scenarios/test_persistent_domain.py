@@ -1,5 +1,5 @@
-"""Chaos on marker-based topics. Recorded reads are judged by the topic's own log, and an option of the command selects the kind of
-topics.
+"""Chaos on marker-based topics. The history checker judges recorded reads by the topic's own log. An option of the command selects
+the kind of topics.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Noted(NamedTuple):
 
 
 def _observed(place: Place) -> Noted:
-    """Run a job of a few batches. After each batch read the stream up to it, and then the whole topic."""
+    """Run a job of a few batches. After each batch, read the stream up to that batch, and then read the whole topic."""
     make(place)
     planned(place)
     writer: list[Event] = [commit(now(), batch, place.topic) for batch in range(BATCHES)]
@@ -52,9 +52,7 @@ def _observed(place: Place) -> Noted:
 
 @pytest.mark.slow
 def test_a_persistent_topic_is_judged_by_its_own_log(cluster_at: Callable[[str], Place], forks: Forks) -> None:
-    """The checker accepts the records of a good run. The checker finds a row that is missing from a micro-batch, or is there
-    twice.
-    """
+    """The checker accepts the records of a good run. If the last micro-batch lacks a row or has one twice, the checker finds it."""
     found: Noted = forks.call(_observed, dataclasses.replace(cluster_at("sqlite"), topic=TOPIC))
     assert judged([found.writer, found.readers]) == []
     assert found.numbers == sorted(set(found.numbers))

@@ -1,4 +1,4 @@
-"""Tests of the runner of scenarios: its phases, the end of a run after an error, and a scenario for every kind of fault."""
+"""Tests of the runner of scenarios: its phases, and the end of a run after an error. The scenarios use every kind of fault."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ PLANNED = {
     "fill": "disk-full",
     "shift": "clock",
 }
-"""The faults of the cluster suite by their kind. Kills and stops are named after the process that they strike."""
+"""What a fault does -> the names of the cluster suite's faults that do it. A name may lack its end `-kill` or `-stop`; it then
+names the process that the fault strikes.
+"""
 
 
 def test_make_chaos_strikes_with_every_fault(tmp_path: Path) -> None:

@@ -77,8 +77,8 @@ class LookedAt(Scene):
 
 
 def test_a_wait_counts_work_noted_after_the_call(tmp_path: Path) -> None:
-    """A wait counts only commits that are recorded after the call began. The wait returns when the last commit that it waits for is
-    recorded. Other events do not count.
+    """A wait counts only commits that are recorded after the call began, and no other events. It returns when the last commit that
+    it waits for is recorded.
     """
     scene = LookedAt("memory://nobody", tmp_path / "scene")
     scene.begin()

@@ -1,5 +1,5 @@
-"""The threads of a simulated process are greenlets of one thread. Of those that request the same lock of `Cluster.lock`, only one
-runs at a time.
+"""The threads of a simulated process are greenlets of one thread. Only one of the threads that request the same lock of
+`Cluster.lock` runs at a time.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ A = Key("/a", "")
 
 
 def run(seed: int, *, locked: bool = True, crashes: int = 0) -> tuple[list[tuple[str, str]], World]:
-    """Run three threads of a process, each of which reads three times under one lock. Return the order in which the threads began
-    (`in`) and ended (`out`) their reads, and the world.
+    """Run three threads of a process, each of which reads three times, under one lock if `locked`. Return the order in which the
+    threads began (`in`) and ended (`out`) their reads, and the world.
     """
     rng = random.Random(seed)
     fates = ((CHANCES // 20, Fate.CRASH_BEFORE),) if crashes else ()

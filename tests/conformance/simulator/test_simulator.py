@@ -85,7 +85,9 @@ def _elsewhere(hash_seed: str) -> list[str]:
 
 
 def test_streams_read_every_row_despite_late_and_lost_watches() -> None:
-    """Streams read all rows in 200 worlds. In some of these worlds a watch wakes a stream, a wake-up is lost, or replicas lag."""
+    """Streams read all rows in 200 worlds. In some of these worlds a watch wakes a stream, in some a wake-up is lost, in some
+    replicas lag.
+    """
     worlds = [cast_of(seed, "wide").world for seed in range(200)]
     with quiet():
         for world in worlds:
@@ -97,7 +99,7 @@ def test_streams_read_every_row_despite_late_and_lost_watches() -> None:
 
 
 def test_consumers_that_acknowledge_break_no_rule() -> None:
-    """Invariant 11 holds with and without transactions, even after crashes and lost replies."""
+    """Consumers acknowledge with and without transactions. Invariant 11 holds, even after crashes and lost replies."""
     alone, plain, states = 0, 0, Counter[str]()
     with quiet():
         for seed in range(40):
@@ -122,7 +124,7 @@ def test_movers_that_write_and_acknowledge_break_no_rule() -> None:
             found = play(seed, moving.drawn(random.Random(seed), False), digest=False, trace=False)
             assert not found.violations
             commits += found.commits
-    assert commits > 150  # the writer of the 40 worlds makes 120 of these commits, the movers make the others
+    assert commits > 150  # the writers of the 40 worlds make 120 of these commits, the movers make the others
 
 
 def test_compaction_and_trimming_beside_all_actors_break_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:

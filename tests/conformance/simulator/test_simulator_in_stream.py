@@ -60,8 +60,8 @@ def test_a_marker_based_schedule_is_the_same_twice() -> None:
 
 
 def test_a_sweep_that_finds_a_damaged_file_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sweep that finds a damaged file in one topic continues with the other topics and raises SweepIncomplete. The simulator
-    reports this error as a violation, because no fault of the world explains the damage.
+    """A sweep that finds a damaged file in one topic continues with the other topics, and then raises SweepIncomplete. The
+    simulator reports this error as a violation, because no fault of the world explains the damage.
     """
     sweep, broken = InStreamSweeper._sweep_topic, set[int]()
 

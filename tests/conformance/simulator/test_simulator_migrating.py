@@ -10,8 +10,8 @@ from conformance.simulator.schedules import schedule
 from conformance.simulator.world.stage import P, Q, W, Y, Z
 
 SEEDS = (*range(100, 152), 164, 398, 438, 915, 50155, 206934)
-"""In the schedules 915 and 50155, retention removes rows that a subscription received and released, before it receives them again.
-In the schedule 206934, two threads of a process would replay one log at once if no lock excluded them.
+"""In the schedules 915 and 50155, retention removes rows that a subscription received and released, before the subscription
+receives them again. In the schedule 206934, two threads of a process would replay one log at once if no lock excluded them.
 """
 WANTED = (
     *("void seal", "behind the seal", "marker behind the seal", "second common seal", "split", "application carried"),

@@ -96,7 +96,9 @@ def test_a_failure_shows_the_longest_order_and_the_rest() -> None:
 
 
 def test_a_search_beyond_its_budget_reports_undecided() -> None:
-    """Twelve concurrent writes and a read that no order explains exceed the budget of the search. The result is undecided."""
+    """The history has twelve concurrent writes and a read that no order explains. To find this out needs more steps than the budget
+    of the search. So the result is undecided.
+    """
     writes = [Operation("w", "/k", "put", 0, 10, "done", ANY, str(n), None) for n in range(12)]
     history = [*[replace(write, answer="unknown", ended=math.inf) for write in writes], get(11, 12, "x", 0)]
     verdict = check(history, budget=500)
@@ -166,8 +168,8 @@ def test_a_read_that_goes_back_in_time_fails(history: list[Operation]) -> None:
 
 
 def test_recorded_operations_are_linearizable_and_survive_json() -> None:
-    """Operations recorded on a real store are linearizable, and JSON keeps them. An operation that certainly had no effect ("void")
-    is not in the history.
+    """Operations recorded on a real store are linearizable, and JSON keeps them. An operation whose steps end with "void" had no
+    effect, and is not in the history.
     """
     steps = list(random_operations(MemoryStore(), "a", Random(1), SystemClock(), 200))
     history = recorded(steps)

@@ -1,4 +1,4 @@
-"""`python -m conformance --store URL`, run as a user runs it, on a store that another distribution registers."""
+"""Tests of `python -m conformance --store URL`. Some run it as a user does, on a store that another distribution registers."""
 
 from __future__ import annotations
 

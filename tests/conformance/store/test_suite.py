@@ -28,8 +28,8 @@ WAITING = {
     "sessions/ephemeral-records-of-a-killed-process-go": ("elsewhere", open_mortal),
     "connections/a-store-that-cannot-be-reached": ("opener", open_impatiently),
 }
-"""Cases that wait until a lease ends or a server answers. For each case: an attribute of the `Site`, and an opener with shorter
-waits. The test sets the attribute to the opener.
+"""Cases that wait until a lease ends or a server answers. Each has an attribute of `Site` and an opener with shorter waits, to
+which the test sets this attribute.
 """
 
 ONE_PROCESS = {

@@ -1,5 +1,5 @@
-"""Short random runs of the public API find no fault on either store. If a fault is planted, a run finds the fault and shrinks the
-list of its calls. The shrunk list shows the fault again.
+"""Short random runs of the public API find no fault on SQLite and on ZooKeeper. If a fault is planted, a run finds the fault and
+shrinks the list of its calls. The shrunk list shows the fault again.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Backups that are taken while writers run, and restores: which restores are refused, what a repeated restore does, and what a
-restore guarantees (docs/operations.md, Backup).
+"""Tests of backups that are taken while writers run, and restores: which restores are refused, what a repeated restore does, and
+what a restore guarantees (docs/operations.md, Backup).
 """
 
 from __future__ import annotations

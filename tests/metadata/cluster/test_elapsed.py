@@ -265,7 +265,8 @@ def test_an_embedded_cluster_keeps_its_rows_when_the_clock_leaps_ahead_and_back(
 
 def test_a_row_of_a_persistent_topic_that_was_committed_while_the_clock_was_behind_stays(tmp_path: Path) -> None:
     """The row is committed while the clock is four hours behind. No sweep runs in that time, but the committer observes the clocks.
-    The observation has a number of the cluster's log, not of the persistent topic's log. Still the row is not trimmed too early.
+    The observation stores a number of the cluster's log. This number does not show how young an entry of the persistent topic's log
+    is. The row is nevertheless not trimmed too early.
     """
     clock = Leaping()
     name = "persistent://public/default/t"

@@ -1,4 +1,6 @@
-"""Acknowledgements in transactions: pending acks and how they are settled, under every fault (protocol.md section 7, Acks)."""
+"""Tests of acknowledgements in transactions: pending acks and how they are settled, under every fault (protocol.md section 7,
+Acks).
+"""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def bury(bench: Bench, count: int) -> list[PersistentName]:
 
 
 def requests(bench: Bench) -> Counter[str]:
-    """Return how many requests of each kind an idle sweep sends to the store, with the listing of the files that records name."""
+    """Return how many requests of each kind go to the store during an idle sweep and a listing of the files that records name."""
     asked = Counter[str]()
 
     def noted(kind: str, what: str) -> Fate:

@@ -1,4 +1,6 @@
-"""Pending-ack logs: pending acks, conflicts, markers, subscriptions that are created again (docs/in_stream.md, Pending acks)."""
+"""Tests of pending-ack logs: pending acks, conflicts, markers, subscriptions that are created again (docs/in_stream.md, Pending
+acks).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Long-term maintenance of a persistent topic: snapshots, trimming, compaction, upgrades, files, providers (docs/in_stream.md)."""
+"""Tests of the long-term maintenance of a persistent topic: snapshots, trimming, compaction, upgrades, files, providers
+(docs/in_stream.md).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The marker-based model on each store with real threads: concurrent writers, a sweeper and a reader, each with its own session."""
+"""Tests of the marker-based model on each store with real threads: concurrent writers, a sweeper and a reader, each with its own
+session.
+"""
 
 from __future__ import annotations
 

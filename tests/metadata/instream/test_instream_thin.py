@@ -1,4 +1,4 @@
-"""The basic path of the marker-based model: create, begin, register, append, commit or abort, read (docs/in_stream.md)."""
+"""Tests of the basic path of the marker-based model: create, begin, register, append, commit or abort, read (docs/in_stream.md)."""
 
 from __future__ import annotations
 

@@ -130,8 +130,8 @@ def test_a_migration_interrupted_at_every_step_is_finished_by_a_repetition(fate:
 
 
 def test_an_empty_version_is_committed_once_across_a_migration_at_any_step() -> None:
-    """A version without rows has no data that a seal could make void. Still it is committed only once: under the topic's old name,
-    or in the successor.
+    """A seal makes data above it void, which prevents a second commit of rows. A version without rows has no data. It is
+    nevertheless committed only once: under the topic's old name, or in the successor.
     """
 
     def run(k: int) -> At:

@@ -1,4 +1,4 @@
-"""Compaction of a bench, with crashes, refusals and other work at every step (protocol.md sections 1 and 7)."""
+"""Tests of the compaction of a bench, with crashes, refusals and other work at every step (protocol.md sections 1 and 7)."""
 
 from __future__ import annotations
 

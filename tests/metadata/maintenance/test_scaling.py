@@ -1,4 +1,4 @@
-"""The rule for automatic splits and merges, and the leader that applies it (metadata/rules/scaling.py, autoscaling.py)."""
+"""Tests of the rule for automatic splits and merges, and the leader that applies it (metadata/rules/scaling.py, autoscaling.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The sweeper (protocol.md section 7): the effect of one damaged file, when records are deleted, and the bounds on records."""
+"""Tests of the sweeper (protocol.md section 7): the effect of one damaged file, when records are deleted, and the bounds on
+records.
+"""
 
 from __future__ import annotations
 

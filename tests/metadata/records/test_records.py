@@ -1,5 +1,5 @@
-"""The exact bytes of the records (protocol.md section 4), and round trips of every codec. Records that Apache Pulsar 5.0 also has
-are encoded as in Pulsar.
+"""Tests of the exact bytes of the records (protocol.md section 4), and of round trips of every codec. Records that Apache Pulsar
+5.0 also has are encoded as in Pulsar.
 """
 
 from __future__ import annotations

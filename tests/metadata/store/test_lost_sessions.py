@@ -44,7 +44,7 @@ def forgetful(url: str, **_: object) -> FaultyStore:
 def test_an_operation_that_loses_its_session_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata.cluster.cluster, "open_store", forgetful)
     url = f"memory://{tmp_path.name}-forgetful"
-    for first in (0, 1):  # with 1 the test makes one view more before each commit, so that other views of the commit lose theirs
+    for first in (0, 1):  # with 1 the test makes one more view before each commit, so that other views lose their sessions
         topic = f"t{first}"
         with connect(url, ledgers=tmp_path.as_uri()) as cluster:
             store = cluster.client.cluster.store

@@ -1,4 +1,4 @@
-"""The state of the memory store. It is a plain value, which the simulator copies and compares."""
+"""Tests of the state of the memory store. The state is a plain value, which the simulator copies and compares."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Splits and merges: the seal in the log, the layout that shows the seal, and writers to a sealed segment (protocol.md section 5,
-Sealing).
+"""Tests of splits and merges: the seal in the log, the layout that shows the seal, and writers to a sealed segment (protocol.md
+section 5, Sealing).
 """
 
 from __future__ import annotations

@@ -222,8 +222,8 @@ def test_abort_after_commit_is_an_error_and_changes_nothing() -> None:
 
 
 def test_spark_aborts_after_a_commit_that_raised_at_every_step() -> None:
-    """Spark aborts after a commit that raised an error. For any outcome of the commit, the abort ends at most an OPEN transaction,
-    and deletes no file. Guards against failure A18 (protocol.md section 9).
+    """Spark aborts after a commit that raised an error. Whatever the outcome of the commit was, the abort ends the
+    transaction only if it is still OPEN, and it deletes no file. Guards against failure A18 (protocol.md section 9).
     """
     for fate in (Fate.CRASH_AFTER, Fate.LOSE_REPLY, Fate.UNAVAILABLE, Fate.SPLIT_CRASH):
         k = 0

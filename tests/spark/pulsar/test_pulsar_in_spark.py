@@ -1,4 +1,4 @@
-"""Topics of a real Pulsar broker in `spark.read` and `spark.readStream`."""
+"""Tests of topics of a real Pulsar broker in `spark.read` and `spark.readStream`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several topics of a real Pulsar broker in one read: `topics` and `topicsPattern`, in batches and streams."""
+"""Tests of several topics of a real Pulsar broker in one read: `topics` and `topicsPattern`, in batches and streams."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class CheckpointFirst(Committer):
 
 
 class TrustsItself(Committer):
-    """Counts an end of a transaction whose outcome is unknown as a commit."""
+    """Counts a transaction as committed although the reply to its end was lost."""
 
     def _end(self, work: Work, found_done: Callable[[], bool]) -> None:
         try:

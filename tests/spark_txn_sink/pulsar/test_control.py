@@ -1,4 +1,4 @@
-"""The rules of the control topic: what a run aborts, which versions are committed, and when another driver has taken over."""
+"""Tests of the rules of the control topic: what a run aborts, which versions are committed, and when another driver took over."""
 
 from __future__ import annotations
 

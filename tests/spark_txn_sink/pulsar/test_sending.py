@@ -1,4 +1,6 @@
-"""The tasks of a write to Pulsar: routing, entries, one entry in flight for each segment, the first attempt, and the options."""
+"""Tests of the tasks of a write to Pulsar: routing, entries, one entry in flight for each segment, the first attempt, and the
+options.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of a read from Pulsar, without a broker."""
+"""Tests of the options of a read from Pulsar. They need no broker."""
 
 from __future__ import annotations
 

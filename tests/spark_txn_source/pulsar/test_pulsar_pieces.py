@@ -1,4 +1,4 @@
-"""The pieces of a segment: every entry is in one piece, and the rows do not depend on the pieces. Without a broker."""
+"""The pieces of a segment: every entry is in one piece, and the rows do not depend on the pieces. The tests need no broker."""
 
 from __future__ import annotations
 

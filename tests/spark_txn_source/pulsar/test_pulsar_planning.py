@@ -1,4 +1,4 @@
-"""The plan of a micro-batch from Pulsar, without a broker."""
+"""Tests of the plan of a micro-batch from Pulsar. They need no broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topics of a read from Pulsar, and the offset of a stream from several topics. Without a broker."""
+"""Tests of the topics of a read from Pulsar, and of the offset of a stream from several topics. They need no broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cut of a segment by the metadata records of the brokers. No broker runs: stand-ins give the records and the entries."""
+"""Tests of the cut of a segment by the brokers' metadata records. No broker runs: stand-ins give the records and the entries."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ FLOOR, MARK, SHOWN, LAST = (Position(3, entry) for entry in (1, 5, 7, 9))
 
 @dataclass
 class Records(BrokerRecords):
-    """The records of one segment. `mark`: its watermark. `ops`: the number of the creation of each of its op records, as in
-    `Watermark`. `later`: the same from the second listing on; None if the op records do not change.
+    """The records of one segment. `mark`: its watermark. `ops`: for each of its op records, the number that ZooKeeper gave to the
+    creation of the record. `later`: these numbers from the second listing on; None if the op records do not change.
     """
 
     mark: Watermark | None = None

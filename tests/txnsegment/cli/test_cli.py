@@ -1,4 +1,4 @@
-"""The command line, run in this process: what each command prints for people and for programs."""
+"""Tests of the command line, run in this process: what each command prints for people and for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command as a process of its own: exit codes, streams, signals, the metrics of the sweeping daemon."""
+"""Tests of the command as a process of its own: exit codes, streams, signals, the metrics of the sweeping daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`connect("pulsar://..")` and the command line, on a real broker."""
+"""Tests of `connect("pulsar://..")` and the command line, on a real broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line on a real Pulsar broker."""
+"""Tests of the command line on a real Pulsar broker."""
 
 from __future__ import annotations
 

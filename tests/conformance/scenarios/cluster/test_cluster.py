@@ -15,7 +15,9 @@ pytestmark = pytest.mark.slow
 
 
 def test_three_faults_on_a_real_cluster(tmp_path: Path) -> None:
-    """Kill an executor, the ZooKeeper leader, and the process that changes topics. The run then finds nothing wrong."""
+    """An executor, the ZooKeeper leader, and the process that changes topics are killed. The check after the run finds nothing
+    wrong.
+    """
     kinds = ("executor-kill", "leader-kill", "changing-kill")
     cluster = Cluster(3, 5, print, kinds=kinds, quiet_seconds=3, out=tmp_path)
     found, report = results(cluster.report, run(cluster).wrong), cluster.report

@@ -58,8 +58,8 @@ def test_delayed_bytes_arrive_late(ends: tuple[TcpProxy, socket.socket, socket.s
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", b"nothing of HTTP\r\n", None])
 def test_a_master_that_does_not_answer_yet_has_no_workers(answer: bytes | None, tmp_path: Path) -> None:
-    """The master closes the connection without an answer, within an answer or after nonsense. With None the master resets the
-    connection. Each of these masters counts as a master without workers.
+    """The master closes the connection without an answer, in the middle of an answer, or after an answer that is not HTTP. If
+    `answer` is None, the master resets the connection. In each case the cluster counts as one without workers.
     """
     cluster = SparkCluster(tmp_path)
     port = int(cluster.web.rpartition(":")[2])
@@ -114,7 +114,9 @@ def test_a_clock_is_off_and_jumps(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mounts", [True, False])
 def test_nothing_fits_on_a_full_disk(mounts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write to a full disk fails, both with the best method that the machine allows and with the method that needs no mount."""
+    """A write to a full disk fails: in a tmpfs that is shrunk to its content, and by a process limit if no file system can be
+    mounted.
+    """
     if not mounts:
         monkeypatch.setenv("PATH", str(tmp_path))  # the command `mount` is not on this path
     with Disk(tmp_path / "disk") as disk:

@@ -32,8 +32,8 @@ def test_faults_keep_to_their_kind() -> None:
 
 
 def test_every_role_is_filled_by_a_party_of_the_scene() -> None:
-    """A plan with the roles of the usual scene equals a plan without given roles. The faults of a plan for another scene strike
-    only parties of that scene.
+    """A plan for the roles of the usual scene is the same as a plan without given roles. The faults of a plan for another scene
+    strike only parties of that scene.
     """
     assert make_plan(50, 7, roles=usual().roles) == make_plan(50, 7)
     struck = {fault.party for fault in make_plan(200, 7, roles=scaling().roles)}
