@@ -38,8 +38,9 @@ WORKERS = Path(__file__).parent / "workers"
 def spark_environment(*, warm: bool = False) -> dict[str, str]:
     """Return the environment variables for a small driver, its executors and their child processes. Raises as `class_archive`.
 
-    `warm`: one process imports the modules of all Python processes of the job, and forks them (`workers/warm`). They are then no
-    descendants of Spark's JVM, so a suite that looks for them among the JVM's descendants cannot use this.
+    `warm`: one process imports the modules of the job's Python processes, and forks these processes (`workers/warm`), except those
+    that run tasks. The forked processes are no descendants of Spark's JVM. So a suite that kills the processes which plan and
+    commit cannot use this.
     """
     archive = class_archive()
     paths = [str(WORKERS), *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -82,14 +82,13 @@ def test_tasks_run_where_no_store_can_be_opened(here: Deployment) -> None:
 
 
 def test_only_the_drivers_processes_have_the_store_open(here: Deployment) -> None:
-    """Spark's tasks run in the children of one pyspark.daemon. None of them opens the cluster's database; other Python processes of
-    the driver do.
+    """The processes that run tasks, which a daemon for `pyspark.worker` forks, do not open the cluster's database. Other
+    processes of the driver do.
     """
     here.write(here.spark.range(0, 1000, 1, 4), segments="2", keyColumn="id")
     assert here.read().count() == 1000
-    daemon = here.spark.sparkContext.parallelize([0], 1).map(lambda _: os.getppid()).first()
     known = [one for one in processes() if one.session == os.getsid(0)]
-    tasks = {one.pid for one in known if one.parent == daemon}
+    tasks = {one.pid for one in known if "pyspark.worker" in one.command()}
     holding = {one.pid for one in known if _holds(one.pid, str(here.folder))}
     assert tasks
     assert holding

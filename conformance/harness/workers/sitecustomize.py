@@ -24,6 +24,7 @@ match sys.orig_argv[1:3]:
     case ["-m", "pyspark.daemon" | "pyspark.sql.streaming.python_streaming_source_runner"]:
         import warm  # type: ignore[import-not-found]  # found by the folder of this file, which is on PYTHONPATH
 
-        if os.environ.get("TXNSEGMENT_WARM_PYTHON"):
+        # The daemon that forks the workers of tasks stays a child of Spark's JVM, where suites look for these workers.
+        if os.environ.get("TXNSEGMENT_WARM_PYTHON") and sys.orig_argv[3:] != ["pyspark.worker"]:
             warm.run_forked()
         warm.preload(sys.orig_argv[2:])

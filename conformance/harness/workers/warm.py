@@ -94,7 +94,7 @@ def _serve(listening: socket.socket) -> NoReturn:
         for standard in (0, 1, 2):
             os.dup2(nothing, standard)
         for kind, needed in NEEDED.items():
-            for name in (kind, *needed, "pyspark.daemon", "pyspark_txnsegment"):
+            for name in ("pyspark_txnsegment", kind, *needed):
                 import_module(name)
         gc.freeze()
         _accept(listening)
