@@ -249,7 +249,9 @@ class Channel:
             case Reply():
                 self._send(event.data)
             case Ready():
-                self._ready.set_result(event)
+                with self._guard:
+                    if self._lost is None:  # otherwise `_end` has given the caller its error, or is about to
+                        self._ready.set_result(event)
             case Answer():
                 with self._guard:
                     asked = self._asked.pop(event.request_id, None)

@@ -125,7 +125,7 @@ class _Round:
         migrates = (list(self._cast.successors.items()), 1 + self._number % 3, hows)
         time.sleep(rng.uniform(0.0, 1.0))
         victim = self._forks.start(die_midway, self.scene, "migrator", *migrates)
-        self.count["migrators"] += expect_kill(victim, "who migrates, in its second topic", self._wrong)
+        self.count["migrators"] += expect_kill(victim, "the process that migrates, in its second topic,", self._wrong)
         self.count["kills"] += self.count["migrators"]
         self._begin("migrator", parties.migrate_on, *migrates)
         for _ in range(kills - 1):
@@ -144,7 +144,7 @@ class _Round:
         rows = tuple(Written("nobody.0", "nobody", topic) for topic in self._cast.successors)
         nobody.add(Commit(now(), "nobody", "nobody", "nobody", "", 0, rows))
         registered = self._forks.start(die_registered, place.url, list(self._cast.successors))
-        self.count["kills"] += expect_kill(registered, "who registered a transaction", self._wrong)
+        self.count["kills"] += expect_kill(registered, "the process that registered a transaction", self._wrong)
         self.scene.end_work()
         storm.end(WRITING, LAST_SECONDS)
         # Readers must not end before all transactions have ended. Otherwise they would stop below an OPEN transaction and miss the
@@ -167,7 +167,7 @@ def expect_kill(child: Child, who: str, wrong: list[str]) -> bool:
     """Wait for a process that should kill itself. Return whether it was killed. If not, add a text about its end to `wrong`."""
     try:
         child.result()
-        wrong.append(f"{who} came to its end and was not killed")
+        wrong.append(f"{who} was not killed and came to its end")
     except Killed:
         return True
     except Died as died:

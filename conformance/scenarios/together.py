@@ -52,13 +52,18 @@ def wait_until(what: str, children: Sequence[Child], folder: Path) -> None:
 
 def late(what: str, children: Sequence[Child], folder: Path, seconds: float) -> list[Child]:
     """Wait until all children have reached the state `what`, but at most `seconds`. Return the children that have not reached it.
-    Raises Died if a child fails before it reaches the state.
+    Raises Died if a child ends before it reaches the state.
     """
+
+    def reached(child: Child) -> bool:
+        return (folder / f"{what}-{child.pid}").exists()
+
     until = time.monotonic() + seconds
-    while found := [child for child in children if not (folder / f"{what}-{child.pid}").exists()]:
+    while found := [child for child in children if not reached(child)]:
         for child in found:
-            if child.ended(0):
+            if child.ended(0) and not reached(child):
                 child.result()
+                raise Died(f"process {child.pid} ended before it was {what}")
         if time.monotonic() > until:
             return found
         time.sleep(0.01)

@@ -162,7 +162,7 @@ class BackupReader:
             restored=self.cluster.restored or None,
             in_stream=older.highest or None,
         )
-        records += older.kept(heading.following)
+        records += older.kept(heading.in_stream_following)
         records = sorted({kept.key: kept for kept in records}.values(), key=lambda kept: kept.key)
         return made(heading.model_copy(update={"records": len(records)}), tuple(records))
 

@@ -37,19 +37,21 @@ from metadata.records.json_records import JsonRecord, Whole, why
 from metadata.records.paths import Key, sequence_number
 from metadata.records.persistent_records import LogEntry, NamespaceModel, PersistentLayout
 from metadata.records.records import AbortedTxn, Application, Cursor, Layout, Policies, Registration, TopicSchema, Watermark
+from metadata.rules import strides
+from metadata.rules.strides import MAX_NUMBER
 from metadata.store.contract import MAX_VALUE
 
 FORMAT = 1
-FORMAT_IN_STREAM = 2
-"""The format of a backup with records of the marker-based model. A version of txnsegment that knows only format 1 would restore
-these records, but would not raise the next numbers of their logs. So such a version must refuse the file.
+FORMAT_ERAS = 2
+"""The format of a backup with records of the marker-based model, as older versions of txnsegment wrote it. These records say that
+all logs continue in the next era of 10^10 numbers (`strides.ERA`).
 """
-ERA = 10**10
-"""Size of an era. The logs of a restored cluster begin at the next multiple of this number, which is the start of an era. The
-restore assumes that no log of the lost cluster (the cluster that the backup was made from) has entered this era since the backup.
+FORMAT_IN_STREAM = 3
+"""The format of a backup with records of the marker-based model. These records say at which number their logs continue
+(`Heading.in_stream_following`). A version of txnsegment that knows only older formats would continue the logs at another number,
+and new transactions would not count there. So such a version must refuse the file.
 """
-MAX_NUMBER = 10**17
-"""Upper limit of all numbers of logs and sequences. It allows ten million eras."""
+FORMATS = (FORMAT, FORMAT_ERAS, FORMAT_IN_STREAM)
 LAST_MS = 253_402_300_799_999
 """The end of the year 9999."""
 SMALL, RATIO = 16 * 2**20, 64
@@ -102,12 +104,22 @@ class Heading(JsonRecord):
 
     @property
     def following(self) -> int:
-        """Return the first number of the restored cluster's logs: the start of the next era (`ERA`). It is above every number in
-        the backup. It is also above every `lost.before`: if the lost cluster was itself restored, its numbers began at the highest
+        """Return the first number of the restored cluster's log: the start of the next stride. It is above every number in the
+        backup. It is also above every `lost.before`: if the lost cluster was itself restored, its numbers began at the highest
         `lost.before`, although the backup may have no number as high as that.
         """
-        last = max(self.number, self.in_stream or 0, *(lost.before for lost in self.restored or ()), 0)
-        return (last // ERA + 1) * ERA
+        return strides.following(max(self.number, strides.lost_to(self.restored or ())), strides.STRIDE)
+
+    @property
+    def in_stream_following(self) -> int:
+        """Return the first number of all logs of the marker-based model after a restore. The records of a backup of format 2 have
+        this number as the start of the next era, so it must stay that.
+        """
+        restored = self.restored or ()
+        if self.txnsegment_backup == FORMAT_ERAS:
+            return strides.following(max(self.number, self.in_stream or 0, strides.lost_to(restored)), strides.ERA)
+        last = max([self.in_stream or 0, *map(strides.marked_from, restored)])
+        return strides.following(last, strides.MARKED_STRIDE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,10 +303,10 @@ def _check(path: Path, number: int, heading: Heading, kept: Kept, before: Key | 
 def _heading(path: Path, line: bytes) -> Heading:
     fields = _object(path, 1, line)
     version = fields.get("txnsegmentBackup")
-    if version not in (FORMAT, FORMAT_IN_STREAM):
+    if version not in FORMATS:
         raise BackupDamaged(
             f"{path} is not a backup that this version of txnsegment can read: "
-            f"its format is {version!r:.99}, not {FORMAT} or {FORMAT_IN_STREAM}.",
+            f"its format is {version!r:.99}, not one of {', '.join(map(str, FORMATS))}.",
             advice="Restore it with the version that wrote it, or a later one. Nothing was restored.",
         )
     try:

@@ -98,7 +98,9 @@ class InStreamBackup:
         return max(self.decided.state.at, *ends, *(s.state.at for s in self.subscriptions if s.state is not None), 0)
 
     def kept(self, following: int) -> Iterator[Kept]:
-        """Yield the marker-based model's records of the backup. `following`: the first number of every log after a restore."""
+        """Yield the marker-based model's records of the backup. `following`: the first number of each of its logs after a
+        restore.
+        """
         yield from self.namespaces
         if self.transactions is not None:
             inline = {"txn_log": self.decided.kept(), "txn_log_path": None, "txn_log_crc": None}

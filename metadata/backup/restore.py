@@ -1,7 +1,7 @@
 """Restore a backup into an empty store (operations.md, Backup).
 
 The lost cluster is the cluster that the backup was made from. The restored cluster must not allocate a number or id that the lost
-cluster has allocated, before the backup or after it. So its log numbers begin in the next era (`backup_file.ERA`), and its
+cluster has allocated, before the backup or after it. So its log numbers begin in the next stride (`metadata.rules.strides`), and its
 transaction ids at the next multiple of 10^12. The restored cluster has a new id and takes over the ledger root. From then on the
 store of the lost cluster cannot be opened, and its sweepers delete nothing.
 
@@ -107,24 +107,24 @@ class Restoration:
 
     def run(self) -> Restored:
         """Check everything, then claim the store, fill it and release it. The store cannot be opened between claim and release."""
-        number, following, records = self.backup.heading.number, self.backup.heading.following, self._records()
-        done = Restored(self.url, self.storage.uri, number, following, len(records))
-        if self._complete(records):
-            return replace(done, again=True)
+        heading, records = self.backup.heading, self._records()
+        done = Restored(self.url, self.storage.uri, heading.number, heading.following, len(records))
+        if (lost := self._complete(records)) is not None:
+            return replace(done, next_number=lost.before, again=True)
         self._check(records)
         claim = self._claim()
         self._publish()
         for some in in_groups(records, GROUP):
             claim = self._put(claim, some)
-        for prefix in self._logs():
-            skip(self.store, prefix, following)
+        for prefix, first in self._logs():
+            skip(self.store, prefix, first)
         restoring = Restoring.of(claim)
         self._take_over(restoring)
         wait_for_deletes(self.storage, self.clock)
         self._check_taken(restoring)
         self._check_files(records, changed=True)  # a sweep of the old cluster may have deleted files before its root was taken over
         clock_looks.look(self.store, self.clock)  # the first observation of the clock: elapsed time is measured from here
-        claim = self._put(claim, [self._cluster_record(claim, following)])
+        claim = self._put(claim, [self._cluster_record(claim)])
         self._release(claim)
         return done
 
@@ -162,20 +162,23 @@ class Restoration:
         for path, content in self._files.items():
             self.storage.replace(path, content)
 
-    def _logs(self) -> list[Prefix]:
-        """Return the logs whose next number the restore raises. The transaction log of the marker-based model is always one of
+    def _logs(self) -> list[tuple[Prefix, int]]:
+        """Return each log with its next number after the restore. The transaction log of the marker-based model is always one of
         them, even if the backup has no such log, because the lost cluster may have allocated ids from it after the backup.
         """
-        return [paths.LOG, in_stream.TRANSACTIONS, *(p for kept in self.backup.records for p in in_stream.logs(kept))]
+        marked = [in_stream.TRANSACTIONS, *(p for kept in self.backup.records for p in in_stream.logs(kept))]
+        heading = self.backup.heading
+        return [(paths.LOG, heading.following), *((prefix, heading.in_stream_following) for prefix in marked)]
 
-    def _cluster_record(self, claim: Record, following: int) -> Kept:
+    def _cluster_record(self, claim: Record) -> Kept:
         heading, restoring = self.backup.heading, Restoring.of(claim)
         lost = Lost(
             after=heading.number,
-            before=following,
+            before=heading.following,
             restored_at_ms=restoring.began_ms,
             backup=self.backup.sha256,
             was=heading.cluster,
+            in_stream=heading.in_stream_following,
         )
         record = ClusterRecord(
             id=restoring.id,
@@ -188,21 +191,21 @@ class Restoration:
 
     # --- checks before the first write -----------------------------------------------------------------------------
 
-    def _complete(self, records: Sequence[Kept]) -> bool:
-        """Return whether this backup was completely restored into this store before, and the store has got no other records since.
-        The process that restored it may have crashed before it could report success.
+    def _complete(self, records: Sequence[Kept]) -> Lost | None:
+        """Return what the cluster's record says of this restore if this backup was completely restored into this store before, and
+        the store has got no other records since. The process that restored it may have crashed before it could report success.
         """
 
-        def body(view: View) -> bool:
+        def body(view: View) -> Lost | None:
             record, restoring = view.get_many([paths.CLUSTER, paths.RESTORING])
             if record is None or restoring is not None:
-                return False
+                return None
             cluster = ClusterRecord.of(record)
             last = cluster.restored[-1] if cluster.restored else None
             if last is None or last.backup != self.backup.sha256 or cluster.ledgers != recorded(self.storage, resolve(self.url)):
-                return False
+                return None
             made = {paths.CLUSTER.path, paths.FOUNDING.path, paths.SWEEP_TIME.path, *(kept.key.path for kept in records)}
-            return made.issuperset(view.keys(paths.EVERYTHING)) and marked(self.storage) == cluster.id
+            return last if made.issuperset(view.keys(paths.EVERYTHING)) and marked(self.storage) == cluster.id else None
 
         return decide(self.store, body)
 

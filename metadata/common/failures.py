@@ -19,7 +19,6 @@ from metadata.common.errors import (
     SessionLost,
     SweepIncomplete,
     TopicNotFound,
-    TxnConflict,
     Unavailable,
     UnknownOutcome,
     ValueTooLarge,
@@ -28,8 +27,10 @@ from metadata.common.errors import (
 STORE = (BadVersion, NotFound, SessionLost, Unavailable, UnknownOutcome, ValueTooLarge)
 """Errors that concern the whole store and no single segment or topic. The following steps would raise the same error."""
 
-RACES = (TopicNotFound, TxnConflict)
-"""Errors of a topic that was deleted or changed by another process after it was listed."""
+RACES = (TopicNotFound,)
+"""Errors of a topic that another process deleted after it was listed. A TxnConflict is no lost race: the work was not done, by no
+process.
+"""
 
 
 def note(step: str, what: str, error: Exception, *, level: int = logging.ERROR) -> None:
@@ -54,15 +55,15 @@ def contained(
 ) -> Iterator[None]:
     """Run the block. If the block raises an error, log and count it, store it in `failed` under `what`, and do not raise it.
 
-    `passing`: errors that are raised to the caller nevertheless. `races`: errors of a lost race. They are only logged and do not
-    count as failures, because another process has deleted or changed the topic. `level`: log level of a TxnSegmentError.
+    `passing`: errors that are raised to the caller nevertheless, except those of `races`. `races`: errors of a lost race. They are
+    only logged and do not count as failures, because another process has deleted the topic. `level`: log level of a TxnSegmentError.
     """
     try:
         yield
-    except passing:
-        raise
     except races as error:
         logging.getLogger(f"txnsegment.{step}").info("%s of %s lost a race: %s", step, what, error)
+    except passing:
+        raise
     except Exception as error:
         note(step, what, error, level=level)
         if failed is not None:

@@ -205,7 +205,7 @@ class InStreamCoordinator(TransactionSteps):
             mine = [t for t in self.log.live() if t.app == app]
             for txn in mine:
                 if txn.state is TxnState.COMMITTING:
-                    self.ending.finish(txn.least)
+                    self.ending.finish(txn.least, again=True)
             # An ABORTING transaction that stalls must not delay a writer, so no error is raised for it. Its rows stay invisible in
             # topics that lack its marker.
             self.ending.resolve(f"{self.log.most}_{txn.least}" for txn in mine if txn.state is TxnState.ABORTING)

@@ -10,9 +10,11 @@ from metadata.cluster.cluster import Cluster
 from metadata.common.errors import NotAllowed, OptionError
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.topics import PersistentTopics
+from metadata.log.live_log import LiveLog
 from metadata.records.names import PersistentName
 from metadata.records.persistent_records import EntryKind, LogEntry, PersistentLayout
-from metadata.store.contract import time_ms
+from metadata.rules import strides
+from metadata.store.contract import decide, time_ms
 
 WHY = ("migrate", "terminate", "delete")
 
@@ -32,10 +34,13 @@ class Sealing:
 
         `why`: `migrate`, `terminate` or `delete`. `terminate` and `delete` do not wait for transactions. A transaction that is open
         in the topic then stalls: it can never end in this topic, and its rows in this topic are never visible. `to`, `segments`:
-        the successor topic:// of a migration, and its number of segments. Raises TopicNotFound, OptionError.
+        the successor topic:// of a migration, and its number of segments. Raises TopicNotFound, OptionError, NotAllowed (the
+        cluster's log has no room for the numbers of a migration).
         """
         if why not in WHY:
             raise OptionError(f"{why!r} is not a reason to seal a topic.", advice=f"Use one of {', '.join(WHY)}.")
+        if why == "migrate":
+            self._check_room(name)
         self.topics.change(name, lambda layout: layout.model_copy(update={"sealing": True}))
         found = self.sealed(name)
         if found is not None:
@@ -45,6 +50,18 @@ class Sealing:
         self.buffer.log(name).append_again(entry)
         found = self.sealed(name)
         return None if found is None else found[0]
+
+    def _check_room(self, name: PersistentName) -> None:
+        """Raise NotAllowed if a migration of the topic could leave the stride of the cluster's log (`metadata.rules.strides`). A
+        backup of this cluster may then not be restored safely.
+        """
+        needed, end = self.buffer.state(name).at, decide(self.cluster.store, LiveLog().list).end
+        if needed >= strides.room(end, self.cluster.restored):
+            raise NotAllowed(
+                f"{name} cannot be migrated: its rows take {needed} numbers of the log of {self.cluster.url}, which ends at {end}, "
+                f"and a cluster has {strides.STRIDE} numbers, of which the last tenth is kept free.",
+                advice="The topic was not sealed. Back the cluster up and restore it: its log then has as many numbers again.",
+            )
 
     def sealed(self, name: PersistentName) -> tuple[int, LogEntry] | None:
         """Return the number and the entry of the SEAL that counts; None if no SEAL counts. Raises TopicNotFound."""

@@ -19,7 +19,7 @@ from metadata.records.cluster_records import LostNumbers
 from metadata.records.names import SYSTEM, PersistentName, check_new, topic_name
 from metadata.records.persistent_records import CONTAINS_TXN, PersistentLayout
 from metadata.records.records import Layout, TopicSchema
-from metadata.rules import migrated
+from metadata.rules import migrated, strides
 from metadata.store.contract import ABSENT, Record, View, decide, look, skip, until
 from metadata.topics.schemas import TopicSchemas
 
@@ -129,7 +129,7 @@ class PersistentTopics:
         """
         if not self._cluster.restored:
             return None
-        following = self._cluster.restored[-1].before
+        following = strides.marked_from(self._cluster.restored[-1])
         skip(self._cluster.store, paths.log(name), following)
         return (LostNumbers(after=0, before=following),)
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from ledgers import snapshots
 from metadata.cluster.cluster import Cluster
-from metadata.common.failures import RACES, contained
+from metadata.common.errors import BadVersion, SegmentSealed
+from metadata.common.failures import RACES, STORE, contained
 from metadata.maintenance.leading import Leadership
 from metadata.read.reading import LogSelection, Reading
 from metadata.read.segment_view import SegmentView
@@ -21,6 +22,11 @@ from metadata.topics.policies import holding
 from metadata.topics.topics import Topic, Topics
 
 log = logging.getLogger("txnsegment.autoscaling")
+
+LOST = (*RACES, BadVersion, SegmentSealed)
+"""Errors of a leader whose reading is outdated: the topic was deleted, its layout has another epoch, or the segment was split or
+merged meanwhile.
+"""
 
 
 @dataclass
@@ -57,7 +63,7 @@ class Autoscaler:
             rule = scaling.rule(policies)
             if rule is None:
                 continue
-            with contained("scale", str(topic.name), done.failed, races=RACES):
+            with contained("scale", str(topic.name), done.failed, passing=STORE, races=LOST):
                 self._scale(topics, topic, rule, done)
         return done
 

@@ -94,12 +94,14 @@ class LostNumbers(JsonRecord):
 
 class Lost(LostNumbers):
     """A lost range of the cluster's log, with the time of the restore. `backup`: the SHA-256 of the backup's lines. `was`: the id
-    of the backed-up cluster. Both are None if an older version of txnsegment restored the cluster.
+    of the backed-up cluster. `in_stream`: the first number of all logs of the marker-based model after the restore; None: they
+    began at `before`, too. All three are None if an older version of txnsegment restored the cluster.
     """
 
     restored_at_ms: Whole
     backup: str | None = None
     was: str | None = None
+    in_stream: Whole | None = None
 
 
 class ClusterRecord(JsonRecord):

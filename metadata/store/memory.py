@@ -65,6 +65,7 @@ class MemoryState:
         return frozenset(self.records.values()), frozenset(self.numbers.items()), frozenset(self._ephemeral.items())
 
     def begin_session(self) -> int:
+        self._snapshot = None
         self.sessions += 1
         return self.sessions
 
@@ -99,6 +100,7 @@ class MemoryState:
 
     def skip(self, prefix: Prefix, to: int) -> None:
         """Make all later numbers of the sequence at least `to`."""
+        self._snapshot = None
         self.numbers[prefix] = max(self.numbers.get(prefix, 0), to - 1)
 
     def apply(self, writes: Sequence[Write], session: int) -> list[Record | None]:

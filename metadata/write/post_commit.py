@@ -5,13 +5,13 @@ No caller waits for this work. After a crash a sweep settles the commits. A lost
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 
 from metadata.common.errors import BadVersion
 from metadata.cursors.pending_ack import PendingAcks
 from metadata.log.live_log import Entry, LiveLog
 from metadata.records import paths
-from metadata.records.records import Event, Op, Settled, State
+from metadata.records.records import Event, Op, OpKind, Settled, State
 from metadata.store.contract import Append, Delete, MetadataStore, Put, Write, decide, in_groups
 from metadata.write.write_set import WriteSet
 
@@ -46,23 +46,27 @@ def finish(store: MetadataStore, log: LiveLog, acks: PendingAcks, txn_id: str, e
 
 
 def notify_aborted(store: MetadataStore, log: LiveLog, txn_id: str) -> None:
-    """Publish an event of the abort for each segment that the op records or registrations of the transaction name."""
-    notify(store, txn_id, State.ABORTED, _written(store, log, txn_id))
-
-
-def notify(store: MetadataStore, txn_id: str, decision: State, segments: Sequence[str]) -> None:
-    """Publish one event for each segment. Events only wake readers, so a lost event only delays a reader."""
-    body = Event(txn_id=txn_id, decision=decision).to_bytes()
-    for group in in_groups([Append(paths.segment_events(s), body, durable=False) for s in sorted(segments)]):
-        store.write(*group)
-
-
-def _written(store: MetadataStore, log: LiveLog, txn_id: str) -> list[str]:
-    """Return the segments that the transaction's op records name, those of acks included. If it has no op records, return the
-    segments of its registrations.
+    """Publish an event of the abort for each segment and each ack that the op records of the transaction name. If it has no op
+    records, publish one for each segment of its registrations.
     """
-    ops = decide(store, lambda view: view.scan(paths.ops(txn_id).range()))
+    ops = [Op.of(record) for record in decide(store, lambda view: view.scan(paths.ops(txn_id).range()))]
     if ops:
-        return sorted({Op.of(record).segment for record in ops})
-    listing = decide(store, log.list)
-    return sorted({s for e in listing.entries if e.registration.txn == txn_id for s in e.registration.segments})
+        written = {op.segment for op in ops if op.kind is OpKind.WRITE}
+        acked = {(op.segment, op.subscription or "") for op in ops if op.kind is OpKind.ACK}
+    else:
+        entries = decide(store, log.list).entries
+        written = {s for e in entries if e.registration.txn == txn_id for s in e.registration.segments}
+        acked = set()
+    notify(store, txn_id, State.ABORTED, written, acked)
+
+
+def notify(
+    store: MetadataStore, txn_id: str, decision: State, segments: Collection[str], acked: Collection[tuple[str, str]] = ()
+) -> None:
+    """Publish one event for each segment, and for each segment and subscription in `acked`. Events only wake readers, so a lost
+    event only delays a reader.
+    """
+    body = Event(txn_id=txn_id, decision=decision).to_bytes()
+    events = [*map(paths.segment_events, sorted(segments)), *(paths.subscription_events(*where) for where in sorted(acked))]
+    for group in in_groups([Append(prefix, body, durable=False) for prefix in events]):
+        store.write(*group)

@@ -19,6 +19,7 @@ from metadata.backup.record_kinds import kind_of
 from metadata.cluster.cluster import MARK, take_over
 from metadata.records.cluster_records import FORMAT_VERSION
 from metadata.records.paths import Key
+from metadata.rules import strides
 from metadata.store import open_store
 from metadata.store.contract import IndexEntry, Put, in_groups
 from tests.format.make import SCHEMAS, TOPICS, shown, table, write
@@ -101,6 +102,10 @@ def test_a_backup_of_an_earlier_version_is_restored(made: Path, tmp_path: Path) 
     assert restored.number > 0
     with connect(f"file://{tmp_path}/again") as cluster:
         check_continues(cluster, expected(made)["rows"])
+        (lost,) = cluster.client.cluster.restored
+        assert (lost.before, lost.in_stream) == (strides.STRIDE, strides.ERA), (
+            "its marker-based logs continue where its records say"
+        )
 
 
 def test_records_of_an_earlier_version_are_of_known_kinds(made: Path) -> None:

@@ -6,7 +6,7 @@ import queue
 import socket
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -61,6 +61,17 @@ def test_a_broker_that_says_nothing_ends_the_attempt_at_its_deadline(broker: Fak
     broker.on("connect", silent)
     with pytest.raises(TimedOut, match=r"Connecting: .* did not answer within 0\.1 s"):
         connect(broker, seconds=SHORT)
+
+
+def test_a_broker_that_greets_when_the_connection_has_just_ended_is_ignored(broker: FakeBroker) -> None:
+    """The attempt reaches its deadline, or is closed, while the reader takes the greeting. The caller has its error already."""
+    with connect(broker) as channel:
+        greeting = channel._ready.result(0)
+    channel._ready = Future()
+    channel._ready.set_exception(ConnectionLost("It was closed."))
+    channel._take(greeting)
+    with pytest.raises(ConnectionLost, match="It was closed"):
+        channel._ready.result(0)
 
 
 def test_a_broker_that_closes_at_once_ends_the_attempt(broker: FakeBroker) -> None:

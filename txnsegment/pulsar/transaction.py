@@ -70,8 +70,7 @@ class PulsarTransaction:
 
         `key`: the column with the keys of the messages (text, bytes or integers). The key of a row decides its segment, and rows of
         a key keep their order. The column stays in the rows. None: the messages have no keys, unless the topic's schema has keys
-        (KEY_VALUE). Messages without keys go to the segments in turn, up to `ENTRY_ROWS` rows at a time. But if `key` names a
-        column, or the topic's schema has keys, all rows with a null key go to the first active segment.
+        (KEY_VALUE). Messages without keys, and rows with a null key, go to the segments in turn, up to `ENTRY_ROWS` rows at a time.
 
         Raises TopicMissing, SchemaError, MessageTooLarge (a row is larger than the broker takes), UnknownVersion (if there are keys
         and the routing of the broker's version is not known), TopicSealed (a segment was split or merged meanwhile: run the
@@ -109,19 +108,22 @@ class PulsarTransaction:
 
     def _send(self, layout: Layout, values: Values, batch: pa.RecordBatch, key: str | None) -> None:
         keys = values.keys_of(batch) if key is None else _keys(batch, key)
+        binary = key is None or _is_binary(batch.schema.field(key).type)  # the keys of a schema are bytes, as in the sink
         data = values.encode(batch)
         found: dict[str, list[Message]] = {}
+        keyless = layout.active[self._turn % len(layout.active)]
+        self._turn += 1
         if keys is None:
-            segment = layout.active[self._turn % len(layout.active)]
-            self._turn += 1
-            found[segment.name] = [Message(value) for value in data]
+            found[keyless.name] = [Message(value) for value in data]
         else:
-            routes: dict[bytes | None, Segment] = {}
+            routes: dict[bytes | None, Segment] = {None: keyless}
             bits = self._bits()
             for value, one in zip(data, keys, strict=True):
                 if one not in routes:
-                    routes[one] = layout.active[0] if one is None else layout.segment_of(one, bits)
-                found.setdefault(routes[one].name, []).append(Message(value, one))
+                    assert one is not None
+                    routes[one] = layout.segment_of(one, bits)
+                message = Message(value, one, key_is_binary=binary and one is not None)
+                found.setdefault(routes[one].name, []).append(message)
         if self._id is None:
             self._id = self._client.begin(self._timeout_ms)
         for name, messages in found.items():
@@ -260,6 +262,10 @@ def _entries(messages: list[Message]) -> Iterator[list[Message]]:
         yield entry
 
 
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
 def _keys(batch: pa.RecordBatch, column: str) -> Sequence[bytes | None]:
     """Return the key of each row. Raises SchemaError."""
     if column not in batch.schema.names:
@@ -269,7 +275,7 @@ def _keys(batch: pa.RecordBatch, column: str) -> Sequence[bytes | None]:
     found = batch.column(column)
     if pa.types.is_integer(found.type):
         found = found.cast(pa.string())
-    if not (pa.types.is_string(found.type) or pa.types.is_large_string(found.type) or pa.types.is_binary(found.type)):
+    if not (pa.types.is_string(found.type) or pa.types.is_large_string(found.type) or _is_binary(found.type)):
         raise SchemaError(
             f"The column {column!r} has the type {found.type}, which is no key.", advice="Give text, bytes or integers."
         )

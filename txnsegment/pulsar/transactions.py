@@ -27,7 +27,8 @@ WAIT_SECONDS: Final = 1.0
 COMMITTED: Final = "COMMITTED"
 UNDECIDED: Final = "OPEN or ABORTED"
 UNKNOWN: Final = "UNKNOWN"
-STATES: Final = (COMMITTED, UNDECIDED, UNKNOWN)
+GIVEN: Final = {COMMITTED: COMMITTED, UNDECIDED.upper(): UNDECIDED, "OPEN": UNDECIDED, "ABORTED": UNDECIDED, UNKNOWN: UNKNOWN}
+"""The state that a caller means by each text."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +72,14 @@ class PulsarTransactions:
 
     def list(self, state: str | None = None, *, namespace: str = "public/default") -> list[PulsarTransactionDescription]:
         """Return the newest transactions of txnsegment's writers to each scalable topic of a namespace. Transactions of other
-        clients are not known. `state`: `COMMITTED`, `OPEN` or `ABORTED` (both mean the state `OPEN or ABORTED`), or `UNKNOWN`.
-        None: all states. Raises OptionError for any other state.
+        clients are not known. `state`: `COMMITTED`, `OPEN or ABORTED`, or `UNKNOWN`. `OPEN` and `ABORTED` both mean the state
+        `OPEN or ABORTED`. None: all states. Raises OptionError for any other state.
         """
-        wanted = None if state is None else next((one for one in STATES if state.strip().upper() in one.upper().split(" ")), None)
+        wanted = None if state is None else GIVEN.get(" ".join(state.upper().split()))
         if state is not None and wanted is None:
             raise OptionError(
                 f"{state!r} is no state of a transaction that can be known of a Pulsar cluster.",
-                advice=f"Give one of: {', '.join(STATES)}.",
+                advice=f"Give one of: {', '.join(GIVEN)}.",
             )
         return [one for one in self._all(namespace) if wanted in (None, one.state)]
 

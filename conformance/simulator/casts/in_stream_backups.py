@@ -24,12 +24,12 @@ from conformance.simulator.seen.in_stream_logs import SYSTEM
 from conformance.simulator.world.plan import Plan
 from conformance.simulator.world.scheduler import SETTINGS, World
 from conformance.simulator.world.stage import P, Q, T, U, staged
-from metadata.backup.backup_file import ERA
 from metadata.cluster.cluster import Cluster
 from metadata.instream.client import InStream as Hands
 from metadata.instream.client import instream
 from metadata.records.names import persistent_name
 from metadata.records.paths import Key, decode, encode
+from metadata.rules.strides import MARKED_STRIDE
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
@@ -181,5 +181,5 @@ class _Judged:
         hands = instream(cluster)
         least = int(hands.coordinator.begin(topics=[persistent_name(P)]).partition("_")[2])
         number = hands.coordinator.append(None, {persistent_name(P): []})[P]
-        if min(least, number) < ERA:
+        if min(least, number) < MARKED_STRIDE:
             yield f"the restored logs go on at {least} and {number}"

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 from conformance.history.checker import check
 from conformance.history.format import Event, Header
 from conformance.simulator.quiet import quiet
+from conformance.simulator.search import footprints
 from conformance.simulator.search.automata import Automata, Request, Worlds
 from conformance.simulator.search.footprints import private
 from conformance.simulator.search.scenarios import FORGETFUL, SCENARIOS, Scenario, finish, start
@@ -201,6 +202,7 @@ class Search:
         world, nodes, *_ = self._states[number]
         node = nodes[actor]
         jump = self.scenario.jump_ms if actor == len(self._begin) - 1 and node == self._begin[actor] else 0
+        footprints.check(self.scenario.actors[actor].role, self._request(node))
         there, answer, events = self._worlds.do(world, self._request(node), jump)
         try:
             after = self._automata.after(node, answer)

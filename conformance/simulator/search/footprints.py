@@ -1,6 +1,6 @@
 """The records that each kind of actor may touch. If a call touches only records that no other actor touches, the others cannot
-observe when the call happens. The search then tries only one order (partial order reduction). Before the search relies on this
-for a call, it checks the call against the records that are declared here for its actor.
+observe when the call happens. The search then tries only one order (partial order reduction). The search checks every call against
+the records that are declared here for its actor, since the reduction of one call relies on the records of all others.
 """
 
 from __future__ import annotations
@@ -76,14 +76,19 @@ def touched(request: Request) -> tuple[frozenset[str], frozenset[str]]:
     return NOTHING, NOTHING
 
 
-def private(role: Role, request: Request, others: Iterable[Role]) -> bool:
-    """Return whether a request commutes with all calls of these other actors, now and later. If so, their order changes neither the
-    answer to the request nor the answers to those calls. Raises OutsideFootprint if the request touches records that are not
-    declared for its actor's role.
-    """
+def check(role: Role, request: Request) -> None:
+    """Raise OutsideFootprint if the request touches records that are not declared for its actor's role."""
     looks, changes = touched(request)
     if not (looks <= LOOKS[role] and changes <= CHANGES[role]):
         raise OutsideFootprint(f"a {role} does {request}")
+
+
+def private(role: Role, request: Request, others: Iterable[Role]) -> bool:
+    """Return whether a request commutes with all calls of these other actors, now and later. If so, their order changes neither the
+    answer to the request nor the answers to those calls. Raises OutsideFootprint as `check` does.
+    """
+    check(role, request)
+    looks, changes = touched(request)
     return all(not looks & CHANGES[other] and not changes & (LOOKS[other] | CHANGES[other]) for other in others)
 
 

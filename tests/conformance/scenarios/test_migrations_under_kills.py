@@ -41,9 +41,9 @@ def test_migration_failing_before_kill_reports_its_error(cluster_at: Callable[[s
     scene = Scene(place.url, tmp_path / "notes")
     scene.begin()
     child = forks.start(migrations.die_midway, scene, "migrator", [there, missing], 1, [None, None])
-    assert not migration_storm.expect_kill(child, "who migrates", found)
+    assert not migration_storm.expect_kill(child, "the process that migrates, in its second topic,", found)
     (wrong,) = found
-    assert wrong.startswith("who migrates was not killed: ")
+    assert wrong.startswith("the process that migrates, in its second topic, was not killed: ")
     assert "The migration of persistent://public/default/missing was not killed, and was told TopicNotFound: " in wrong
 
 

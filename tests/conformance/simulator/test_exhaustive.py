@@ -7,6 +7,7 @@ import pytest
 from conformance.mutants.catalogue import by_name
 from conformance.mutants.planting import planted
 from conformance.simulator.quiet import quiet
+from conformance.simulator.search import footprints
 from conformance.simulator.search.automata import Request
 from conformance.simulator.search.exhaustive import Search, exhaust
 from conformance.simulator.search.footprints import OutsideFootprint, Role, private
@@ -39,6 +40,21 @@ def test_everything_up_to_3_preemptions_and_1_crash() -> None:
 def test_without_preemptions_and_crashes_each_order_is_one_schedule() -> None:
     with quiet():
         assert Search(CROSSING, preemptions=0, crashes=0).run().schedules == 24
+
+
+@pytest.mark.parametrize("preemptions", [0, 1])
+@pytest.mark.parametrize(
+    ("table", "role", "family"),
+    [("LOOKS", Role.WRITER, "/txn/app/"), ("CHANGES", Role.WRITER, "/txn/segment-events/"), ("LOOKS", Role.READER, "/log/")],
+)
+def test_every_call_is_checked_against_its_footprint(
+    table: str, role: Role, family: str, preemptions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls that are made only after the last preemption, and first calls, are checked, too: other calls are reduced by them."""
+    known = getattr(footprints, table)
+    monkeypatch.setattr(footprints, table, known | {role: known[role] - {family}})
+    with quiet(), pytest.raises(OutsideFootprint, match=f"a {role} does"):
+        Search(CROSSING, preemptions=preemptions, crashes=0).run()
 
 
 def test_the_counts_are_the_same_each_time() -> None:

@@ -15,9 +15,13 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from metadata.backup import backup_file
-from metadata.backup.backup_file import ERA
-from metadata.common.errors import ConfigurationError, RestoreRefused
+from metadata.common.errors import ConfigurationError, NotAllowed, OffsetOutOfRange, RestoreRefused
+from metadata.instream import paths
+from metadata.read.reading import LogSelection, Reading
+from metadata.records import paths as common_paths
 from metadata.records.names import persistent_name
+from metadata.rules.strides import MARKED_STRIDE, RESERVE, STRIDE
+from metadata.store.contract import skip
 from txnsegment import Cluster, connect, restore
 from txnsegment.rows import committed_rows
 
@@ -78,7 +82,7 @@ def test_from_sqlite_to_zookeeper_and_back_while_writers_run(tmp_path: Path, zk_
                     cluster.sweep()
         file, sure, made = files[-1]
         restored = restore(file, target)
-        assert restored.next_number == (i + 1) * ERA
+        assert restored.next_number == (i + 1) * STRIDE
         with connect(target) as cluster:
             kept = shown(cluster, "a")
             assert kept == shown(cluster, "b") == list(range(1, kept[-1] + 1)), (
@@ -127,7 +131,8 @@ def test_persistent_topics_from_sqlite_to_zookeeper_and_back(tmp_path: Path, zk_
             assert shown(cluster, x) == list(range(i + 2))
             position = cluster.client.instream.buffer.read(persistent_name(x)).max_read_position()
             assert position is not None
-            assert position[0] >= restored.next_number == (i + 1) * ERA
+            assert position[0] >= (i + 1) * MARKED_STRIDE
+            assert restored.next_number == (i + 1) * STRIDE
             cluster.sweep()
             assert cluster.subscriptions.describe(x, "s").lag.rows == i + 2
 
@@ -195,3 +200,83 @@ def test_half_a_restore_is_no_cluster(tmp_path: Path, monkeypatch: pytest.Monkey
     assert restore(made.file, url).records > 0
     with connect(url) as cluster:
         assert [topic.name for topic in cluster.topics.list()] == ["topic://public/default/a"]
+
+
+PERSISTENT = "persistent://public/default/x"
+
+
+def put(cluster: Cluster, topic: str, n: int) -> None:
+    with cluster.begin() as txn:
+        txn.append(topic, pa.table({"n": [n]}))
+        txn.commit()
+
+
+def test_a_migration_after_the_backup_of_a_restored_cluster_leaves_no_number_to_be_given_again(tmp_path: Path) -> None:
+    """A persistent topic of a restored cluster has high numbers, and its migration adds them to the cluster's log. A stream has
+    read beyond them when the cluster is lost. In the cluster restored from a backup from before the migration, its offset is an
+    error: otherwise the stream would skip the rows with lower numbers.
+    """
+    urls = [f"file://{tmp_path}/{name}" for name in ("one", "two", "three")]
+    with connect(urls[0]) as cluster:
+        cluster.topics.create(PERSISTENT, schema=SCHEMA)
+        cluster.topics.create("a", schema=SCHEMA)
+        put(cluster, PERSISTENT, 1)
+        put(cluster, "a", 1)
+        first = cluster.backup(tmp_path / "first.gz")
+    restore(first.file, urls[1])
+    with connect(urls[1]) as cluster:
+        put(cluster, "a", 2)
+        second = cluster.backup(tmp_path / "second.gz")
+        put(cluster, PERSISTENT, 2)
+        cluster.topics.migrate(PERSISTENT, "x")
+        put(cluster, "a", 3)
+        offset = reading(cluster).cut
+    restore(second.file, urls[2])
+    with connect(urls[2]) as cluster:
+        put(cluster, "a", 4)
+        assert reading(cluster).cut > offset
+        with pytest.raises(OffsetOutOfRange, match="is from before it was restored"):
+            reading(cluster, offset)
+
+
+def test_a_long_migration_on_zookeeper_after_a_backup_leaves_no_number_to_be_given_again(tmp_path: Path, zk_url: str) -> None:
+    """On ZooKeeper a skip of more than 10,000 numbers opens an era of the log, in a cluster that was never restored, too."""
+    with connect(zk_url, ledgers=f"file://{tmp_path}/ledgers") as cluster:
+        cluster.topics.create(PERSISTENT, schema=SCHEMA)
+        cluster.topics.create("a", schema=SCHEMA)
+        put(cluster, "a", 1)
+        made = cluster.backup(tmp_path / "backup.gz")
+        skip(cluster.client.cluster.store, paths.log(persistent_name(PERSISTENT)), 20_000)
+        put(cluster, PERSISTENT, 2)
+        cluster.topics.migrate(PERSISTENT, "x")
+        put(cluster, "a", 3)
+        offset = reading(cluster).cut
+    restore(made.file, f"file://{tmp_path}/again")
+    with connect(f"file://{tmp_path}/again") as cluster:
+        put(cluster, "a", 4)
+        assert reading(cluster).cut > offset
+        with pytest.raises(OffsetOutOfRange, match="is from before it was restored"):
+            reading(cluster, offset)
+
+
+def reading(cluster: Cluster, end: int | None = None) -> Reading:
+    selection, buffer = LogSelection(("topic://public/default/a",)), cluster.client.buffer
+    return buffer.read(selection) if end is None else buffer.read_to(selection, end)
+
+
+def test_a_migration_that_could_leave_the_stride_of_the_log_is_refused(tmp_path: Path) -> None:
+    with connect(f"file://{tmp_path}/one") as cluster:
+        cluster.topics.create(PERSISTENT, schema=SCHEMA)
+        put(cluster, PERSISTENT, 1)
+        skip(cluster.client.cluster.store, common_paths.LOG, STRIDE - RESERVE)
+        cluster.topics.create("a", schema=SCHEMA)
+        put(cluster, "a", 1)
+        with pytest.raises(NotAllowed, match=r"cannot be migrated: its rows take \d+ numbers"):
+            cluster.topics.migrate(PERSISTENT, "x")
+        put(cluster, PERSISTENT, 2)
+        assert shown(cluster, PERSISTENT) == [1, 2], "the topic was not sealed"
+        made = cluster.backup(tmp_path / "backup.gz")
+    restore(made.file, f"file://{tmp_path}/two")
+    with connect(f"file://{tmp_path}/two") as cluster:
+        cluster.topics.migrate(PERSISTENT, "x")
+        assert shown(cluster, "x") == [1, 2]

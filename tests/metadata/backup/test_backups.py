@@ -22,7 +22,7 @@ from conformance.simulator.store.faults import Crashed, Fate, Gate, GatedStore, 
 from conformance.simulator.store.storage import GatedStorage
 from metadata.backup import backup_file
 from metadata.backup.backup import BackupReader, is_known
-from metadata.backup.backup_file import ERA, Backup
+from metadata.backup.backup_file import Backup
 from metadata.backup.restore import Restoration
 from metadata.cluster.cluster import Cluster, read_cluster_record
 from metadata.cluster.ledger_root import MARK
@@ -45,6 +45,7 @@ from metadata.records.records import Application, Attempt, Cursor, Header, Nanos
 from metadata.records.row_ranges import parse_all
 from metadata.rules import consistent_cut
 from metadata.rules.consistent_cut import Moving, Told, Written
+from metadata.rules.strides import STRIDE
 from metadata.rules.transitions import Claim
 from metadata.store import open_store
 from metadata.store.contract import look
@@ -286,7 +287,7 @@ def test_a_restored_cluster_reads_and_sweeps_alike_and_continues_above_the_backu
     assert again.shown() == before
     done = again.coordinator().commit(bench.work(4))
     assert done.number is not None
-    assert done.number >= ERA
+    assert done.number >= STRIDE
     assert len(again.shown()) > len(before)
     assert again.coordinator().commit(bench.work(4)).skipped
 
@@ -313,10 +314,10 @@ def test_an_empty_cluster_and_a_backup_of_a_restored_one() -> None:
     second = Again(bench, BackupReader(first.cluster()).take())
     second.restore()
     assert second.shown() == first.shown()
-    assert [lost.after for lost in second.cluster().restored] == [0, ERA]
+    assert [lost.after for lost in second.cluster().restored] == [0, STRIDE]
     done = second.coordinator().commit(bench.work(1)).number
     assert done is not None
-    assert done >= 2 * ERA
+    assert done >= 2 * STRIDE
 
 
 def test_a_restored_cluster_does_not_reuse_numbers_absent_from_its_backup() -> None:
@@ -330,8 +331,8 @@ def test_a_restored_cluster_does_not_reuse_numbers_absent_from_its_backup() -> N
     second = Again(bench, BackupReader(first.cluster()).take())
     lost = first.coordinator().commit(bench.work(1)).number
     second.restore()
-    assert lost == ERA
-    assert second.coordinator().commit(bench.work(0, app="other")).number == 2 * ERA
+    assert lost == STRIDE
+    assert second.coordinator().commit(bench.work(0, app="other")).number == 2 * STRIDE
     with pytest.raises(OffsetOutOfRange):
         transaction_buffer(second.cluster()).read_to(LogSelection((T, U)), lost)
 
@@ -550,7 +551,7 @@ def test_offsets_of_the_lost_history_are_refused() -> None:
     buffer, read = transaction_buffer(again.cluster()), LogSelection((T, U))
     kept = again.backup.heading.number
     assert buffer.read_to(read, kept).cut >= kept
-    assert buffer.read_to(read, ERA).cut >= ERA
+    assert buffer.read_to(read, STRIDE).cut >= STRIDE
     with pytest.raises(OffsetOutOfRange, match=f"from before .* was restored.*up to {kept}"):
         buffer.read_to(read, kept + 1)
 
@@ -647,8 +648,8 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
         path.write_bytes(data)
         with pytest.raises(BackupDamaged):
             pytest.fail(f"damage {i} was read as {backup_file.read(path).heading}")
-    path.write_bytes(gzip.compress(plain.replace(b'"txnsegmentBackup":1', b'"txnsegmentBackup":3', 1)))
-    with pytest.raises(BackupDamaged, match="format is 3, not 1 or 2"):
+    path.write_bytes(gzip.compress(plain.replace(b'"txnsegmentBackup":1', b'"txnsegmentBackup":4', 1)))
+    with pytest.raises(BackupDamaged, match="format is 4, not one of 1, 2, 3"):
         backup_file.read(path)
 
 

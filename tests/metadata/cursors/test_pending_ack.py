@@ -598,3 +598,33 @@ def test_a_subscription_recreated_while_a_segment_splits_is_whole() -> None:
     assert (
         sum(1 for first in firsts for _ in takewhile(partial(lambda f, later: run(f, later) > later, first), count(first + 1))) > 50
     )
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_the_end_of_a_transaction_is_an_event_of_what_it_wrote_and_of_what_it_acknowledged(commit: bool) -> None:
+    """It writes to the topic U and acknowledges a row of T. An abort publishes the same events as a commit: none for the segment of
+    T, and one for the subscription.
+    """
+    bench, first, _, number = subscribed()
+    work = dataclasses.replace(bench.work(1, topics=(U,)), acks=(Ack(first, SUB, parse_all([f"{number}:0"])),))
+    if commit:
+        txn = bench.party().coordinator.commit(work).txn_id
+    else:
+        before = set(bench.state.records)
+        headers = count()
+
+        def gate(kind: str, what: str) -> Fate:
+            decides = kind == "write" and what.startswith("Put /txn/id/") and next(headers) == 1
+            return Fate.CRASH_BEFORE if decides else Fate.GO
+
+        with pytest.raises(Crashed):
+            bench.party(gate).coordinator.commit(work)
+        (txn,) = (
+            key.path.rpartition("/")[2] for key in bench.state.records if key.path.startswith("/txn/id/") and key not in before
+        )
+        bench.party().coordinator.abort(txn)
+    found = {
+        key.path[:-21] for key, record in bench.state.records.items() if "-events/" in key.path and txn.encode() in record.value
+    }
+    (written,) = work.parts
+    assert found == {paths.segment_events(written).path, paths.subscription_events(first, SUB).path}

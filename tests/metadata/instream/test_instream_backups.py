@@ -21,7 +21,7 @@ from conformance.simulator.schedules import Outcome, play
 from conformance.simulator.store.faults import Crashed, Fate, GatedStore
 from conformance.simulator.store.storage import GatedStorage
 from metadata.backup.backup import BackupReader
-from metadata.backup.backup_file import ERA, Backup
+from metadata.backup.backup_file import Backup
 from metadata.backup.restore import Restoration
 from metadata.cluster.ledger_root import MARK
 from metadata.common.errors import (
@@ -38,6 +38,7 @@ from metadata.records import paths as common_paths
 from metadata.records.cluster_records import ClusterRecord
 from metadata.records.row_ranges import parse_all, texts
 from metadata.rules.acks import Ack, done
+from metadata.rules.strides import MARKED_STRIDE
 from metadata.store.memory import MemoryState
 from tests.support.bench import PERSISTENT, At, Bench, each
 
@@ -416,13 +417,13 @@ def test_late_data_of_transactions_before_a_restore_is_void_and_no_id_is_reused(
         with pytest.raises(TransactionNotFound):
             party.coordinator.end(old, commit=True)
     new = party.coordinator.begin(topics=[T])
-    assert int(new.partition("_")[2]) >= ERA
+    assert int(new.partition("_")[2]) >= MARKED_STRIDE
     for old in (open_one, lost):  # a process from before the restore may still append under the id of its transaction
         party.coordinator.append(old, {T: [again.part("zombie")]})
         reading = again.instream().buffer.read(T)
         assert (reading.ongoing, reading.cut) == ({}, reading.end), "the entry of an old transaction makes no reader wait"
     number = party.coordinator.append(new, {T: [again.part("new")]})[str(T)]
-    assert number >= ERA
+    assert number >= MARKED_STRIDE
     party.coordinator.end(new, commit=True)
     assert again.labels(T) == ["app.1", "plain", "new"]
     assert not again.instream().buffer.read(T).ongoing
@@ -437,12 +438,12 @@ def test_a_restored_cluster_without_transactions_reuses_no_id() -> None:
     again = restored(bench, backup)
     again.instream().topics.create(T)
     txn = again.instream().coordinator.begin(topics=[T])
-    assert int(txn.partition("_")[2]) >= ERA
-    assert again.instream().coordinator.append(None, {T: [again.part("new")]})[str(T)] >= ERA
+    assert int(txn.partition("_")[2]) >= MARKED_STRIDE
+    assert again.instream().coordinator.append(None, {T: [again.part("new")]})[str(T)] >= MARKED_STRIDE
     with pytest.raises(OffsetOutOfRange, match="is from before it was restored"):
         again.instream().buffer.read_to(T, lost)
     topic = again.instream().buffer.read(T).topic
-    assert [topic.before_lost(n) for n in (0, lost, ERA - 1, ERA)] == [0, 0, 0, ERA], (
+    assert [topic.before_lost(n) for n in (0, lost, MARKED_STRIDE - 1, MARKED_STRIDE)] == [0, 0, 0, MARKED_STRIDE], (
         "a lost number is read as the start of the lost range"
     )
 
@@ -488,11 +489,11 @@ def test_readers_beyond_the_backup_get_an_error_and_others_continue() -> None:
     buffer = again.instream().buffer
     for offset in range(number):
         assert buffer.read_to(T, offset).cut >= offset
-    for offset in (number, number + 1, last, ERA - 1):
+    for offset in (number, number + 1, last, MARKED_STRIDE - 1):
         with pytest.raises(OffsetOutOfRange, match=f"with what is up to {number - 1} alone"):
             buffer.read_to(T, offset)
-    assert again.instream().coordinator.append(None, {T: [again.part("new")]})[str(T)] == ERA
-    assert [found.id for found in buffer.read_to(T, ERA).ledgers(number - 1)] == [number + 1, ERA]
+    assert again.instream().coordinator.append(None, {T: [again.part("new")]})[str(T)] == MARKED_STRIDE
+    assert [found.id for found in buffer.read_to(T, MARKED_STRIDE).ledgers(number - 1)] == [number + 1, MARKED_STRIDE]
 
 
 def test_an_offset_at_a_marker_stays_good() -> None:
@@ -528,9 +529,9 @@ def test_a_backup_of_a_restored_cluster() -> None:
     first.instream().coordinator.commit(first.work(2))
     second = restored(bench, backup)
     assert second.labels(T) == ["app.1", "plain"]
-    assert second.instream().coordinator.append(None, {T: [second.part("new")]})[str(T)] == 2 * ERA
-    assert int(second.instream().coordinator.begin().partition("_")[2]) >= 2 * ERA
-    for offset in (5, ERA, ERA + 1):
+    assert second.instream().coordinator.append(None, {T: [second.part("new")]})[str(T)] == 2 * MARKED_STRIDE
+    assert int(second.instream().coordinator.begin().partition("_")[2]) >= 2 * MARKED_STRIDE
+    for offset in (5, MARKED_STRIDE, MARKED_STRIDE + 1):
         with pytest.raises(OffsetOutOfRange):
             second.instream().buffer.read_to(T, offset)
 

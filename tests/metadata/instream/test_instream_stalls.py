@@ -42,6 +42,25 @@ def test_a_transaction_that_stalls_makes_no_log_grow() -> None:
     assert sizes() == before
 
 
+def test_a_version_that_is_retried_behind_a_stalled_one_makes_no_log_grow() -> None:
+    """Version 1 has committed, but stalls in the terminated topic T. Each attempt of version 2 tries to finish version 1 first."""
+    bench = Bench(topics=PERSISTENT)
+    owner = instream(bench.instream().cluster)
+    txn = owner.coordinator.begin(topics=[T, U], app="app:", claim=bench.work(1).claim)
+    owner.coordinator.append(txn, {T: [bench.part("a")], U: [bench.part("b")]})
+    owner.sealing.terminate(T)
+    with pytest.raises(TransactionUnfinished):
+        owner.coordinator.end(txn, commit=True)
+    before = [len(decide(owner.cluster.store, owner.buffer.log(name).numbers)) for name in (T, U)]
+    for _ in range(3):
+        with pytest.raises(TransactionUnfinished, match="took no marker"):
+            instream(bench.instream().cluster).coordinator.commit(bench.work(2, topics=[U]))
+    assert [len(decide(owner.cluster.store, owner.buffer.log(name).numbers)) for name in (T, U)] == before
+    owner.sealing.delete(T)
+    instream(bench.instream().cluster).coordinator.commit(bench.work(2, topics=[U]))
+    assert bench.labels(U) == ["b", "app.2"]
+
+
 def test_a_transaction_aborted_for_a_seal_is_not_reported_unfinished() -> None:
     """The transaction has data above the seal of T, so it is aborted. Its abort stalls in U, which was terminated. The error
     reports the seal.

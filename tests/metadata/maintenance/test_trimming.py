@@ -12,7 +12,7 @@ from conformance.simulator.store.faults import Crashed, Fate
 from metadata.client.client import Client
 from metadata.client.passes import delete_orphans
 from metadata.common.errors import DataLoss, TxnConflict, TxnSegmentError
-from metadata.maintenance.trimming import Trimmed, Trimmer
+from metadata.maintenance.trimming import Trimmed, Trimmer, trim_all
 from metadata.read.reading import LogSelection
 from metadata.read.selection import AtLog, AtTime, Earliest
 from metadata.records.names import topic_name
@@ -22,6 +22,7 @@ from metadata.rules import retention
 from metadata.rules.acks import Ack, up_to
 from metadata.rules.acks import done as done_of
 from metadata.rules.retention import Kept
+from metadata.store.contract import Put
 from metadata.topics.policies import set_for_namespace, set_for_topic
 from metadata.topics.subscriptions import Subscriptions
 from spark_txn_source.log_ranges import LogRange, start_number
@@ -203,6 +204,26 @@ def test_a_trim_interrupted_at_every_step_is_finished_by_the_next(fate: Fate) ->
         if not gate.hit:
             return
         k += 1
+
+
+def test_a_topic_whose_trims_lost_every_race_is_reported_and_not_taken_for_done() -> None:
+    """Each time before this process writes the watermark, another process replaces the snapshot. So nothing is trimmed."""
+    bench = filled(3)
+    keep(bench, 1.5)
+    before = numbers(bench)
+
+    def gate(kind: str, what: str) -> Fate:
+        if kind == "write" and what.startswith("Put /txn/segment-state/watermark/"):
+            found = next(record for key, record in bench.state.records.items() if key.path in what)
+            bench.state.apply([Put(found.key, found.value, found)], 0)
+        return Fate.GO
+
+    party, done = bench.party(gate), Trimmed()
+    failed = trim_all(party.cluster, party.buffer, done)
+    assert done.rows == 0
+    assert [type(error) for error in failed.values()] == [TxnConflict]
+    assert "in each of 20 attempts" in str(failed[T])
+    assert numbers(bench) == before
 
 
 def test_the_orphan_sweep_deletes_trimmed_files_after_the_grace_period() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -24,6 +25,22 @@ def test_a_copy_is_independent_of_its_original() -> None:
     other.apply([Put(A, b"2")], 0)
     assert other.fingerprint() != state.fingerprint()
     assert state.get(A).value == b"1"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda state: state.skip(LOG, 50), lambda state: state.begin_session(), lambda state: state.apply([Append(LOG, b"x")], 0)],
+)
+def test_a_snapshot_after_a_change_shows_it(change: Callable[[MemoryState], object]) -> None:
+    """The power suite continues from the snapshot, and a store that forgot a skip would allocate a number twice."""
+    state = MemoryState()
+    state.apply([Append(LOG, b"x")], 0)
+    before = state.snapshot()
+    assert state.snapshot() is before
+    change(state)
+    after = state.snapshot()
+    assert (after.numbers, after.sessions, after.fingerprint()) == (state.numbers, state.sessions, state.fingerprint())
+    assert (after.numbers, after.sessions) != (before.numbers, before.sessions)
 
 
 def test_a_group_that_fails_leaves_the_state_as_it_was() -> None:
