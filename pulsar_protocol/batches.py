@@ -24,6 +24,7 @@ from pulsar_protocol.errors import ProtocolError
 from pulsar_protocol.messages import SingleMessageMetadata
 
 _SIZE: Final = struct.Struct(">I")
+Column = npt.NDArray[Any]
 _DAMAGED: Final = "It is damaged: read it again; if it stays so, only the producer can send it again."
 
 
@@ -78,20 +79,20 @@ class Rows:
                 self.binary_keys is not None and self.binary_keys[row],
             )
 
-    def sizes(self) -> npt.NDArray[np.int64]:
+    def sizes(self) -> Column:
         """Return the size in bytes of the value and the key of each message."""
-        parts = [self.values] if self.keys is None else [self.values, self.keys]
-        sizes = [np.fromiter((0 if one is None else len(one) for one in part), np.int64, len(self)) for part in parts]
-        return sum(sizes[1:], sizes[0])
+        sizes = _sizes(pa.array(self.values, pa.large_binary()))
+        return sizes if self.keys is None else sizes + _sizes(pa.array(self.keys, pa.large_binary()))
 
     def take(self, places: Sequence[int]) -> Rows:
         """Return the messages at these places of a new batch. They must be plain."""
-        return Rows(
-            [self.values[place] for place in places],
-            range(len(places)),
-            None if self.keys is None else [self.keys[place] for place in places],
-            binary_keys=None if self.binary_keys is None else [self.binary_keys[place] for place in places],
-        )
+
+        def column(found: Sequence[Any]) -> list[Any]:
+            return [*map(found.__getitem__, places)]
+
+        keys = None if self.keys is None else column(self.keys)
+        marks = None if self.binary_keys is None else column(self.binary_keys)
+        return Rows(column(self.values), range(len(places)), keys, binary_keys=marks)
 
     @staticmethod
     def joined(parts: Sequence[Rows]) -> Rows:
@@ -266,8 +267,6 @@ def _with_unusual(rows: Rows, unusual: Mapping[int, Message]) -> Rows:
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------------
-
-Column = npt.NDArray[Any]
 
 
 class _Part(NamedTuple):

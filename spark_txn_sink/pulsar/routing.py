@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import mmh3
 import numpy as np
-import numpy.typing as npt
 
+from pulsar_protocol.batches import Column
 from pulsar_protocol.entries import Rows
 from pulsar_protocol.errors import TopicTerminated
 from pulsar_protocol.layout import RING, Bits, Layout
-
-Numbers = npt.NDArray[Any]
 
 
 @dataclass
@@ -82,17 +79,18 @@ class Router:
             self._collect(rows, begin, numbers, sizes)
             begin += len(numbers)
 
-    def _spots(self, rows: Rows) -> Numbers:
+    def _spots(self, rows: Rows) -> Column:
         """Return the place on the ring of each row, and `RING` for rows without a key."""
+        if rows.keys is None:
+            return np.full(len(rows), RING, np.int32)
+        keyed = np.array([key is not None for key in rows.keys], np.bool_)
+        keys = [key for key in rows.keys if key is not None]
+        hashes = np.fromiter(map(mmh3.mmh3_32_uintdigest, keys), np.uint32, len(keys))
         spots = np.full(len(rows), RING, np.int32)
-        if rows.keys is not None:
-            keys = [key for key in rows.keys if key is not None]
-            hashes = np.fromiter(map(mmh3.mmh3_32_uintdigest, keys), np.uint32, len(keys))
-            keyed = np.fromiter((key is not None for key in rows.keys), np.bool_, len(rows))
-            spots[keyed] = (hashes >> self._shift) & 0xFFFF
+        spots[keyed] = (hashes >> self._shift) & 0xFFFF
         return spots
 
-    def _until_turn(self, numbers: Numbers, sizes: Numbers) -> int:
+    def _until_turn(self, numbers: Column, sizes: Column) -> int:
         """Return how many of the next rows come before the rows without a key go to another segment. `numbers`: the segments of the
         rows up to then.
         """
@@ -100,7 +98,7 @@ class Router:
         full = next(self._ends(sizes[mine], self._waiting[self._keyless]), None)
         return len(numbers) if full is None else int(mine[full - 1]) + 1
 
-    def _collect(self, rows: Rows, begin: int, numbers: Numbers, sizes: Numbers) -> None:
+    def _collect(self, rows: Rows, begin: int, numbers: Column, sizes: Column) -> None:
         """Take the rows from `begin` on, one for each of the `numbers` of their segments."""
         order, found = np.argsort(numbers, kind="stable") + begin, list[tuple[int, int, Rows]]()
         bounds = np.cumsum(np.bincount(numbers, minlength=len(self._segments))).tolist()
@@ -118,7 +116,7 @@ class Router:
             if number == self._keyless:
                 self._turn(number + 1)
 
-    def _ends(self, sizes: Numbers, waiting: _Waiting) -> Iterator[int]:
+    def _ends(self, sizes: Column, waiting: _Waiting) -> Iterator[int]:
         """Yield after how many of a segment's next rows an entry is full. `waiting`: the rows that are before them."""
         totals = np.cumsum(sizes)
         start, room, base = 0, self._entry_rows - waiting.count, -waiting.size
