@@ -11,14 +11,20 @@ import base64
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from itertools import chain
+from typing import Any, Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
 from pulsar_protocol.errors import ProtocolError
 from pulsar_protocol.messages import SingleMessageMetadata
 
 _SIZE: Final = struct.Struct(">I")
+Column = npt.NDArray[Any]
 _DAMAGED: Final = "It is damaged: read it again; if it stays so, only the producer can send it again."
 
 
@@ -56,6 +62,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self.values)
 
+    @property
+    def plain(self) -> bool:
+        """Whether the messages have nothing but values and keys."""
+        return self.properties is None and self.events is None and self.ordering_keys is None
+
     def messages(self) -> Iterator[Message]:
         """Yield the messages, each as an object."""
         for row, value in enumerate(self.values):
@@ -67,6 +78,37 @@ class Rows:
                 None if self.ordering_keys is None else self.ordering_keys[row],
                 self.binary_keys is not None and self.binary_keys[row],
             )
+
+    def sizes(self) -> Column:
+        """Return the size in bytes of the value and the key of each message."""
+        sizes = _sizes(pa.array(self.values, pa.large_binary()))
+        return sizes if self.keys is None else sizes + _sizes(pa.array(self.keys, pa.large_binary()))
+
+    def take(self, places: Sequence[int]) -> Rows:
+        """Return the messages at these places of a new batch. They must be plain."""
+
+        def column(found: Sequence[Any]) -> list[Any]:
+            return [*map(found.__getitem__, places)]
+
+        keys = None if self.keys is None else column(self.keys)
+        marks = None if self.binary_keys is None else column(self.binary_keys)
+        return Rows(column(self.values), range(len(places)), keys, binary_keys=marks)
+
+    @staticmethod
+    def joined(parts: Sequence[Rows]) -> Rows:
+        """Return the messages of several batches as one batch. They must be plain."""
+
+        def column(found: Sequence[Sequence[Any] | None], nothing: object) -> list[Any] | None:
+            if all(one is None for one in found):
+                return None
+            filled = ([nothing] * len(rows) if one is None else one for one, rows in zip(found, parts, strict=True))
+            return [*chain.from_iterable(filled)]
+
+        if len(parts) == 1:
+            return parts[0]
+        values = [*chain.from_iterable(one.values for one in parts)]
+        keys = column([one.keys for one in parts], None)
+        return Rows(values, range(len(values)), keys, binary_keys=column([one.binary_keys for one in parts], False))
 
     @staticmethod
     def of(messages: Sequence[Message], indexes: Sequence[int] | None = None) -> Rows:
@@ -227,59 +269,122 @@ def _with_unusual(rows: Rows, unusual: Mapping[int, Message]) -> Rows:
 # --- writing ----------------------------------------------------------------------------------------------------------------
 
 
-def varint(number: int) -> bytes:
-    """Return a number of at most 64 bits as protobuf writes it."""
-    made = bytearray()
-    while number > 0x7F:
-        made.append(number & 0x7F | 0x80)
-        number >>= 7
-    made.append(number)
-    return bytes(made)
+class _Part(NamedTuple):
+    """A part of the metadata of each message. `made`: one message in each line. `lengths`: how many bytes of its line each message
+    has; None: all of them.
+    """
 
-
-_SHORT: Final = [varint(number) for number in range(1 << 14)]
-"""The protobuf form of each number that needs at most two bytes."""
-_LOW: Final = [bytes([number & 0x7F | 0x80, number >> 7 | 0x80]) for number in range(1 << 14)]
-"""The first two bytes of the numbers that need more than two bytes, by the low 14 bits of the number."""
-_HEADS: Final = [_SIZE.pack(number) for number in range(1 << 10)]
-"""The size of a message's metadata as four bytes, for each size below 1,024."""
-
-
-def _number(number: int) -> bytes:
-    return _SHORT[number] if number < 1 << 14 else varint(number)
+    made: npt.NDArray[np.uint8]
+    lengths: Column | None = None
 
 
 def batch_payload(rows: Rows, sequence: int) -> bytes:
-    """Return the payload of a batch before its compression. `sequence`: the sequence id of the first message. Raises ProtocolError
-    for a key that is neither text nor marked as binary.
+    """Return the payload of a batch before its compression. The rows must be plain (`Rows.plain`). `sequence`: the sequence id of
+    the first message. Raises ProtocolError for a key that is neither text nor marked as binary.
+
+    A message is the size of its metadata, the metadata up to the key, the key, the other metadata, and the value. Each of them is
+    made for all messages at once.
     """
-    pieces: list[bytes] = []
-    add = pieces.append
-    keys, high, high_bytes = rows.keys, -1, b""
-    plain = rows.properties is None and rows.events is None and rows.ordering_keys is None and rows.binary_keys is None
-    for row, value in enumerate(rows.values):
-        size = 0 if value is None else len(value)
-        number = sequence + row
-        if number < 1 << 14:
-            counted = _SHORT[number]
-        else:
-            if number >> 14 != high:
-                high, high_bytes = number >> 14, varint(number >> 14)
-            counted = _LOW[number & 0x3FFF] + high_bytes
-        tail = b"\x40" + counted if value is not None else b"\x40" + counted + b"\x48\x01"
-        head = b"\x18" + (_SHORT[size] if size < 1 << 14 else varint(size))
-        key = None if keys is None else keys[row]
-        if plain:
-            if key is not None:
-                head = b"\x12" + _number(len(key)) + text_key(key) + head
-        else:
-            head = _head(rows, row, key, head)
-        head += tail
-        add(_HEADS[len(head)] if len(head) < 1 << 10 else _SIZE.pack(len(head)))
-        add(head)
-        if value:
-            add(value)
-    return b"".join(pieces)
+    count, values = len(rows), pa.array(rows.values, pa.large_binary())
+    binary = np.zeros(count, np.bool_) if rows.binary_keys is None else np.asarray(rows.binary_keys, np.bool_)
+    keys = None if rows.keys is None else _encoded_keys(rows.keys, binary)
+    before, length = [], np.zeros(count, np.int64)
+    if keys is not None:
+        keyed, length = _valid(keys), _sizes(keys)
+        before = [*_constant(b"\x12", keyed), _varints(length, keyed)]
+    after = [
+        *_constant(b"\x18", np.ones(count, np.bool_)),
+        _varints(_sizes(values)),
+        *_constant(b"\x30\x01", binary),
+        *_constant(b"\x40", np.ones(count, np.bool_)),
+        _varints(np.uint64(sequence) + np.arange(count, dtype=np.uint64)),
+        *_constant(b"\x48\x01", ~_valid(values)),
+    ]
+    for made, lengths in (*before, *after):
+        length = length + (made.shape[1] if lengths is None else lengths)
+    size = _Part(length.astype(">u4").view(np.uint8).reshape(count, 4))
+    pieces = [_joined(size, *before), *([] if keys is None else [keys]), _joined(*after), values]
+    return _data(pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.large_binary()), null_handling="replace")).to_pybytes()
+
+
+def _encoded_keys(keys: Sequence[bytes | None], binary: Column) -> pa.Array:
+    """Return the keys as they are sent. Raises ProtocolError for a key that is neither text nor marked as binary."""
+    if not binary.any():
+        found = pa.array(keys, pa.large_binary())
+        if np.frombuffer(_data(found), np.uint8).max(initial=0) < 0x80:
+            return found
+    sent = [
+        None if key is None else base64.b64encode(key) if marked else text_key(key)
+        for key, marked in zip(keys, binary.tolist(), strict=True)
+    ]
+    return pa.array(sent, pa.large_binary())
+
+
+def _valid(column: pa.Array) -> Column:
+    if not column.null_count:
+        return np.ones(len(column), np.bool_)
+    found: Column = column.is_valid().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _offsets(column: pa.Array) -> Column:
+    return np.frombuffer(column.buffers()[1], np.int64, len(column) + 1, 8 * column.offset)
+
+
+def _sizes(column: pa.Array) -> Column:
+    """Return the size in bytes of each element, 0 for null."""
+    return np.diff(_offsets(column))
+
+
+def _data(column: pa.Array) -> pa.Buffer:
+    """Return the bytes of all elements, one after another."""
+    offsets, whole = _offsets(column), column.buffers()[2]
+    first, last = int(offsets[0]), int(offsets[-1])
+    return pa.py_buffer(b"") if whole is None else whole.slice(first, last - first)
+
+
+def _constant(data: bytes, there: Column) -> list[_Part]:
+    """Return a part with the same bytes for the messages that have them, or no part if no message has them."""
+    made = np.broadcast_to(np.frombuffer(data, np.uint8), (len(there), len(data)))
+    if there.all():
+        return [_Part(made)]
+    return [_Part(made, there * len(data))] if there.any() else []
+
+
+def _varints(numbers: Column, there: Column | None = None) -> _Part:
+    """Return numbers as protobuf writes them, for the messages that have them (None: all)."""
+    left, width = numbers.astype(np.uint64), max(1, (int(numbers.max(initial=0)).bit_length() + 6) // 7)
+    made, lengths = np.empty((len(left), width), np.uint8), np.ones(len(left), np.int64)
+    for place in range(width):
+        made[:, place] = left & np.uint64(0x7F)
+        left = left >> np.uint64(7)
+        more = left > 0
+        made[more, place] |= 0x80
+        lengths += more
+    if there is not None:
+        lengths *= there
+    return _Part(made, None if (lengths == width).all() else lengths)
+
+
+def _joined(*parts: _Part) -> pa.Array:
+    """Return for each message the bytes of its parts, one part after another."""
+    made = np.ascontiguousarray(np.concatenate([one.made for one in parts], axis=1))
+    count, width = made.shape
+    if all(one.lengths is None for one in parts):
+        return pa.Array.from_buffers(
+            pa.large_binary(), count, [None, pa.py_buffer(np.arange(count + 1, dtype=np.int64) * width), pa.py_buffer(made)]
+        )
+    there = np.concatenate([_there(one) for one in parts], axis=1)
+    offsets = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
+    return pa.Array.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(made[there])])
+
+
+def _there(part: _Part) -> Column:
+    """Return which bytes of each line the message has."""
+    width = part.made.shape[1]
+    if part.lengths is None:
+        return np.ones(part.made.shape, np.bool_)
+    return np.arange(width) < part.lengths[:, None]
 
 
 def text_key(key: bytes) -> bytes:
@@ -292,29 +397,3 @@ def text_key(key: bytes) -> bytes:
                 f"The key {key[:20].hex()} is no text in UTF-8: {error}.", advice="Send it as a binary key."
             ) from error
     return key
-
-
-def _head(rows: Rows, row: int, key: bytes | None, size: bytes) -> bytes:
-    """Return the encoded metadata of a message, up to and with its ordering key. `size`: the encoded field with the size of its
-    value.
-    """
-    pieces = []
-    for name, value in ({} if rows.properties is None else rows.properties[row]).items():
-        pair = b"".join(_field(tag, text.encode()) for tag, text in ((b"\x0a", name), (b"\x12", value)))
-        pieces.append(_field(b"\x0a", pair))
-    binary = key is not None and rows.binary_keys is not None and rows.binary_keys[row]
-    if key is not None:
-        pieces.append(_field(b"\x12", base64.b64encode(key) if binary else text_key(key)))
-    pieces.append(size)
-    if rows.events is not None and rows.events[row]:
-        pieces.append(b"\x28" + varint(rows.events[row]))
-    if binary:
-        pieces.append(b"\x30\x01")
-    ordering = None if rows.ordering_keys is None else rows.ordering_keys[row]
-    if ordering is not None:
-        pieces.append(_field(b"\x3a", ordering))
-    return b"".join(pieces)
-
-
-def _field(tag: bytes, data: bytes) -> bytes:
-    return tag + _number(len(data)) + data

@@ -114,7 +114,7 @@ def encode_batch(
     the first message. `txn`: the two numbers (most, least) of the transaction. Raises ProtocolError for a key that is neither text
     nor marked as binary.
     """
-    payload = batch_payload(messages, sequence) if isinstance(messages, Rows) else _payload(messages, sequence)
+    payload = _payload(messages, sequence)
     metadata = MessageMetadata(
         producer_name=producer,
         sequence_id=sequence,
@@ -132,10 +132,12 @@ def encode_batch(
     return encode_entry(metadata, compressed(payload, compression))
 
 
-def _payload(messages: Sequence[Message], sequence: int) -> bytes:
-    """Return the payload of a batch. `batches.batch_payload` returns the same, faster."""
+def _payload(messages: Sequence[Message] | Rows, sequence: int) -> bytes:
+    """Return the payload of a batch. `batches.batch_payload` makes the same bytes of plain rows, faster."""
+    if isinstance(messages, Rows) and messages.plain:
+        return batch_payload(messages, sequence)
     pieces = []
-    for number, one in enumerate(messages):
+    for number, one in enumerate(messages.messages() if isinstance(messages, Rows) else messages):
         metadata = SingleMessageMetadata(payload_size=len(one.value or b""), sequence_id=sequence + number)
         described(metadata, one)
         head = metadata.SerializeToString()

@@ -1,7 +1,7 @@
 """Restore a backup into an empty store (operations.md, Backup).
 
 The lost cluster is the cluster that the backup was made from. The restored cluster must not allocate a number or id that the lost
-cluster has allocated, before the backup or after it. So its log numbers begin in the next stride (`metadata.rules.strides`), and its
+cluster has allocated, before the backup or after it. So its logs continue in the next stride (`metadata.rules.strides`), and its
 transaction ids at the next multiple of 10^12. The restored cluster has a new id and takes over the ledger root. From then on the
 store of the lost cluster cannot be opened, and its sweepers delete nothing.
 

@@ -56,7 +56,8 @@ def contained(
     """Run the block. If the block raises an error, log and count it, store it in `failed` under `what`, and do not raise it.
 
     `passing`: errors that are raised to the caller nevertheless, except those of `races`. `races`: errors of a lost race. They are
-    only logged and do not count as failures, because another process has deleted the topic. `level`: log level of a TxnSegmentError.
+    only logged and do not count as failures, because another process has deleted the topic. `level`: log level of a
+    TxnSegmentError.
     """
     try:
         yield

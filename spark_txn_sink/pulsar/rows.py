@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from metadata.common.errors import OptionError, SchemaError
 from pulsar_protocol.client import PulsarClient
-from pulsar_protocol.entries import Message
+from pulsar_protocol.entries import Rows
 from pulsar_protocol.messages import Schema
 from pulsar_protocol.values import VALUE, Values, codec, codec_for
 from spark_txn_sink.pulsar.options import ValueFormat
@@ -29,21 +28,18 @@ class RowFormat:
     def values(self) -> Values:
         return codec(None if self.schema is None else Schema.FromString(self.schema))
 
-    def messages(self, batch: pa.RecordBatch, values: Values) -> Iterator[Message]:
-        """Yield the messages of the rows of a batch. An integer key becomes its decimal text. Raises SchemaError,
+    def rows(self, batch: pa.RecordBatch, values: Values) -> Rows:
+        """Return the messages of the rows of a batch. An integer key becomes its decimal text. Raises SchemaError,
         ValueFormatError.
         """
         part = batch.select(list(self.columns))
-        encoded = values.encode(part)
         if self.key is None:
-            keys = values.keys_of(part)
-            for value, key in zip(encoded, keys or [None] * len(encoded), strict=True):
-                yield Message(value, key, key_is_binary=key is not None)
-            return
-        column = batch.column(batch.schema.get_field_index(self.key))
-        binary = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
-        for value, key in zip(encoded, _bytes(column), strict=True):
-            yield Message(value, key, key_is_binary=binary and key is not None)
+            keys, binary = values.keys_of(part), True
+        else:
+            column = batch.column(batch.schema.get_field_index(self.key))
+            keys, binary = _bytes(column), _is_binary(column.type)
+        marks = [key is not None for key in keys] if binary and keys is not None else None
+        return Rows(values.encode(part), range(batch.num_rows), keys, binary_keys=marks)
 
 
 def row_format(

@@ -10,25 +10,23 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Protocol
 
-import mmh3
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_protocol.client import PulsarClient, TxnId
-from pulsar_protocol.entries import Compression, Message
+from pulsar_protocol.entries import Compression, Rows
 from pulsar_protocol.errors import TopicTerminated
-from pulsar_protocol.layout import RING, Bits, Layout, Position
+from pulsar_protocol.layout import Layout, Position
 from pulsar_protocol.producers import lend
 from spark_txn_sink.pulsar.attempts import Attempt, Opened, claim
 from spark_txn_sink.pulsar.plan import PulsarPlan
+from spark_txn_sink.pulsar.routing import Router
 
 THREADS: Final = 8
 """To how many segments a task sends at the same time, at most."""
@@ -39,7 +37,7 @@ LAYOUT_PAUSE: Final = 0.05
 class Sender(Protocol):
     """A producer of one segment."""
 
-    def send(self, messages: Sequence[Message], txn: TxnId | None = None, compression: Compression = "none") -> Position: ...
+    def send(self, messages: Rows, txn: TxnId | None = None, compression: Compression = "none") -> Position: ...
 
     def close(self) -> None: ...
 
@@ -99,7 +97,8 @@ def send_rows(
 
     try:
         for batch in batches:
-            for segment, entry in router.route(plan.rows.messages(batch, values)):
+            router.route(plan.rows.rows(batch, values))
+            for segment, entry in router.full():
                 if not ready:
                     claim(client, plan.opened, claimed)
                     ready = True
@@ -114,118 +113,44 @@ def send_rows(
     return Sent(txn, attempt, task.partition, segments, router.rows, task.query, task.run, plan.opened)
 
 
-@dataclass
-class _Waiting:
-    messages: list[Message] = field(default_factory=list)
-    size: int = 0
-
-
-class Router:
-    """Collects messages into entries for each active segment. The messages of a segment keep their order. Messages without a key go
-    to one segment until an entry of this segment is full, and then to the next segment.
-    """
-
-    def __init__(self, layout: Layout, bits: Bits, entry_bytes: int, entry_rows: int, start: int) -> None:
-        self._shift = 0 if bits == "low" else 16
-        self._entry_bytes, self._entry_rows = entry_bytes, entry_rows
-        self._keyless = start
-        self._use(layout)
-        self._waiting = [_Waiting() for _ in self._segments]
-        self.rows = 0
-
-    def _use(self, layout: Layout) -> None:
-        self._segments = [one.name for one in layout.active]
-        if not self._segments:
-            raise TopicTerminated(f"The topic {layout.topic} has no active segment.", advice="It was deleted; create it again.")
-        self._place = _ring(layout)
-        self._keyless %= len(self._segments)
-
-    def route(self, messages: Iterable[Message]) -> Iterator[tuple[str, list[Message]]]:
-        """Take messages. Yield each entry that becomes full, as its segment and its messages."""
-        for message in messages:
-            self.rows += 1
-            if message.key is None:
-                index = self._keyless
-            else:
-                index = int(self._place[(mmh3.mmh3_32_uintdigest(message.key) >> self._shift) & 0xFFFF])
-            waiting = self._waiting[index]
-            waiting.messages.append(message)
-            waiting.size += len(message.value or b"") + len(message.key or b"")
-            if waiting.size >= self._entry_bytes or len(waiting.messages) >= self._entry_rows:
-                self._waiting[index] = _Waiting()
-                if index == self._keyless:
-                    self._keyless = (self._keyless + 1) % len(self._segments)
-                yield self._segments[index], waiting.messages
-
-    def rest(self) -> list[tuple[str, list[Message]]]:
-        """Return the entries that are not full, and remove them from this object."""
-        waiting, self._waiting = self._waiting, [_Waiting() for _ in self._segments]
-        return [(segment, one.messages) for segment, one in zip(self._segments, waiting, strict=True) if one.messages]
-
-    def gone(self, layout: Layout) -> list[str]:
-        """Return the segments to which this object routes messages and which are not active in the layout."""
-        names = {one.name for one in layout.active}
-        return [name for name in self._segments if name not in names]
-
-    def adopt(self, layout: Layout, refused: Mapping[str, Sequence[Message]]) -> list[tuple[str, list[Message]]]:
-        """Route by another layout from now on. The messages for segments that are not active any more are routed again. Return the
-        entries that became full. `refused`: for each sealed segment the messages that it has refused. They are routed before the
-        messages that wait in this object for the same segment.
-        """
-        waiting = dict(zip(self._segments, self._waiting, strict=True))
-        moved = [one for name in self.gone(layout) for one in (*refused.get(name, ()), *waiting[name].messages)]
-        self._use(layout)
-        self._waiting = [waiting.get(name, _Waiting()) for name in self._segments]
-        self.rows -= len(moved)
-        return [*self.route(moved)]
-
-
-def _ring(layout: Layout) -> npt.NDArray[np.uint16]:
-    """Return, for each hash value, the index of the active segment whose range contains it."""
-    place = np.zeros(RING, np.uint16)
-    for number, one in enumerate(layout.active):
-        place[one.start : one.end + 1] = number
-    return place
-
-
 class Outgoing:
     """Sends the entries of one task. At most one entry of each segment is in flight, because a broker may change the order of
     entries of a transaction that are in flight together.
 
-    `refused`: for each sealed segment the messages that it has refused, and all later messages for it, in their order.
+    `refused`: for each sealed segment the entry that it has refused, and all later entries for it, in their order.
     """
 
     def __init__(self, open_sender: _Open, txn: TxnId, compression: Compression, topic: str) -> None:
         self._open, self._txn, self._compression, self._topic = open_sender, txn, compression, topic
         self._senders: dict[str, Sender] = {}
-        self._flying: dict[str, tuple[Future[Position], Sequence[Message]]] = {}
+        self._flying: dict[str, tuple[Future[Position], Rows]] = {}
         self._found: dict[str, tuple[Position, Position]] = {}
-        self.refused: dict[str, list[Message]] = {}
+        self.refused: dict[str, list[Rows]] = {}
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="txnsegment-pulsar-send")
 
-    def send(self, segment: str, messages: Sequence[Message]) -> None:
+    def send(self, segment: str, entry: Rows) -> None:
         """Wait for the receipt of the previous entry of the segment, and then send this entry. Raises the errors of the broker."""
         self.settle(segment)
         if segment in self.refused:
-            self.refused[segment] += messages
+            self.refused[segment].append(entry)
         else:
-            self._flying[segment] = self._pool.submit(self._sent, segment, messages), messages
+            self._flying[segment] = self._pool.submit(self._sent, segment, entry), entry
 
     def settle(self, segment: str) -> None:
         """Wait until no entry of a segment is in flight. Raises the errors of the broker."""
-        future, messages = self._flying.pop(segment, (None, ()))
-        if future is None:
+        if segment not in self._flying:
             return
+        future, entry = self._flying.pop(segment)
         try:
             place = future.result()
         except TopicTerminated:
-            self.refused[segment] = [*messages]
+            self.refused[segment] = [entry]
             return
         self._found[segment] = (self._found.get(segment, (place, place))[0], place)
 
     def finish(self) -> dict[str, tuple[Position, Position]]:
         """Wait for all receipts. Return the first and the last position of the entries in each segment. If there are `refused`
-        messages, these positions are not final.
+        entries, these positions are not final.
         """
         for segment in [*self._flying]:
             self.settle(segment)
@@ -237,10 +162,10 @@ class Outgoing:
             sender.close()
         self._senders = {}
 
-    def _sent(self, segment: str, messages: Sequence[Message]) -> Position:
+    def _sent(self, segment: str, entry: Rows) -> Position:
         if segment not in self._senders:
             self._senders[segment] = self._open(segment)
-        return self._senders[segment].send(messages, self._txn, self._compression)
+        return self._senders[segment].send(entry, self._txn, self._compression)
 
 
 def follow(
@@ -251,9 +176,9 @@ def follow(
     pause: Callable[[float], None] = time.sleep,
     now: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Send again the messages that sealed segments have refused, to the children of these segments. `layout`: reads the layout of
-    the topic. A broker seals a segment a moment before the layout names the children. So the layout is read again and again until
-    it names them, for at most `LAYOUT_SECONDS`.
+    """Give the rows that sealed segments have refused back to the router, which routes them to the children of these segments.
+    `layout`: reads the layout of the topic. A broker seals a segment a moment before the layout names the children. So the layout
+    is read again and again until it names them, for at most `LAYOUT_SECONDS`.
 
     Raises TopicTerminated, or another error of the broker.
     """
@@ -273,12 +198,11 @@ def follow(
         for segment in router.gone(found):
             outgoing.settle(segment)
         refused, outgoing.refused = outgoing.refused, {}
-        for segment, entry in router.adopt(found, refused):
-            outgoing.send(segment, entry)
+        router.adopt(found, {segment: Rows.joined(parts) for segment, parts in refused.items()})
 
 
 def finish(router: Router, outgoing: Outgoing, layout: Callable[[], Layout]) -> dict[str, tuple[Position, Position]]:
-    """Send all remaining messages, also those that sealed segments refuse. Return the first and the last position of the rows in
+    """Send all remaining rows, also those that sealed segments refuse. Return the first and the last position of the rows in
     each segment. Raises TopicTerminated, or another error of the broker.
     """
     while True:

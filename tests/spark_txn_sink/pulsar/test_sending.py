@@ -1,6 +1,4 @@
-"""Tests of the tasks of a write to Pulsar: routing, entries, one entry in flight for each segment, the first attempt, and the
-options.
-"""
+"""The tasks of a write to Pulsar: one entry in flight for each segment, splits and merges, the first attempt, and the options."""
 
 from __future__ import annotations
 
@@ -15,13 +13,14 @@ from hypothesis import strategies as st
 
 from metadata.common.errors import OptionError
 from pulsar_protocol.client import TxnId
-from pulsar_protocol.entries import Compression, Message
+from pulsar_protocol.entries import Compression, Message, Rows
 from pulsar_protocol.errors import TopicTerminated
 from pulsar_protocol.layout import Bits, Layout, Position, Segment, ring_place
 from spark_txn_sink.providers import scheme_of
 from spark_txn_sink.pulsar.attempts import Attempt, first_of
 from spark_txn_sink.pulsar.options import ADMIN_VARIABLE, PulsarWriteOptions
-from spark_txn_sink.pulsar.sending import Outgoing, Router, finish, follow
+from spark_txn_sink.pulsar.routing import Router
+from spark_txn_sink.pulsar.sending import Outgoing, finish, follow
 
 TXN = TxnId(0, 5)
 URL = "pulsar://h:6650"
@@ -34,44 +33,6 @@ def layout_of(*starts: int) -> Layout:
         for number, (start, end) in enumerate(zip(starts, ends, strict=True))
     }
     return Layout("topic://public/default/t", 0, made)
-
-
-def routed(router: Router, messages: Sequence[Message]) -> list[tuple[str, list[Message]]]:
-    return [*router.route(messages), *router.rest()]
-
-
-# --- routing ---
-
-
-@given(st.lists(st.binary(max_size=4), max_size=60), st.sampled_from(["low", "high"]), st.integers(1, 9))
-def test_each_key_goes_to_its_segment_in_its_order(keys: list[bytes], bits: Bits, entry_rows: int) -> None:
-    layout = layout_of(0, 0x3000, 0x9000)
-    messages = [Message(b"%d" % number, key) for number, key in enumerate(keys)]
-    entries = routed(Router(layout, bits, 10_000, entry_rows, 0), messages)
-    assert all(len(entry) <= entry_rows for _, entry in entries)
-    for segment in layout.active:
-        expected = [one for one in messages if layout.segment_of(one.key or b"", bits) == segment]
-        assert [one for name, entry in entries if name == segment.name for one in entry] == expected
-
-
-def test_messages_without_a_key_go_round_by_whole_entries() -> None:
-    entries = routed(Router(layout_of(0, 0x8000), "low", 10_000, 2, 1), [Message(b"%d" % number) for number in range(7)])
-    assert [(name, [one.value for one in entry]) for name, entry in entries] == [
-        ("s1", [b"0", b"1"]),
-        ("s0", [b"2", b"3"]),
-        ("s1", [b"4", b"5"]),
-        ("s0", [b"6"]),
-    ]
-
-
-def test_an_entry_is_sent_when_it_has_enough_bytes() -> None:
-    entries = routed(Router(layout_of(0), "low", 10, 100, 0), [Message(b"x" * 6) for _ in range(5)])
-    assert [len(entry) for _, entry in entries] == [2, 2, 1]
-
-
-def test_a_topic_without_active_segments_is_an_error() -> None:
-    with pytest.raises(TopicTerminated, match="no active segment"):
-        Router(Layout("topic://public/default/t", 3, {}), "low", 1, 1, 0)
 
 
 # --- sending ---
@@ -96,7 +57,7 @@ class _Producer:
         self._flying = 0
         self._guard = threading.Lock()
 
-    def send(self, messages: Sequence[Message], txn: TxnId | None = None, compression: Compression = "none") -> Position:
+    def send(self, messages: Rows, txn: TxnId | None = None, compression: Compression = "none") -> Position:
         assert txn == TXN
         if self._segment == self._over.sealed:
             raise TopicTerminated(f"{self._segment} is sealed.")
@@ -107,7 +68,7 @@ class _Producer:
         with self._guard:
             self._flying -= 1
             kept = self._over.received.setdefault(self._segment, [])
-            kept += [one.value for one in messages]
+            kept += messages.values
             return Position(1, len(kept))
 
     def close(self) -> None:
@@ -119,7 +80,7 @@ def test_a_segment_has_one_entry_in_flight_and_keeps_the_order() -> None:
     outgoing = Outgoing(over.open, TXN, "none", "t")
     for number in range(30):
         for segment in ("a", "b"):
-            outgoing.send(segment, [Message(b"%d" % number)])
+            outgoing.send(segment, Rows.of([Message(b"%d" % number)]))
     found = outgoing.finish()
     outgoing.close()
     assert over.most == {"a": 1, "b": 1}
@@ -183,11 +144,11 @@ class _Sender:
     def __init__(self, ring: Ring, segment: str) -> None:
         self._ring, self._segment = ring, segment
 
-    def send(self, messages: Sequence[Message], txn: TxnId | None = None, compression: Compression = "none") -> Position:
+    def send(self, messages: Rows, txn: TxnId | None = None, compression: Compression = "none") -> Position:
         if self._segment not in {one.name for one in self._ring.layout.active}:
             raise TopicTerminated(f"{self._segment} is sealed.")
         kept = self._ring.received.setdefault(self._segment, [])
-        kept += [(one.key, one.value) for one in messages]
+        kept += [(one.key, one.value) for one in messages.messages()]
         return Position(1, len(kept))
 
     def close(self) -> None:
@@ -201,21 +162,27 @@ changes = st.tuples(st.sampled_from(["split", "merge"]), st.integers(0, 7))
     keys=st.lists(st.sampled_from([b"a", b"b", b"c", b"d", b"e", b"f", b"g", None]), max_size=60),
     when=st.dictionaries(st.integers(0, 59), changes, max_size=8),
     bits=st.sampled_from(["low", "high"]),
+    batch_rows=st.integers(1, 25),
     entry_rows=st.integers(1, 7),
     late=st.integers(0, 3),
 )
 def test_a_task_goes_on_in_the_successors_of_a_sealed_segment(
-    keys: list[bytes | None], when: dict[int, tuple[str, int]], bits: Bits, entry_rows: int, late: int
+    keys: list[bytes | None], when: dict[int, tuple[str, int]], bits: Bits, batch_rows: int, entry_rows: int, late: int
 ) -> None:
-    """Each row is there once, in a segment that has its key, and the rows of a key are in order."""
+    """Each row is there once, in a segment that has its key, and the rows of a key are in order. `when`: the changes of the layout,
+    by the number of the entry before which they happen.
+    """
     ring = Ring(late)
     router = Router(ring.layout, bits, 10_000, entry_rows, 0)
     outgoing = Outgoing(ring.open, TXN, "none", "t")
-    for number, key in enumerate(keys):
-        if number in when:
-            kind, at = when[number]
-            ring.split(at) if kind == "split" else ring.merge(at)
-        for segment, entry in router.route([Message(b"%03d" % number, key)]):
+    messages, sent = [Message(b"%03d" % number, key) for number, key in enumerate(keys)], 0
+    for at in range(0, len(keys), batch_rows):
+        router.route(Rows.of(messages[at : at + batch_rows]))
+        for segment, entry in router.full():
+            if sent in when:
+                kind, place = when[sent]
+                ring.split(place) if kind == "split" else ring.merge(place)
+            sent += 1
             outgoing.send(segment, entry)
             if outgoing.refused:
                 follow(router, outgoing, ring.read, pause=lambda seconds: None)
@@ -236,7 +203,8 @@ def test_a_segment_that_the_layout_does_not_replace_is_an_error() -> None:
     over = Segments(sealed="s1")
     router, outgoing = Router(layout_of(0, 0x8000), "low", 10_000, 1, 1), Outgoing(over.open, TXN, "none", "t")
     times = iter(range(100))
-    for segment, entry in router.route([Message(b"1")]):
+    router.route(Rows.of([Message(b"1")]))
+    for segment, entry in router.full():
         outgoing.send(segment, entry)
     outgoing.finish()
     with pytest.raises(TopicTerminated, match="s1 is sealed, but the layout") as raised:
