@@ -291,11 +291,11 @@ def batch_payload(rows: Rows, sequence: int) -> bytes:
     before, length = [], np.zeros(count, np.int64)
     if keys is not None:
         keyed, length = _valid(keys), _sizes(keys)
-        before = [*_constant(b"\x12", keyed), _varints(length, keyed)]
+        before, binary = [*_constant(b"\x12", keyed), _varints(length, keyed)], binary & keyed
     after = [
         *_constant(b"\x18", np.ones(count, np.bool_)),
         _varints(_sizes(values)),
-        *_constant(b"\x30\x01", binary),
+        *([] if keys is None else _constant(b"\x30\x01", binary)),
         *_constant(b"\x40", np.ones(count, np.bool_)),
         _varints(np.uint64(sequence) + np.arange(count, dtype=np.uint64)),
         *_constant(b"\x48\x01", ~_valid(values)),
@@ -304,7 +304,8 @@ def batch_payload(rows: Rows, sequence: int) -> bytes:
         length = length + (made.shape[1] if lengths is None else lengths)
     size = _Part(length.astype(">u4").view(np.uint8).reshape(count, 4))
     pieces = [_joined(size, *before), *([] if keys is None else [keys]), _joined(*after), values]
-    return _data(pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.large_binary()), null_handling="replace")).to_pybytes()
+    joined = pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.large_binary()), null_handling="replace")
+    return bytes(_data(joined))
 
 
 def _encoded_keys(keys: Sequence[bytes | None], binary: Column) -> pa.Array:
