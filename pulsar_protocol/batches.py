@@ -81,8 +81,11 @@ class Rows:
 
     def sizes(self) -> Column:
         """Return the size in bytes of the value and the key of each message."""
-        sizes = _sizes(pa.array(self.values, pa.large_binary()))
-        return sizes if self.keys is None else sizes + _sizes(pa.array(self.keys, pa.large_binary()))
+        columns = [self.values] if self.keys is None else [self.values, self.keys]
+        sizes = np.zeros(len(self), np.int64)
+        for column in columns:
+            sizes += np.fromiter(map(len, [one or b"" for one in column]), np.int64, len(self))
+        return sizes
 
     def take(self, places: Sequence[int]) -> Rows:
         """Return the messages at these places of a new batch. They must be plain."""
@@ -291,11 +294,11 @@ def batch_payload(rows: Rows, sequence: int) -> bytes:
     before, length = [], np.zeros(count, np.int64)
     if keys is not None:
         keyed, length = _valid(keys), _sizes(keys)
-        before = [*_constant(b"\x12", keyed), _varints(length, keyed)]
+        before, binary = [*_constant(b"\x12", keyed), _varints(length, keyed)], binary & keyed
     after = [
         *_constant(b"\x18", np.ones(count, np.bool_)),
         _varints(_sizes(values)),
-        *_constant(b"\x30\x01", binary),
+        *([] if keys is None else _constant(b"\x30\x01", binary)),
         *_constant(b"\x40", np.ones(count, np.bool_)),
         _varints(np.uint64(sequence) + np.arange(count, dtype=np.uint64)),
         *_constant(b"\x48\x01", ~_valid(values)),
@@ -304,7 +307,8 @@ def batch_payload(rows: Rows, sequence: int) -> bytes:
         length = length + (made.shape[1] if lengths is None else lengths)
     size = _Part(length.astype(">u4").view(np.uint8).reshape(count, 4))
     pieces = [_joined(size, *before), *([] if keys is None else [keys]), _joined(*after), values]
-    return _data(pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.large_binary()), null_handling="replace")).to_pybytes()
+    joined = pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.large_binary()), null_handling="replace")
+    return bytes(_data(joined))
 
 
 def _encoded_keys(keys: Sequence[bytes | None], binary: Column) -> pa.Array:

@@ -45,10 +45,10 @@ def plan_write(client: PulsarClient, options: PulsarWriteOptions, schema: Struct
     """
     check_key_column(options, schema)
     admin = options.admin_url if options.auto_create else None
-    layout = found_or_created(client, options.topic, admin, options.segments)
     with ThreadPoolExecutor(1) as beside:
         beginning = beside.submit(client.begin, options.txn_timeout_ms)
         try:
+            layout = found_or_created(client, options.topic, admin, options.segments)
             return PulsarPlan(
                 service_url=options.service_url,
                 topic=options.topic,

@@ -91,15 +91,17 @@ class Router:
         return spots
 
     def _until_turn(self, numbers: Column, sizes: Column) -> int:
-        """Return how many of the next rows come before the rows without a key go to another segment. `numbers`: the segments of the
-        rows up to then.
+        """Return after how many of the next rows the rows without a key go to another segment. `numbers`: the segment of each of
+        these rows, if rows without a key do not change their segment.
         """
         mine = np.flatnonzero(numbers == self._keyless)
         full = next(self._ends(sizes[mine], self._waiting[self._keyless]), None)
         return len(numbers) if full is None else int(mine[full - 1]) + 1
 
     def _collect(self, rows: Rows, begin: int, numbers: Column, sizes: Column) -> None:
-        """Take the rows from `begin` on, one for each of the `numbers` of their segments."""
+        """Take the rows from `begin` on. `numbers`: the segment of each of these rows. Full entries are kept in the order of their
+        last rows.
+        """
         order, found = np.argsort(numbers, kind="stable") + begin, list[tuple[int, int, Rows]]()
         bounds = np.cumsum(np.bincount(numbers, minlength=len(self._segments))).tolist()
         for number, (first, last) in enumerate(zip([0, *bounds], bounds, strict=False)):

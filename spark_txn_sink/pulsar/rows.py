@@ -29,17 +29,21 @@ class RowFormat:
         return codec(None if self.schema is None else Schema.FromString(self.schema))
 
     def rows(self, batch: pa.RecordBatch, values: Values) -> Rows:
-        """Return the messages of the rows of a batch. An integer key becomes its decimal text. Raises SchemaError,
-        ValueFormatError.
-        """
-        part = batch.select(list(self.columns))
-        if self.key is None:
-            keys, binary = values.keys_of(part), True
-        else:
-            column = batch.column(batch.schema.get_field_index(self.key))
-            keys, binary = _bytes(column), _is_binary(column.type)
-        marks = [key is not None for key in keys] if binary and keys is not None else None
-        return Rows(values.encode(part), range(batch.num_rows), keys, binary_keys=marks)
+        """Return the messages of the rows of a batch. Raises SchemaError, ValueFormatError."""
+        column = None if self.key is None else batch.column(batch.schema.get_field_index(self.key))
+        return messages_of(batch.select(list(self.columns)), values, column)
+
+
+def messages_of(batch: pa.RecordBatch, values: Values, column: pa.Array | None) -> Rows:
+    """Return the messages of the rows of a batch. `column`: the keys of the messages; None: the topic's schema decides whether the
+    rows have keys (KEY_VALUE). An integer key becomes its decimal text. Raises SchemaError, ValueFormatError.
+    """
+    if column is None:
+        keys, binary = values.keys_of(batch), True
+    else:
+        keys, binary = _bytes(column), _is_binary(column.type)
+    marks = [key is not None for key in keys] if binary and keys is not None else None
+    return Rows(values.encode(batch), range(batch.num_rows), keys, binary_keys=marks)
 
 
 def row_format(

@@ -62,6 +62,12 @@ def test_both_ways_write_the_same_bytes_and_read_the_same_messages(given: list[M
     assert (rows.keys is None) == all(one.key is None for one in given)
 
 
+@pytest.mark.parametrize("keys", [[None, None], [None, b"\xff"]])
+def test_no_message_without_a_key_is_marked_as_having_a_binary_one(keys: list[bytes | None]) -> None:
+    given = [Message(b"x", key, key_is_binary=True) for key in keys]
+    assert encoded(Rows([b"x", b"x"], range(2), keys, binary_keys=[True, True])) == encoded(Rows.of(given)) == encoded(given)
+
+
 @given(st.lists(messages(), min_size=1, max_size=4), st.data())
 def test_both_ways_leave_out_what_compaction_has_removed(given: list[Message], data: st.DataObject) -> None:
     gone = data.draw(st.lists(st.booleans(), min_size=len(given), max_size=len(given)))

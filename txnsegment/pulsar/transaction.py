@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,7 +12,7 @@ from metadata.common.errors import OptionError, OutcomeUnknown, SchemaError, Top
 from metadata.records.names import topic_name
 from metadata.write.write_set import Committed
 from pulsar_protocol.client import PulsarClient, TxnId
-from pulsar_protocol.entries import Message
+from pulsar_protocol.entries import Rows
 from pulsar_protocol.errors import (
     TRANSACTION_NOT_FOUND,
     ConnectionLost,
@@ -22,10 +22,12 @@ from pulsar_protocol.errors import (
     TopicTerminated,
     TransactionEnded,
 )
-from pulsar_protocol.layout import Bits, Layout, Position, Segment
+from pulsar_protocol.layout import Bits, Layout, Position
 from pulsar_protocol.producer import Producer
 from pulsar_protocol.sent_log import Sent, log_segment, record_sent
 from pulsar_protocol.values import Values, codec
+from spark_txn_sink.pulsar.routing import Router
+from spark_txn_sink.pulsar.rows import messages_of
 from txnsegment.transaction import Batches, batches_of
 
 ENTRY_ROWS = 1_000
@@ -70,7 +72,7 @@ class PulsarTransaction:
 
         `key`: the column with the keys of the messages (text, bytes or integers). The key of a row decides its segment, and rows of
         a key keep their order. The column stays in the rows. None: the messages have no keys, unless the topic's schema has keys
-        (KEY_VALUE). Messages without keys, and rows with a null key, go to the segments in turn, up to `ENTRY_ROWS` rows at a time.
+        (KEY_VALUE). Messages without keys, and rows with a null key, go to the segments in turn, an entry at a time.
 
         Raises TopicMissing, SchemaError, MessageTooLarge (a row is larger than the broker takes), UnknownVersion (if there are keys
         and the routing of the broker's version is not known), TopicSealed (a segment was split or merged meanwhile: run the
@@ -80,9 +82,15 @@ class PulsarTransaction:
         name = str(topic_name(topic))
         layout, values = self._client.layout(name), codec(self._client.schema(name), name)
         try:
+            bits: Bits = self._bits() if key is not None or values.takes_keys else "high"  # rows without keys need neither
+            router = Router(layout, bits, ENTRY_BYTES, ENTRY_ROWS, self._turn)
+            self._turn += 1
             for batch in batches_of(batches):
                 for start in range(0, batch.num_rows, ENTRY_ROWS):
-                    self._send(layout, values, batch.slice(start, ENTRY_ROWS), key)
+                    rows = batch.slice(start, ENTRY_ROWS)
+                    router.route(messages_of(rows, values, None if key is None else _key_column(rows, key)))
+                    self._send(layout.topic, values, router.full())
+            self._send(layout.topic, values, router.rest())
         except BaseException as error:
             self._abort_after(error)
             if isinstance(error, TopicTerminated | ConnectionLost) and self._changed(layout):
@@ -106,34 +114,17 @@ class PulsarTransaction:
         except PulsarError:
             return False  # the caller raises the first error
 
-    def _send(self, layout: Layout, values: Values, batch: pa.RecordBatch, key: str | None) -> None:
-        keys = values.keys_of(batch) if key is None else _keys(batch, key)
-        binary = key is None or _is_binary(batch.schema.field(key).type)  # the keys of a schema are bytes, as in the sink
-        data = values.encode(batch)
-        found: dict[str, list[Message]] = {}
-        keyless = layout.active[self._turn % len(layout.active)]
-        self._turn += 1
-        if keys is None:
-            found[keyless.name] = [Message(value) for value in data]
-        else:
-            routes: dict[bytes | None, Segment] = {None: keyless}
-            bits = self._bits()
-            for value, one in zip(data, keys, strict=True):
-                if one not in routes:
-                    assert one is not None
-                    routes[one] = layout.segment_of(one, bits)
-                message = Message(value, one, key_is_binary=binary and one is not None)
-                found.setdefault(routes[one].name, []).append(message)
-        if self._id is None:
-            self._id = self._client.begin(self._timeout_ms)
-        for name, messages in found.items():
-            for entry in _entries(messages):
-                place = self._producer(name, values.schema).send(entry, self._id)
-                places = self._places.setdefault(layout.topic, {})
-                first, _ = places.get(name, (place, place))
-                places[name] = first, place
-        self._rows += batch.num_rows
-        self._bytes += sum(len(value or b"") for value in data)
+    def _send(self, topic: str, values: Values, entries: Iterable[tuple[str, Rows]]) -> None:
+        """Send entries, each to its segment. Begin the transaction if it has not begun."""
+        for segment, entry in entries:
+            if self._id is None:
+                self._id = self._client.begin(self._timeout_ms)
+            place = self._producer(segment, values.schema).send(entry, self._id)
+            places = self._places.setdefault(topic, {})
+            first, _ = places.get(segment, (place, place))
+            places[segment] = first, place
+            self._rows += len(entry)
+            self._bytes += sum(len(value or b"") for value in entry.values)
 
     def _producer(self, segment: str, schema: Any | None) -> Producer:
         if segment not in self._producers:
@@ -248,35 +239,14 @@ class PulsarTransaction:
             self._abort_after(error)
 
 
-def _entries(messages: list[Message]) -> Iterator[list[Message]]:
-    """Divide the messages into entries of about `ENTRY_BYTES`, with at least one message in each entry. Yield the entries."""
-    entry: list[Message] = []
-    size = 0
-    for one in messages:
-        entry.append(one)
-        size += len(one.value or b"") + len(one.key or b"")
-        if size >= ENTRY_BYTES:
-            yield entry
-            entry, size = [], 0
-    if entry:
-        yield entry
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
-def _keys(batch: pa.RecordBatch, column: str) -> Sequence[bytes | None]:
-    """Return the key of each row. Raises SchemaError."""
+def _key_column(batch: pa.RecordBatch, column: str) -> pa.Array:
+    """Return the column with the key of each row. Raises SchemaError."""
     if column not in batch.schema.names:
         raise SchemaError(
             f"There is no column {column!r} for the key.", advice=f"The columns are: {', '.join(batch.schema.names)}."
         )
     found = batch.column(column)
-    if pa.types.is_integer(found.type):
-        found = found.cast(pa.string())
-    if not (pa.types.is_string(found.type) or pa.types.is_large_string(found.type) or _is_binary(found.type)):
-        raise SchemaError(
-            f"The column {column!r} has the type {found.type}, which is no key.", advice="Give text, bytes or integers."
-        )
-    return [one.encode() if isinstance(one, str) else one for one in found.to_pylist()]
+    kind = found.type
+    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind)):
+        raise SchemaError(f"The column {column!r} has the type {kind}, which is no key.", advice="Give text, bytes or integers.")
+    return found

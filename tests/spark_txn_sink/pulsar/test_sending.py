@@ -199,6 +199,26 @@ def test_a_task_goes_on_in_the_successors_of_a_sealed_segment(
         assert ring.lines(key, bits) == [b"%03d" % number for number, one in enumerate(keys) if one == key]
 
 
+@pytest.mark.parametrize("when", range(5))
+def test_a_split_between_the_entries_of_one_batch_keeps_the_order(when: int) -> None:
+    """The segment of the key is sealed while the task has refused entries, full entries and single rows for it."""
+    ring = Ring(late=1)
+    router, outgoing = Router(ring.layout, "low", 10_000, 2, 0), Outgoing(ring.open, TXN, "none", "t")
+    values = [b"%02d" % number for number in range(11)]
+    router.route(Rows.of([Message(value, b"a") for value in values]))
+    for number, (segment, entry) in enumerate(router.full()):
+        if number == when:
+            ring.split(0)
+            ring.split(len(ring.layout.active) - 1)
+        outgoing.send(segment, entry)
+        if outgoing.refused:
+            follow(router, outgoing, ring.read, pause=lambda seconds: None)
+    finish(router, outgoing, ring.read)
+    outgoing.close()
+    assert ring.lines(b"a", "low") == values
+    assert router.rows == len(values)
+
+
 def test_a_segment_that_the_layout_does_not_replace_is_an_error() -> None:
     over = Segments(sealed="s1")
     router, outgoing = Router(layout_of(0, 0x8000), "low", 10_000, 1, 1), Outgoing(over.open, TXN, "none", "t")

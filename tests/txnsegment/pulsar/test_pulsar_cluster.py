@@ -12,7 +12,10 @@ from typer.testing import CliRunner
 
 from conformance.pulsar_server import PulsarBroker
 from metadata.common.errors import NotAllowed, OptionError, SchemaError, TopicSealed, TxnConflict
+from pulsar_protocol.entries import Message
 from pulsar_protocol.errors import ConnectionLost, TopicMissing
+from pulsar_protocol.key_values import KeyValues
+from pulsar_protocol.messages import Schema
 from pulsar_protocol.reader import entries
 from pulsar_protocol.sent_log import decode, log_name
 from pulsar_protocol.values import codec, codec_for
@@ -216,3 +219,27 @@ def test_a_commit_records_its_rows_after_the_log_was_split(cluster: PulsarCluste
         for message in entry.messages()
     ]
     assert [one.txn.text for one in found if one is not None] == [txn.id]
+
+
+def test_keys_that_the_schema_has_in_its_rows_are_the_bytes_of_java(cluster: PulsarCluster, pulsar_broker: PulsarBroker) -> None:
+    """Integer keys of a KEY_VALUE schema are no text, so they are marked as binary. Rows with a null key are kept, too."""
+    topic = f"topic://public/default/pairs-{uuid.uuid4().hex[:8]}"
+    pulsar_broker.create(topic, 2)
+    values = KeyValues(codec(Schema(name="", type=8)), codec(Schema(name="", type=1)), separated=True)
+    layout = cluster.client.layout(topic)
+    cluster.client.register(layout.active[0].name, values.schema)
+    given = pa.table({"key": pa.array([1, 300, 70_000, None, 300], pa.int32()), "value": ["a", "b", "c", "d", "e"]})
+    with cluster.begin() as txn:
+        txn.append(topic, given)
+        txn.commit()
+    found: dict[str, list[Message]] = {
+        one.name: [message for _, entry in entries(cluster.client, one.name, idle_seconds=1.0) for message in entry.messages()]
+        for one in layout.active
+    }
+    messages = [one for several in found.values() for one in several]
+    pairs = values.decode([one.value for one in messages], [one.key for one in messages]).to_pylist()
+    assert sorted(pairs, key=lambda pair: str(pair["value"])) == given.to_pylist()
+    assert [one.value for one in messages if one.key == (300).to_bytes(4, "big")] == [b"b", b"e"]
+    assert all(one.key_is_binary == (one.key is not None) for one in messages)
+    for name, several in found.items():
+        assert {layout.segment_of(one.key, "low").name for one in several if one.key is not None} <= {name}
