@@ -45,9 +45,9 @@ def read_json(
     `decimals`: numbers with a fraction or exponent become Decimals, not floats. `pairs`: builds an object from its pairs.
     `fraction`: builds a number with a fraction or exponent from its text, which has any length and value.
     """
-    if len(text) > most:
-        raise ValueError(f"a JSON text of {len(text)} bytes; the limit is {most}")
     raw = text if isinstance(text, bytes) else text.encode()
+    if len(raw) > most:
+        raise ValueError(f"a JSON text of {len(raw)} bytes; the limit is {most}")
     _check_depth(raw)
     unusual = _LONG in raw.translate(_DIGITS)
     decoder = _known(decimals, unusual, fraction) if pairs is None else _decoder(decimals, unusual, pairs, fraction)

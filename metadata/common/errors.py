@@ -40,6 +40,7 @@ __all__ = [
     "SubscriptionExists",
     "SubscriptionMigrated",
     "SubscriptionNotFound",
+    "SweepIncomplete",
     "TopicExists",
     "TopicNotFound",
     "TopicSealed",

@@ -28,6 +28,14 @@ def test_an_oversized_text_is_refused_before_parsing() -> None:
         read_json(b" " * (MAX_BYTES + 1))
 
 
+def test_the_limit_counts_bytes_for_bytes_and_for_text() -> None:
+    text = '"' + "\u20ac" * 10 + '"'
+    assert read_json(text, most=32) == read_json(text.encode(), most=32) == "\u20ac" * 10
+    for one in (text, text.encode()):
+        with pytest.raises(ValueError, match="a JSON text of 32 bytes; the limit is 31"):
+            read_json(one, most=31)
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(st.characters(exclude_categories=("Cs",))),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=("Cs",))), inner),
