@@ -27,6 +27,7 @@ from pulsar_protocol.entries import Compression, Message
 from pulsar_protocol.errors import TopicTerminated
 from pulsar_protocol.layout import RING, Bits, Layout, Position
 from pulsar_protocol.producers import lend
+from spark_txn_sink.local_properties import execution_of
 from spark_txn_sink.pulsar.attempts import Attempt, Opened, claim
 from spark_txn_sink.pulsar.plan import PulsarPlan
 
@@ -58,16 +59,21 @@ class Sent(WriterCommitMessage):
     query: str | None
     run: str | None
     opened: Opened
+    execution: tuple[str, int] | None = None
+    """See `local_properties.execution_of`."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A Spark task. `start`: a number that decides which segment gets the first rows without a key."""
+    """A Spark task. `start`: a number that decides which segment gets the first rows without a key. `execution`: see
+    `local_properties.execution_of`.
+    """
 
     partition: int = 0
     start: int = 0
     query: str | None = None
     run: str | None = None
+    execution: tuple[str, int] | None = None
 
     @staticmethod
     def now() -> Task:
@@ -78,7 +84,7 @@ class Task:
         given, partition = context.getLocalProperty, context.partitionId()
         query, batch = given("sql.streaming.queryId"), given("streaming.sql.batchId")
         run = given("spark.jobGroup.id") if query is not None else None
-        return Task(partition, partition + int(batch or 0), query, run)
+        return Task(partition, partition + int(batch or 0), query, run, execution_of(given))
 
 
 def send_rows(
@@ -89,7 +95,8 @@ def send_rows(
     """
     attempt, txn = uuid.uuid4().hex, plan.opened.txn
     router = Router(plan.layout, plan.bits, plan.entry_bytes, plan.entry_rows, task.start)
-    claimed = Attempt(txn.text, attempt, task.partition, app or task.query)
+    named = None if plan.write is not None else app or task.query  # the journal has the application of a write that is a part
+    claimed = Attempt(txn.text, attempt, task.partition, named, plan.write)
     values = plan.rows.values()
     outgoing = Outgoing(lambda segment: lend(client, segment, values.schema), txn, plan.compression, plan.topic)
     ready = False
@@ -111,7 +118,7 @@ def send_rows(
         segments = finish(router, outgoing, layout)
     finally:
         outgoing.close()
-    return Sent(txn, attempt, task.partition, segments, router.rows, task.query, task.run, plan.opened)
+    return Sent(txn, attempt, task.partition, segments, router.rows, task.query, task.run, plan.opened, task.execution)
 
 
 @dataclass

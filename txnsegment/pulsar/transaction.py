@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
 
-from metadata.common.errors import OptionError, OutcomeUnknown, SchemaError, TopicSealed, TxnConflict
+from metadata.common.errors import Fenced, OptionError, OutcomeUnknown, SchemaError, TopicSealed, TxnConflict, VersionConflict
 from metadata.records.names import topic_name
 from metadata.write.write_set import Committed
+from pulsar_protocol import auth
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.entries import Message
 from pulsar_protocol.errors import (
@@ -18,20 +21,22 @@ from pulsar_protocol.errors import (
     ConnectionLost,
     PulsarError,
     TimedOut,
-    TopicMissing,
     TopicTerminated,
     TransactionEnded,
 )
 from pulsar_protocol.layout import Bits, Layout, Position, Segment
 from pulsar_protocol.producer import Producer
-from pulsar_protocol.sent_log import Sent, log_segment, record_sent
 from pulsar_protocol.values import Values, codec
+from spark_txn_sink.pulsar import committing, control
+from spark_txn_sink.pulsar.attempts import Opened
+from spark_txn_sink.pulsar.many_topics import Application, Topic, commit_version, record_places, settle_all
 from txnsegment.transaction import Batches, batches_of
 
 ENTRY_ROWS = 1_000
 """The greatest number of rows in an entry."""
 ENTRY_BYTES = 512 * 1024
 """The size of the values at which an entry is sent."""
+NO_APPLICATION = Application()
 
 
 class PulsarTransaction:
@@ -46,10 +51,17 @@ class PulsarTransaction:
     end of the block aborts a transaction that is not committed. The broker aborts it after its timeout.
     """
 
-    def __init__(self, client: PulsarClient, timeout_ms: int, bits: Callable[[], Bits]) -> None:
-        """`bits`: asks the broker for its version, and returns the bits of a hash by which its clients route keys."""
-        self._client, self._timeout_ms, self._bits = client, timeout_ms, bits
+    def __init__(
+        self, client: PulsarClient, timeout_ms: int, bits: Callable[[], Bits], application: Application = NO_APPLICATION
+    ) -> None:
+        """`bits`: asks the broker for its version, and returns the bits of a hash by which its clients route keys. `application`:
+        makes the transaction idempotent.
+        """
+        self._client, self._timeout_ms, self._bits, self._application = client, timeout_ms, bits, application
         self._id: TxnId | None = None
+        self._beginning = threading.Lock()
+        self._opened: Opened | None = None
+        """The record of the opening in the journal; None: there is none yet."""
         self._producers: dict[str, Producer] = {}
         self._places: dict[str, dict[str, tuple[Position, Position]]] = {}
         """For each topic and segment, the first and last position of the rows."""
@@ -96,6 +108,23 @@ class PulsarTransaction:
                 ) from error
             raise
 
+    def _begun(self) -> TxnId:
+        """Return the id of the transaction. Begin it at the first call. Raises the broker's error."""
+        with self._beginning:
+            if self._id is None:
+                self._id = self._client.begin(self._timeout_ms)
+                if self._has_journal:
+                    try:
+                        self._opened = self._application.open(self._client, self._id, uuid.uuid4().hex)
+                    except BaseException as error:
+                        self._abort_after(error)
+                        raise
+            return self._id
+
+    @property
+    def _has_journal(self) -> bool:
+        return self._application.name is not None
+
     def _changed(self, layout: Layout) -> bool:
         """Return whether the topic has another layout now. This may explain an error: a broker closes the producers of a segment
         that it seals.
@@ -120,11 +149,10 @@ class PulsarTransaction:
                 if one not in routes:
                     routes[one] = layout.active[0] if one is None else layout.segment_of(one, bits)
                 found.setdefault(routes[one].name, []).append(Message(value, one))
-        if self._id is None:
-            self._id = self._client.begin(self._timeout_ms)
+        txn = self._begun()
         for name, messages in found.items():
             for entry in _entries(messages):
-                place = self._producer(name, values.schema).send(entry, self._id)
+                place = self._producer(name, values.schema).send(entry, txn)
                 places = self._places.setdefault(layout.topic, {})
                 first, _ = places.get(name, (place, place))
                 places[name] = first, place
@@ -137,60 +165,105 @@ class PulsarTransaction:
         return self._producers[segment]
 
     def commit(self) -> Committed:
-        """Make all rows visible. A second call returns the result of the first. Raises TxnConflict if the transaction has timed
-        out, or the broker was lost before the commit, so that nothing is visible; OutcomeUnknown if the broker was lost in the
-        commit: call it again.
+        """Make all rows visible. A second call returns the result of the first.
+
+        Raises TxnConflict if the transaction has timed out, or the broker was lost before the commit, so that nothing is visible;
+        OutcomeUnknown if the broker was lost in the commit: call it again. With an application also VersionConflict for a version
+        below the last committed one, and Fenced if another program of the application has taken over; nothing is visible then.
         """
         if self._committed is not None:
             return self._committed
         self._check_open("commit")
+        if self._application.name is not None:
+            self._begun()  # a transaction without rows commits its version, too
         if self._id is not None:
-            try:
-                self._record(self._id)
-            except BaseException as error:
-                self._abort_after(error)
-                if isinstance(error, ConnectionLost | TimedOut) and not self._outcome_unknown:
-                    raise TxnConflict(
-                        f"The Pulsar transaction {self._id.text} was not committed, because the broker was lost before: "
-                        f"{error.message}",
-                        advice="Nothing of it is visible, and it ends at the latest by its timeout. Run it again.",
-                    ) from error
-                raise
-            try:
-                self._client.end(self._id, commit=True)
-            except TransactionEnded as error:
+            if not (self._end_again(self._id) if self._outcome_unknown else self._end(self._id)):
                 self._ended = True
                 self._close()
-                if self._outcome_unknown and error.code == TRANSACTION_NOT_FOUND:
-                    raise OutcomeUnknown(
-                        f"It is unknown whether the Pulsar transaction {self._id.text} is committed: the broker has forgotten it.",
-                        advice="Look for its rows before you run it again.",
-                    ) from error
-                raise TxnConflict(
-                    f"The Pulsar transaction {self._id.text} was aborted, by its timeout of {self._timeout_ms} ms: {error.message}",
-                    advice="Nothing of it is visible. Run it again, with a longer timeout.",
-                ) from error
-            except (ConnectionLost, TimedOut) as error:
-                self._outcome_unknown = True
-                raise OutcomeUnknown(
-                    f"It is unknown whether the Pulsar transaction {self._id.text} is committed: {error.message}",
-                    advice="Call commit() again: it asks the broker, and commits at most once.",
-                ) from error
+                self._committed = Committed(None, None, 0, 0, skipped=True)
+                return self._committed
         self._ended = True
         self._committed = Committed(self.id, None, self._rows, self._bytes)
         self._close()
         return self._committed
 
-    def _record(self, txn: TxnId) -> None:
-        """Record where the rows are, so that Spark's reads see all of a topic's rows or none. A topic that Spark has never written
-        has no log for such records. Each of its segments then shows the transaction's rows at a time of its own.
-        """
-        for topic, places in self._places.items():
-            try:
-                log = log_segment(self._client, topic)
-            except TopicMissing:
-                continue
-            record_sent(self._client, log, Sent(txn, places))
+    def _end(self, txn: TxnId) -> bool:
+        """Commit for the first time. Return False if the version was committed before."""
+        try:
+            topics = self._topics()
+            if self._application.name is not None:
+                return self._end_version(topics)
+            recorded = record_places(self._client, txn, topics)
+        except BaseException as error:
+            self._abort_after(error)
+            if isinstance(error, ConnectionLost | TimedOut):
+                raise TxnConflict(
+                    f"The Pulsar transaction {txn.text} was not committed, because the broker was lost before: {error.message}",
+                    advice="Nothing of it is visible, and it ends at the latest by its timeout. Run it again.",
+                ) from error
+            raise
+        self._end_again(txn)
+        settle_all(self._client, topics, recorded)
+        return True
+
+    def _end_again(self, txn: TxnId) -> bool:
+        """Ask the broker to commit, also if it was asked before. Return True."""
+        try:
+            self._client.end(txn, commit=True)
+        except TransactionEnded as error:
+            self._ended = True
+            self._close()
+            if self._outcome_unknown and error.code == TRANSACTION_NOT_FOUND:
+                raise OutcomeUnknown(
+                    f"It is unknown whether the Pulsar transaction {txn.text} is committed: the broker has forgotten it.",
+                    advice="Look for its rows before you run it again."
+                    if self._application.name is None
+                    else "Run it again with the same app and version: that learns it, and writes nothing twice.",
+                ) from error
+            raise TxnConflict(
+                f"The Pulsar transaction {txn.text} was aborted, by its timeout of {self._timeout_ms} ms: {error.message}",
+                advice="Nothing of it is visible. Run it again, with a longer timeout.",
+            ) from error
+        except (ConnectionLost, TimedOut) as error:
+            self._outcome_unknown = True
+            raise OutcomeUnknown(
+                f"It is unknown whether the Pulsar transaction {txn.text} is committed: {error.message}",
+                advice="Call commit() again: it asks the broker, and commits at most once.",
+            ) from error
+        return True
+
+    def _end_version(self, topics: Sequence[Topic]) -> bool:
+        """Commit a version of the application. Return False if it was committed before."""
+        assert self._opened is not None
+        recorded: dict[str, Opened] = {}
+        txn, url = self._opened.txn, self._client.url
+        try:
+            committed = commit_version(
+                lambda: auth.connect(url).patient(),
+                self._application,
+                self._opened,
+                topics,
+                self._rows,
+                lambda: recorded.update(record_places(self._client, txn, topics)),
+            )
+        except committing.OutcomeUnknown as error:
+            self._outcome_unknown = True
+            raise OutcomeUnknown(
+                error.message, advice="Call commit() again, or run the transaction again with the same app and version."
+            ) from error
+        except control.TakenOver as error:
+            raise Fenced(error.message, advice=error.advice) from error
+        except control.VersionRefused as error:
+            raise VersionConflict(error.message, advice=error.advice) from error
+        except committing.NotCommitted as error:
+            raise TxnConflict(error.message, advice=error.advice) from error
+        if committed:
+            settle_all(self._client, topics, recorded)
+        return committed
+
+    def _topics(self) -> list[Topic]:
+        """Return what is committed: each topic, with the positions of its rows."""
+        return [Topic(topic, places) for topic, places in self._places.items()]
 
     def abort(self) -> None:
         """Abort the transaction. A call after the end changes nothing. Raises the broker's error; then the timeout ends it."""

@@ -289,7 +289,7 @@ def test_the_admin_url_comes_from_the_option_or_the_environment() -> None:
         ({"adminUrl": "h:8080"}, "REST"),
         ({"txnVersion": "3"}, "without txnAppId"),
         ({"txnAppId": "a"}, "without txnVersion"),
-        ({"txnStaging": "x"}, "cannot be used with a Pulsar cluster"),
+        ({"txnStaging": "x"}, "no transaction of a Pulsar cluster"),
         ({"schemaVersion": "1"}, "latest version of the topic's schema"),
         ({"entryBytes": "8m"}, "entryBytes"),
         ({"path": "other"}, "they differ"),
