@@ -17,7 +17,7 @@ from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.connection import Delivery
 from pulsar_protocol.cut import Segment
 from pulsar_protocol.entries import Compression, Message, Rows, encode_batch
-from pulsar_protocol.errors import ConnectionLost, MessageTooLarge, PulsarError, TimedOut, TopicTerminated, broker_error
+from pulsar_protocol.errors import ConnectionLost, MessageTooLarge, PulsarError, TimedOut, TopicTerminated, broker_error, late_send
 from pulsar_protocol.layout import Position
 from pulsar_protocol.messages import Schema
 
@@ -140,7 +140,8 @@ class Producer:
                     raise self._gone()
                 deadline = time.monotonic() + CLOSED_SECONDS
             elif found.name == "send_error":
-                raise broker_error(found.body.error, found.body.message, f"Sending to {self.topic}")
+                code, message, what = found.body.error, found.body.message, f"Sending to {self.topic}"
+                raise (late_send(code, message, what) if txn is not None else None) or broker_error(code, message, what)
             elif found.body.sequence_id == sequence:
                 self._last = Position.of(found.body.message_id)
                 return self._last

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ledgers.spark_json import columns_from_json
 from metadata.client.client import Client
 from metadata.client.providers import Providers
-from metadata.common.errors import CorruptRecord, TxnConflict, TxnSegmentError
+from metadata.common.errors import CorruptRecord, TxnSegmentError
 from metadata.common.options import option_text
 from metadata.maintenance.orphans import sweep_staging
 from metadata.records.names import any_topic_name, is_persistent
@@ -28,6 +28,7 @@ from txnsegment.positions import acks_of, unread
 from txnsegment.transaction import Appended, Batches, Transaction
 
 log = logging.getLogger("txnsegment.transaction")
+
 
 class SparkTransaction(Transaction):
     """A transaction over several `df.write`s into any topics, and over the acknowledgement of the rows from which these writes were

@@ -90,9 +90,7 @@ class _Logs:
         self._segments.pop(topic, None)
 
 
-def opened(
-    client: PulsarClient, topic: str, admin_url: str | None, txn: TxnId, unique: str, app: str | None = None
-) -> Opened:
+def opened(client: PulsarClient, topic: str, admin_url: str | None, txn: TxnId, unique: str, app: str | None = None) -> Opened:
     """Write the record of the opening of a transaction. Raises the broker's error."""
     logs, record = client.kept(_Logs, _Logs), Attempt(txn.text, unique, app=app)
     segment = logs.segment(topic, admin_url)

@@ -24,8 +24,8 @@ from spark_txn_sink.options import (
     TXN_STAGING,
     TXN_VERSION,
     AfterRestore,
-    check_version,
     check_alone,
+    check_version,
     written_to,
 )
 from spark_txn_sink.pulsar.attempts import Opened
@@ -162,7 +162,9 @@ SINK: Final = OptionTable(
 
 @dataclass(frozen=True)
 class PulsarWriteOptions:
-    """The options of one write. `part_of`: the transaction over several topics that takes the rows. None has the meanings that it has in `spark_txn_sink.options.WriteOptions`."""
+    """The options of one write. `part_of`: the transaction over several topics that takes the rows, or None. For the other fields
+    None has the meanings that it has in `spark_txn_sink.options.WriteOptions`.
+    """
 
     service_url: str
     topic: str

@@ -1,5 +1,5 @@
-"""The plan of one write to Pulsar. The driver makes it before a task runs. It opens the transaction, unless the write is a part of a
-transaction over several topics, which is open already.
+"""The plan of one write to Pulsar. The driver makes it before a task runs. It opens the transaction, unless the write is a part of
+a transaction over several topics, which is open already.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class PulsarPlan:
 
 
 def plan_write(client: PulsarClient, options: PulsarWriteOptions, schema: StructType, unique: str) -> PulsarPlan:
-    """Return the plan of a write, with an open transaction. Raises SchemaError, OptionError, TopicMissing, WriteRefused, the broker's
-    error.
+    """Return the plan of a write, with an open transaction. Raises SchemaError, OptionError, TopicMissing, WriteRefused, the
+    broker's error.
     """
     check_key_column(options, schema)
     admin = options.admin_url if options.auto_create else None

@@ -69,8 +69,9 @@ class _Writer:
         return self.__dict__
 
     def _planner(self) -> PulsarClient:
-        """Return the client that plans. A stream, an application that counts its versions, and a transaction over several topics plan
-        each write in a new process, so they wait for a broker that is away. Any other batch whose first connection fails may have a wrong address.
+        """Return the client that plans. A stream, an application that counts its versions, and a transaction over several topics
+        plan each write in a new process, so they wait for a broker that is away. Any other batch whose first connection fails may
+        have a wrong address.
         """
         client = shared(self.options.service_url)
         again = self.options.streaming or self.options.txn_version is not None or self.options.part_of is not None
@@ -135,7 +136,9 @@ class _Writer:
         mine = token(opened)
         execution = next((one.execution[1] for one in reports if one.execution is not None and one.execution[0] == mine), None)
         rows = sum(one.rows for one in reports)
-        done = Note("ended", opened.txn.text, self.plan.write, self.options.topic, joined(reports), rows, execution, self.plan.opened.place)
+        done = Note(
+            "ended", opened.txn.text, self.plan.write, self.options.topic, joined(reports), rows, execution, self.plan.opened.place
+        )
         end_write(shared(self.options.service_url).patient(), opened, done)
 
     def _record(self, work: Work) -> Position | None:

@@ -176,15 +176,12 @@ class PulsarTransaction:
         self._check_open("commit")
         if self._application.name is not None:
             self._begun()  # a transaction without rows commits its version, too
+        found = True
         if self._id is not None:
-            if not (self._end_again(self._id) if self._outcome_unknown else self._end(self._id)):
-                self._ended = True
-                self._close()
-                self._committed = Committed(None, None, 0, 0, skipped=True)
-                return self._committed
+            found = self._end_again(self._id) if self._outcome_unknown else self._end(self._id)
         self._ended = True
-        self._committed = Committed(self.id, None, self._rows, self._bytes)
         self._close()
+        self._committed = Committed(self.id, None, self._rows, self._bytes) if found else Committed(None, None, 0, 0, skipped=True)
         return self._committed
 
     def _end(self, txn: TxnId) -> bool:
@@ -195,6 +192,8 @@ class PulsarTransaction:
                 return self._end_version(topics)
             recorded = record_places(self._client, txn, topics)
         except BaseException as error:
+            if self._outcome_unknown:
+                raise
             self._abort_after(error)
             if isinstance(error, ConnectionLost | TimedOut):
                 raise TxnConflict(

@@ -79,6 +79,16 @@ def quick_write(txn: PulsarSparkTransaction, topic: str, *numbers: int) -> None:
     writer.commit([sent(writer, *numbers)])
 
 
+def committed(txn: PulsarSparkTransaction) -> bool:
+    """Ask the coordinator whether a transaction is committed. An open one is aborted."""
+    assert txn._id is not None
+    try:
+        txn._client.end(txn._id, commit=False)
+    except TransactionEnded:
+        return True
+    return False
+
+
 def records(cluster: PulsarCluster, topic: str) -> list[Sent]:
     """Return the records of where the rows of transactions are, in the log of a topic."""
     (log,) = cluster.client.layout(log_name(topic)).active
@@ -123,9 +133,10 @@ def test_a_version_that_is_committed_is_skipped_and_a_lower_one_refused(
             for topic in names:
                 write(txn, spark.range(version, version + 1), topic)
         assert txn.commit().skipped is skipped
-    with pytest.raises(VersionConflict, match="Version 3 .* is below the committed version 4"), cluster.transaction(
-        app=app, version=3
-    ) as txn:
+    with (
+        pytest.raises(VersionConflict, match="is below the committed version 4"),
+        cluster.transaction(app=app, version=3) as txn,
+    ):
         write(txn, spark.range(100), names[0])
     assert [ids(spark, cluster, topic) for topic in names] == [[3, 4], [3, 4]]
 
@@ -134,10 +145,16 @@ def test_a_version_that_is_committed_is_skipped_and_a_lower_one_refused(
 def test_an_exception_in_the_block_leaves_nothing_visible(
     spark: SparkSession, cluster: PulsarCluster, names: tuple[str, str]
 ) -> None:
-    with pytest.raises(ZeroDivisionError), cluster.transaction() as txn:
-        for topic in names:
-            write(txn, spark.range(10), topic)
-        raise ZeroDivisionError
+    txn = cluster.transaction()
+
+    def block() -> None:
+        with txn:
+            for topic in names:
+                write(txn, spark.range(10), topic)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        block()
     for use in (lambda: txn.options, txn.commit, txn.__enter__):
         with pytest.raises(OptionError, match="has ended"):
             use()
@@ -151,10 +168,15 @@ def test_an_exception_in_the_block_leaves_nothing_visible(
 def test_a_write_that_failed_ends_the_transaction(spark: SparkSession, cluster: PulsarCluster, names: tuple[str, str]) -> None:
     """Pulsar cannot take back the rows that its tasks have sent, also if the program catches the error and goes on."""
     broken = spark.range(0, 100, 1, 2).selectExpr("if(id = 99, raise_error('broken'), id) AS id")
-    with pytest.raises((TxnConflict, TransactionEnded)), cluster.transaction() as txn:
-        write(txn, spark.range(10), names[0])
-        with pytest.raises((Py4JJavaError, PySparkException), match="broken"):
-            write(txn, broken, names[1], entryRows=10)
+
+    def block() -> None:
+        with cluster.transaction() as txn:
+            write(txn, spark.range(10), names[0])
+            with pytest.raises((Py4JJavaError, PySparkException), match="broken"):
+                write(txn, broken, names[1], entryRows=10)
+
+    with pytest.raises((TxnConflict, TransactionEnded)):
+        block()
     assert ids(spark, cluster, names[0]) == []
 
 
@@ -240,18 +262,17 @@ def test_a_reader_beside_sees_all_or_nothing_of_each_topic(
 @pulsar_only
 def test_a_block_that_ends_before_its_writes_commits_nothing(cluster: PulsarCluster, names: tuple[str, str]) -> None:
     txn = cluster.transaction()
-    with pytest.raises(TxnConflict, match="a write to .*/one-.* failed, or still runs"), txn:
-        quick_write(txn, names[1], 1)
-        running = planned(txn, names[0])
-        sent(running, 1, 2)
-    with pytest.raises(TransactionEnded):
-        sent(planned_again(running), 3)
+    running: list[BatchWriter] = []
 
+    def block() -> None:
+        with txn:
+            quick_write(txn, names[1], 1)
+            running.append(planned(txn, names[0]))
+            sent(running[0], 1, 2)
 
-def planned_again(writer: BatchWriter) -> BatchWriter:
-    """Return the writer of another task of a write that is planned."""
-    found: BatchWriter = pickle.loads(pickle.dumps(writer))
-    return found
+    with pytest.raises(TxnConflict, match=f"a write to {names[0]} failed, or still runs"):
+        block()
+    assert not committed(txn)
 
 
 @pulsar_only
@@ -260,7 +281,7 @@ def test_a_write_that_begins_after_the_end_of_the_block_is_refused(cluster: Puls
         quick_write(txn, names[0], 1)
         options = txn.options
     late = BatchWriter({**options, "topic": names[0]}, COLUMNS, overwrite=False)
-    with pytest.raises(pickle.PickleError, match="WriteRefused: The transaction .* takes no write"):
+    with pytest.raises(pickle.PickleError, match="takes no write to"):
         pickle.dumps(late)
 
 
@@ -276,9 +297,7 @@ def test_two_writes_to_one_topic_at_the_same_time_are_two_writes(cluster: Pulsar
 
 
 @pulsar_only
-def test_the_next_run_of_an_application_aborts_what_a_dead_driver_has_left(
-    cluster: PulsarCluster, names: tuple[str, str]
-) -> None:
+def test_the_next_run_of_an_application_aborts_what_a_dead_driver_has_left(cluster: PulsarCluster, names: tuple[str, str]) -> None:
     """The left transaction would hide the rows of the next one until its timeout."""
     app = f"etl-{names[0]}"
     dead = cluster.transaction(app=app, version=1)
@@ -322,9 +341,7 @@ def test_a_transaction_of_a_plain_program_has_versions_too(cluster: PulsarCluste
 
 
 @pulsar_only
-def test_acknowledgements_blocks_and_options_that_do_not_fit_are_refused(
-    cluster: PulsarCluster, names: tuple[str, str]
-) -> None:
+def test_acknowledgements_blocks_and_options_that_do_not_fit_are_refused(cluster: PulsarCluster, names: tuple[str, str]) -> None:
     with cluster.transaction() as txn:
         with pytest.raises(NotAllowed, match="acknowledgements are not a part of it yet") as refused:
             txn.read(None, names[0], subscription="s")  # type: ignore[arg-type]
@@ -385,4 +402,3 @@ def test_a_transaction_is_finished_if_each_write_before_the_closing_has_ended() 
     for notes in ([begun("a"), closing], [begun("a"), closing, ended("a")], [begun("a"), begun("b"), ended("a"), closing]):
         with pytest.raises(Unfinished, match="failed, or still runs"):
             finished(notes, OPENED.txn)
-
