@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import pyarrow as pa
 
@@ -24,12 +24,14 @@ from pulsar_protocol.errors import (
     TopicTerminated,
     TransactionEnded,
 )
-from pulsar_protocol.layout import Bits, Layout, Position, Segment
-from pulsar_protocol.producer import Producer
+from pulsar_protocol.layout import Bits, Layout, Position
+from pulsar_protocol.producers import lend
 from pulsar_protocol.values import Values, codec
 from spark_txn_sink.pulsar import committing, control
 from spark_txn_sink.pulsar.attempts import Opened
+from spark_txn_sink.pulsar.journal import merged
 from spark_txn_sink.pulsar.many_topics import Application, Topic, commit_version, record_places, settle_all
+from spark_txn_sink.pulsar.sending import Outgoing, Router, finish, follow
 from txnsegment.transaction import Batches, batches_of
 
 ENTRY_ROWS = 1_000
@@ -62,7 +64,6 @@ class PulsarTransaction:
         self._beginning = threading.Lock()
         self._opened: Opened | None = None
         """The record of the opening in the journal; None: there is none yet."""
-        self._producers: dict[str, Producer] = {}
         self._places: dict[str, dict[str, tuple[Position, Position]]] = {}
         """For each topic and segment, the first and last position of the rows."""
         self._rows = self._bytes = self._turn = 0
@@ -80,20 +81,21 @@ class PulsarTransaction:
         """Send rows to a topic, within this transaction. They are encoded by the topic's schema.
 
         `key`: the column whose text or bytes are the key of each message. It routes the row to a segment, and rows of a key keep
-        their order. It stays in the row. None: the messages have no keys, unless the
-        schema has them (KEY_VALUE). Messages without keys go to the segments in turn.
+        their order. It stays in the row. None: the messages have no keys, unless the schema has them (KEY_VALUE). Messages without
+        keys go to the segments in turn.
 
-        Raises TopicMissing, SchemaError, MessageTooLarge (a row is larger than the broker takes), UnknownVersion (with keys),
-        TopicSealed (a segment was split or merged meanwhile: run the transaction again), TxnConflict (the transaction has timed
-        out), OptionError after the end.
+        A row that is larger than the broker's `maxMessageSize` is sent in chunks. If a segment is split or merged meanwhile, the
+        remaining rows go to the new segments.
+
+        Raises TopicMissing, SchemaError, MessageTooLarge (a row above 256 MB), UnknownVersion (with keys), TopicSealed (a segment
+        was split or merged, and it is unknown whether it has the last entry that was sent to it: run the transaction again),
+        TxnConflict (the transaction has timed out), OptionError after the end.
         """
         self._check_open("append")
         name = str(topic_name(topic))
         layout, values = self._client.layout(name), codec(self._client.schema(name), name)
         try:
-            for batch in batches_of(batches):
-                for start in range(0, batch.num_rows, ENTRY_ROWS):
-                    self._send(layout, values, batch.slice(start, ENTRY_ROWS), key)
+            self._send(layout, values, batches_of(batches), key)
         except BaseException as error:
             self._abort_after(error)
             if isinstance(error, TopicTerminated | ConnectionLost) and self._changed(layout):
@@ -103,7 +105,8 @@ class PulsarTransaction:
                 ) from error
             if isinstance(error, TransactionEnded):
                 raise TxnConflict(
-                    f"The Pulsar transaction {self.id} ended while rows were sent, by its timeout of {self._timeout_ms} ms.",
+                    f"The Pulsar transaction {self.id} ended while rows were sent: by its timeout of {self._timeout_ms} ms, or "
+                    "because another program of the application has aborted it.",
                     advice="Nothing of it is visible. Run it again, with a longer timeout.",
                 ) from error
             raise
@@ -134,35 +137,40 @@ class PulsarTransaction:
         except PulsarError:
             return False  # the caller raises the first error
 
-    def _send(self, layout: Layout, values: Values, batch: pa.RecordBatch, key: str | None) -> None:
+    def _send(self, layout: Layout, values: Values, batches: Iterable[pa.RecordBatch], key: str | None) -> None:
+        """Send rows as the tasks of Spark do (`spark_txn_sink.pulsar.sending`)."""
+        bits = self._bits() if key is not None or values.takes_keys else "low"
+        router = Router(layout, bits, ENTRY_BYTES, ENTRY_ROWS, self._turn)
+        self._turn += 1
+        outgoing: Outgoing | None = None
+        name = layout.topic
+
+        def now() -> Layout:
+            return self._client.layout(name)
+
+        try:
+            for batch in batches:
+                for start in range(0, batch.num_rows, ENTRY_ROWS):
+                    messages = self._messages(values, batch.slice(start, ENTRY_ROWS), key)
+                    if outgoing is None:
+                        outgoing = Outgoing(lambda one: lend(self._client, one, values.schema), self._begun(), "none", name)
+                    for segment, entry in router.route(messages):
+                        outgoing.send(segment, entry)
+                        if outgoing.refused:
+                            follow(router, outgoing, now)
+            if outgoing is not None:
+                sent = finish(router, outgoing, now)
+                self._places = merged([*self._places.items(), (name, sent)])
+        finally:
+            if outgoing is not None:
+                outgoing.close()
+        self._rows += router.rows
+
+    def _messages(self, values: Values, batch: pa.RecordBatch, key: str | None) -> list[Message]:
         keys = values.keys_of(batch) if key is None else _keys(batch, key)
         data = values.encode(batch)
-        found: dict[str, list[Message]] = {}
-        if keys is None:
-            segment = layout.active[self._turn % len(layout.active)]
-            self._turn += 1
-            found[segment.name] = [Message(value) for value in data]
-        else:
-            routes: dict[bytes | None, Segment] = {}
-            bits = self._bits()
-            for value, one in zip(data, keys, strict=True):
-                if one not in routes:
-                    routes[one] = layout.active[0] if one is None else layout.segment_of(one, bits)
-                found.setdefault(routes[one].name, []).append(Message(value, one))
-        txn = self._begun()
-        for name, messages in found.items():
-            for entry in _entries(messages):
-                place = self._producer(name, values.schema).send(entry, txn)
-                places = self._places.setdefault(layout.topic, {})
-                first, _ = places.get(name, (place, place))
-                places[name] = first, place
-        self._rows += batch.num_rows
         self._bytes += sum(len(value or b"") for value in data)
-
-    def _producer(self, segment: str, schema: Any | None) -> Producer:
-        if segment not in self._producers:
-            self._producers[segment] = Producer(self._client, segment, schema=schema)
-        return self._producers[segment]
+        return [Message(value, one) for value, one in zip(data, keys or [None] * len(data), strict=True)]
 
     def commit(self) -> Committed:
         """Make all rows visible. A second call returns the result of the first.
@@ -180,7 +188,6 @@ class PulsarTransaction:
         if self._id is not None:
             found = self._end_again(self._id) if self._outcome_unknown else self._end(self._id)
         self._ended = True
-        self._close()
         self._committed = Committed(self.id, None, self._rows, self._bytes) if found else Committed(None, None, 0, 0, skipped=True)
         return self._committed
 
@@ -211,7 +218,6 @@ class PulsarTransaction:
             self._client.end(txn, commit=True)
         except TransactionEnded as error:
             self._ended = True
-            self._close()
             if self._outcome_unknown and error.code == TRANSACTION_NOT_FOUND:
                 raise OutcomeUnknown(
                     f"It is unknown whether the Pulsar transaction {txn.text} is committed: the broker has forgotten it.",
@@ -269,7 +275,6 @@ class PulsarTransaction:
         if self._ended:
             return
         self._ended = True
-        self._close()
         if self._id is not None:
             self._client.end(self._id, commit=False)
 
@@ -291,11 +296,6 @@ class PulsarTransaction:
             if was_open and self._outcome_unknown:
                 error.add_note(f"The Pulsar transaction {self.id} is aborted: nothing of it is visible. It can be run again.")
 
-    def _close(self) -> None:
-        producers, self._producers = [*self._producers.values()], {}
-        for one in producers:
-            one.close()
-
     def _check_open(self, verb: str) -> None:
         if self._ended:
             raise OptionError(f"The transaction {self.id or ''} has ended: it cannot {verb}.", advice="Begin another one.")
@@ -308,20 +308,6 @@ class PulsarTransaction:
             self.abort()
         else:
             self._abort_after(error)
-
-
-def _entries(messages: list[Message]) -> Iterator[list[Message]]:
-    """Yield the messages in entries of about `ENTRY_BYTES`, at least one in each."""
-    entry: list[Message] = []
-    size = 0
-    for one in messages:
-        entry.append(one)
-        size += len(one.value or b"") + len(one.key or b"")
-        if size >= ENTRY_BYTES:
-            yield entry
-            entry, size = [], 0
-    if entry:
-        yield entry
 
 
 def _keys(batch: pa.RecordBatch, column: str) -> Sequence[bytes | None]:

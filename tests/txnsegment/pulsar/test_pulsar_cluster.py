@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 from conformance.pulsar_server import PulsarBroker
 from metadata.common.errors import NotAllowed, OptionError, SchemaError, TopicSealed, TxnConflict
 from pulsar_protocol.errors import ConnectionLost, TopicMissing
+from pulsar_protocol.layout import Position
+from pulsar_protocol.producer import Producer
 from pulsar_protocol.reader import entries
 from pulsar_protocol.sent_log import decode, log_name
 from pulsar_protocol.values import codec, codec_for
@@ -45,7 +47,7 @@ def rows(cluster: PulsarCluster, topic: str) -> list[dict[str, object]]:
     """Return all visible rows, by segment."""
     values = codec(cluster.client.schema(topic), topic)
     found: list[dict[str, object]] = []
-    for one in cluster.client.layout(topic).segments.values():
+    for _, one in sorted(cluster.client.layout(topic).segments.items()):
         for _, entry in entries(cluster.client, one.name, idle_seconds=1.0):
             found += values.decode([message.value for message in entry.messages()]).to_pylist()
     return found
@@ -128,24 +130,54 @@ def test_a_split_between_two_appends(cluster: PulsarCluster, topic: str, pulsar_
     assert [one["id"] for one in found if one["who"] == "ann"] == [1, 4, 5]
 
 
-def test_a_split_within_an_append_aborts_the_transaction(cluster: PulsarCluster, topic: str, pulsar_broker: PulsarBroker) -> None:
-    """The caller's batches come one by one, and all segments are split between two of them."""
+def test_a_split_within_an_append_sends_the_remaining_rows_to_the_new_segments(
+    cluster: PulsarCluster, topic: str, pulsar_broker: PulsarBroker
+) -> None:
+    """The caller's batches come one by one. All segments are split between two of them, and merged again between two later ones."""
+    seen: list[int] = []
+
+    def numbered(first: int) -> pa.Table:
+        seen.append(cluster.client.layout(topic).epoch)
+        people = ["ann", "bob", "cid", "dan", "eve", "fay"]
+        return pa.table({"id": pa.array(range(first, first + 3000), pa.int64()), "who": [people[n % 6] for n in range(3000)]})
 
     def batches() -> Iterator[pa.Table]:
-        yield ROWS
+        yield numbered(0)
         for segment in cluster.client.layout(topic).active:
             pulsar_broker.split(topic, segment.id)
-        yield ROWS
+        yield numbered(3000)
+        one, two, *_ = cluster.client.layout(topic).active
+        pulsar_broker.merge(topic, one.id, two.id)
+        yield numbered(6000)
 
+    with cluster.begin() as txn:
+        txn.append(topic, batches(), key="who")
+        assert rows(cluster, topic) == []
+        assert txn.commit().rows == 9000
+    assert len(set(seen)) == 3, "the layout changed between the batches"
+    found = rows(cluster, topic)
+    assert sorted(int(str(one["id"])) for one in found) == [*range(9000)]
+    for who in {one["who"] for one in found}:
+        mine = [one["id"] for one in found if one["who"] == who]
+        assert mine == sorted(mine, key=lambda one: int(str(one))), "rows of a key keep their order, parents first"
+
+
+def test_a_split_that_leaves_the_last_entry_unknown_ends_the_transaction(
+    cluster: PulsarCluster, topic: str, monkeypatch: pytest.MonkeyPatch, pulsar_broker: PulsarBroker
+) -> None:
+    """The broker closes a producer while its entry is in flight, and other rows follow in the segment."""
+
+    def lost(self: object, *_: object) -> Position:
+        pulsar_broker.split(topic, cluster.client.layout(topic).active[0].id)
+        raise ConnectionLost("The segment was split, and the broker did not say whether it has the entry.")
+
+    monkeypatch.setattr(Producer, "send", lost)
     txn = cluster.begin()
     with pytest.raises(TopicSealed, match="split or merged while rows were sent") as raised:
-        txn.append(topic, batches(), key="who")
+        txn.append(topic, ROWS, key="who")
     assert "Run it again" in raised.value.advice
+    monkeypatch.undo()
     assert rows(cluster, topic) == []
-    with cluster.begin() as again:
-        again.append(topic, ROWS, key="who")
-        again.commit()
-    assert len(rows(cluster, topic)) == 4
 
 
 def test_a_producer_commits_at_each_flush(cluster: PulsarCluster, topic: str) -> None:
