@@ -152,8 +152,8 @@ def late_send(code: int, message: str, what: str) -> PulsarError | None:
         return None
     error = TransactionEnded(
         f"{what}: {message}",
-        advice="The transaction has ended by its timeout, or another program of the application has aborted it. Run it again; raise "
-        "the timeout if it was too short.",
+        advice="The transaction has ended by its timeout, or another program of the application has aborted it. Run it again. "
+        "Raise the timeout if it was too short.",
     )
     error.code = code
     return error

@@ -24,8 +24,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.entries import Compression, Message
-from pulsar_protocol.errors import TopicTerminated
+from pulsar_protocol.errors import MessageTooLarge, TopicTerminated
 from pulsar_protocol.layout import RING, Bits, Layout, Position
+from pulsar_protocol.producer import Extent
 from pulsar_protocol.producers import lend
 from spark_txn_sink.local_properties import execution_of
 from spark_txn_sink.pulsar.attempts import Attempt, Opened, claim
@@ -42,7 +43,19 @@ class Sender(Protocol):
 
     def send(self, messages: Sequence[Message], txn: TxnId | None = None, compression: Compression = "none") -> Position: ...
 
+    def send_large(self, message: Message, txn: TxnId | None = None, compression: Compression = "none") -> Extent: ...
+
     def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What became of messages for one segment. `places`: the first and last position of those that were sent; None: none was.
+    `refused`: those that the segment has refused, because it is sealed.
+    """
+
+    places: Extent | None
+    refused: Sequence[Message] = ()
 
 
 @dataclass
@@ -204,7 +217,7 @@ class Outgoing:
     def __init__(self, open_sender: _Open, txn: TxnId, compression: Compression, topic: str) -> None:
         self._open, self._txn, self._compression, self._topic = open_sender, txn, compression, topic
         self._senders: dict[str, Sender] = {}
-        self._flying: dict[str, tuple[Future[Position], Sequence[Message]]] = {}
+        self._flying: dict[str, Future[Receipt]] = {}
         self._found: dict[str, tuple[Position, Position]] = {}
         self.refused: dict[str, list[Message]] = {}
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="txnsegment-pulsar-send")
@@ -215,19 +228,19 @@ class Outgoing:
         if segment in self.refused:
             self.refused[segment] += messages
         else:
-            self._flying[segment] = self._pool.submit(self._sent, segment, messages), messages
+            self._flying[segment] = self._pool.submit(self._sent, segment, messages)
 
     def settle(self, segment: str) -> None:
         """Wait until no entry of a segment is in flight. Raises the broker's error."""
-        future, messages = self._flying.pop(segment, (None, ()))
+        future = self._flying.pop(segment, None)
         if future is None:
             return
-        try:
-            place = future.result()
-        except TopicTerminated:
-            self.refused[segment] = [*messages]
-            return
-        self._found[segment] = (self._found.get(segment, (place, place))[0], place)
+        receipt = future.result()
+        if receipt.places is not None:
+            first, last = receipt.places
+            self._found[segment] = self._found.get(segment, (first, last))[0], last
+        if receipt.refused:
+            self.refused[segment] = [*receipt.refused]
 
     def finish(self) -> dict[str, tuple[Position, Position]]:
         """Wait for all receipts. Return the first and the last position of the entries in each segment. They are incomplete while
@@ -243,10 +256,38 @@ class Outgoing:
             sender.close()
         self._senders = {}
 
-    def _sent(self, segment: str, messages: Sequence[Message]) -> Position:
+    def _sent(self, segment: str, messages: Sequence[Message]) -> Receipt:
+        """Send messages, in order. An entry that is larger than the broker takes is divided, and a single message that is too large
+        is sent in chunks. Raises the broker's error.
+        """
+        places: Extent | None = None
+        left = [messages]
+        while left:
+            part = left.pop()
+            try:
+                found = self._placed(segment, part)
+            except TopicTerminated:
+                # Of a message in chunks the segment may have the first ones. Readers take no message without its last chunk.
+                return Receipt(places, [*part, *(one for rest in reversed(left) for one in rest)])
+            if found is None:
+                middle = len(part) // 2
+                left += [part[middle:], part[:middle]]
+                continue
+            places = (places or found)[0], found[1]
+        return Receipt(places)
+
+    def _placed(self, segment: str, messages: Sequence[Message]) -> Extent | None:
+        """Send messages as one entry, or one message in chunks. Return None if they are several, and too large for one entry."""
         if segment not in self._senders:
             self._senders[segment] = self._open(segment)
-        return self._senders[segment].send(messages, self._txn, self._compression)
+        sender = self._senders[segment]
+        try:
+            place = sender.send(messages, self._txn, self._compression)
+        except MessageTooLarge:
+            if len(messages) > 1:
+                return None
+            return sender.send_large(messages[0], self._txn, self._compression)
+        return place, place
 
 
 def follow(
