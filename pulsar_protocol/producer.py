@@ -27,8 +27,8 @@ _ACCESS: Final[dict[Access, int]] = {"shared": 0, "exclusive": 1, "fencing": 3}
 Extent = tuple[Position, Position]
 """The positions of the first and the last entry."""
 ROOM: Final = 16 * 1024
-"""The bytes by which an entry stays below the broker's `maxMessageSize`. A bookie with the default `nettyMaxFrameSizeBytes` takes no
-entry of that size: it closes the connection, and the broker 5.0.0-M1 then repeats the entry for ever.
+"""The bytes by which an entry stays below the broker's `maxMessageSize`. A bookie with the default `nettyMaxFrameSizeBytes` takes
+no entry of that size: it closes the connection, and the broker 5.0.0-M1 then repeats the entry for ever.
 """
 SIZES: Final = 64
 """The bytes by which the metadata of a chunk may be longer than that of an empty message: its numbers and sizes."""

@@ -20,13 +20,15 @@ from pyspark.sql import types as T
 
 from conformance.harness.spark_start import spark_environment
 from conformance.pulsar_server import PulsarBroker
-from metadata.common.errors import NotAllowed, OptionError, TxnConflict, VersionConflict
+from metadata.common.errors import NotAllowed, OptionError, OutcomeUnknown, TxnConflict, VersionConflict
 from pulsar_protocol.client import TxnId
-from pulsar_protocol.errors import TransactionEnded
+from pulsar_protocol.errors import ConnectionLost, TransactionEnded
 from pulsar_protocol.layout import Position
 from pulsar_protocol.reader import entries
 from pulsar_protocol.sent_log import Sent, decode, log_name
+from spark_txn_sink.pulsar import many_topics
 from spark_txn_sink.pulsar.attempts import Opened
+from spark_txn_sink.pulsar.control_topic import ControlTopic
 from spark_txn_sink.pulsar.journal import Note, Unfinished, finished, opened_of, token
 from spark_txn_sink.pulsar.options import ADMIN_VARIABLE, PulsarWriteOptions
 from spark_txn_sink.pulsar.writer import BatchWriter
@@ -338,6 +340,31 @@ def test_a_transaction_of_a_plain_program_has_versions_too(cluster: PulsarCluste
         old.commit()
     for topic in names:
         assert [sum(row["id"] in (2, 3) for row in cluster.rows(topic, 100).rows)] == [4]
+
+
+@pulsar_only
+@pytest.mark.parametrize("lost", ["request", "reply"])
+def test_a_commit_of_a_version_whose_reply_is_lost_can_be_asked_for_again(
+    cluster: PulsarCluster, names: tuple[str, str], monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    class Losing(ControlTopic):
+        def end(self, txn: TxnId, *, commit: bool) -> None:
+            if lost == "reply" or not commit:
+                super().end(txn, commit=commit)
+            if commit:
+                raise ConnectionLost(f"The {lost} was lost.")
+
+    app = f"etl-{names[0]}"
+    monkeypatch.setattr(many_topics, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(many_topics, "ControlTopic", Losing)
+    txn = cluster.transaction(app=app, version=1)
+    quick_write(txn, names[0], 1)
+    with pytest.raises(OutcomeUnknown, match="did not answer for") as raised:
+        txn.commit()
+    assert "the same app and version" in raised.value.advice
+    monkeypatch.undo()
+    assert (txn.commit().rows, txn.commit().txn_id) == (1, txn.id)
+    assert [row["id"] for row in cluster.rows(names[0]).rows] == [1]
 
 
 @pulsar_only
