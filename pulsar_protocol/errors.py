@@ -105,6 +105,7 @@ class Retriable(PulsarError):
 
 TRANSACTION_NOT_FOUND: Final = 24
 """The code of a TransactionEnded for a transaction that its coordinator does not know, or has forgotten some time after its end."""
+NOT_ALLOWED: Final = 22
 _CODES: Final[dict[int, tuple[type[PulsarError], str, str]]] = {
     0: (PulsarError, "UnknownError", "The log of the broker has the cause."),
     1: (Retriable, "MetadataError", "Check the metadata store of the Pulsar cluster; the log of the broker has the cause."),
@@ -132,7 +133,7 @@ _CODES: Final[dict[int, tuple[type[PulsarError], str, str]]] = {
     19: (PulsarError, "ConsumerAssignError", "Connect again."),
     20: (Retriable, "TransactionCoordinatorNotFound", "Switch transactions on (transactionCoordinatorEnabled=true), or try again."),
     21: (TransactionEnded, "InvalidTxnStatus", "The transaction has ended in the other way."),
-    22: (NotSupported, "NotAllowedError", "The message of the broker says what is not allowed."),
+    NOT_ALLOWED: (NotSupported, "NotAllowedError", "The message of the broker says what is not allowed."),
     23: (PulsarError, "TransactionConflict", "Another transaction has acknowledged the same messages."),
     TRANSACTION_NOT_FOUND: (
         TransactionEnded,
@@ -141,6 +142,21 @@ _CODES: Final[dict[int, tuple[type[PulsarError], str, str]]] = {
     ),
     25: (Fenced, "ProducerFenced", "Another writer took over; end this one."),
 }
+
+
+def late_send(code: int, message: str, what: str) -> PulsarError | None:
+    """Return the error if a broker refused an entry because its transaction has ended; otherwise None. Brokers have no code for
+    this: they answer NotAllowedError, and their text names the exception of the coordinator.
+    """
+    if code != NOT_ALLOWED or "TxnConflict" not in message:
+        return None
+    error = TransactionEnded(
+        f"{what}: {message}",
+        advice="The transaction has ended by its timeout, or another program of the application has aborted it. Run it again. "
+        "Raise the timeout if it was too short.",
+    )
+    error.code = code
+    return error
 
 
 def broker_error(code: int, message: str, what: str) -> PulsarError:

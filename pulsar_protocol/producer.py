@@ -8,6 +8,7 @@ import contextlib
 import queue
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Literal, NoReturn, Self, TypedDict
 
@@ -16,13 +17,21 @@ from pulsar_protocol.chunks import encode_chunks
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.connection import Delivery
 from pulsar_protocol.cut import Segment
-from pulsar_protocol.entries import Compression, Message, Rows, encode_batch
-from pulsar_protocol.errors import ConnectionLost, MessageTooLarge, PulsarError, TimedOut, TopicTerminated, broker_error
+from pulsar_protocol.entries import MAX_BYTES, Compression, Message, Rows, encode_batch
+from pulsar_protocol.errors import ConnectionLost, MessageTooLarge, PulsarError, TimedOut, TopicTerminated, broker_error, late_send
 from pulsar_protocol.layout import Position
 from pulsar_protocol.messages import Schema
 
 Access = Literal["shared", "exclusive", "fencing"]
 _ACCESS: Final[dict[Access, int]] = {"shared": 0, "exclusive": 1, "fencing": 3}
+Extent = tuple[Position, Position]
+"""The positions of the first and the last entry."""
+ROOM: Final = 16 * 1024
+"""The bytes by which an entry stays below the broker's `maxMessageSize`. A bookie with the default `nettyMaxFrameSizeBytes` takes
+no entry of that size: it closes the connection, and the broker 5.0.0-M1 then repeats the entry for ever.
+"""
+SIZES: Final = 64
+"""The bytes by which the metadata of a chunk may be longer than that of an empty message: its numbers and sizes."""
 CLOSED_SECONDS: Final = 2.0
 """The longest wait for the answer to an entry, after the broker has closed the producer."""
 
@@ -100,10 +109,30 @@ class Producer:
         """Send a message that is too large for one entry, in chunks of at most `size` bytes. Return the position of the last chunk.
         Raises as `send`. If not all chunks were written, no consumer reads the message.
         """
+        return self._chunks(message, size, txn, compression)[1]
+
+    def send_large(self, message: Message, txn: TxnId | None = None, compression: Compression = "none") -> Extent:
+        """Send a message that is too large for one entry, in chunks that are as large as the broker takes. Return the positions of
+        the first and the last one. Raises as `send_chunks`, and MessageTooLarge for a value that readers would refuse, and for a
+        key or properties that leave no room for a value.
+        """
+        limit = self._limit
+        metadata = self._metadata(self._sequence)
+        (empty,) = encode_chunks(replace(message, value=b""), 1, **metadata, txn=txn, compression=compression)
+        size, length = limit - len(empty) - SIZES, len(message.value or b"")
+        if size < 1 or length > MAX_BYTES:
+            raise MessageTooLarge(
+                f"A row for {self.topic} has {length:,} bytes and {len(empty):,} bytes of key, properties and metadata. A row has "
+                f"at most {MAX_BYTES:,} bytes, and the latter must fit into one entry of {limit:,} bytes, by maxMessageSize.",
+                advice="Make the row smaller. Nothing of it was sent.",
+            )
+        return self._chunks(message, size, txn, compression)
+
+    def _chunks(self, message: Message, size: int, txn: TxnId | None, compression: Compression) -> Extent:
         sequence, self._sequence = self._sequence, self._sequence + 1
         chunks = encode_chunks(message, size, **self._metadata(sequence), txn=txn, compression=compression)
-        *_, last = (self._sent(chunk, sequence, txn, num_messages=1, is_chunk=True) for chunk in chunks)
-        return last
+        places = [self._sent(chunk, sequence, txn, num_messages=1, is_chunk=True) for chunk in chunks]
+        return places[0], places[-1]
 
     def _metadata(self, sequence: int) -> _Metadata:
         return {
@@ -113,16 +142,21 @@ class Producer:
             "schema_version": self.schema_version,
         }
 
+    @property
+    def _limit(self) -> int:
+        """The greatest size of an entry."""
+        most = self._channel.ready.max_message_size
+        return most - min(ROOM, most // 10)
+
     def _sent(self, entry: bytes, sequence: int, txn: TxnId | None, **fields: object) -> Position:
         """Send an entry, wait for its receipt, and return its position. Raises as `send`."""
         self._check_open()
-        limit = self._channel.ready.max_message_size
+        limit = self._limit
         if len(entry) > limit:  # the broker would close the connection without a reason
             raise MessageTooLarge(
-                f"An entry for {self.topic} has {len(entry):,} bytes, and the broker takes at most {limit:,} (maxMessageSize). "
+                f"An entry for {self.topic} has {len(entry):,} bytes, and at most {limit:,} can be sent by maxMessageSize. "
                 f"It has {fields.get('num_messages')} rows.",
-                advice="If it is one row, make it smaller, or raise maxMessageSize of the brokers. If it has several, send fewer "
-                "at a time (for Spark: entryBytes).",
+                advice="Send one row in chunks (send_large), and of several rows fewer at a time.",
             )
         ids = {} if txn is None else {"txnid_most_bits": txn.most, "txnid_least_bits": txn.least}
         self._channel.send(entry, producer_id=self._id, sequence_id=sequence, **fields, **ids)
@@ -140,7 +174,8 @@ class Producer:
                     raise self._gone()
                 deadline = time.monotonic() + CLOSED_SECONDS
             elif found.name == "send_error":
-                raise broker_error(found.body.error, found.body.message, f"Sending to {self.topic}")
+                code, message, what = found.body.error, found.body.message, f"Sending to {self.topic}"
+                raise (late_send(code, message, what) if txn is not None else None) or broker_error(code, message, what)
             elif found.body.sequence_id == sequence:
                 self._last = Position.of(found.body.message_id)
                 return self._last

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from pulsar_protocol.batches import Message, Rows
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.entries import Compression
+from pulsar_protocol.errors import MessageTooLarge
 from pulsar_protocol.layout import Position
 from pulsar_protocol.messages import Schema
-from pulsar_protocol.producer import Producer
+from pulsar_protocol.producer import Extent, Producer
 
 IDLE_SECONDS: Final = 120.0
 """A producer that nobody has used for this time is closed, as soon as another one is lent or given back."""
@@ -87,8 +89,20 @@ class Lent:
 
     def send(self, messages: Sequence[Message] | Rows, txn: TxnId | None = None, compression: Compression = "none") -> Position:
         """Send messages as one entry and wait for its receipt. Raises as `Producer.send`."""
-        try:
+        with self._watched():
             return self._producer.send(messages, txn, compression)
+
+    def send_large(self, message: Message, txn: TxnId | None = None, compression: Compression = "none") -> Extent:
+        """Send a message in chunks and wait for their receipts. Raises as `Producer.send_large`."""
+        with self._watched():
+            return self._producer.send_large(message, txn, compression)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        try:
+            yield
+        except MessageTooLarge:
+            raise  # nothing was sent
         except BaseException:
             self._failed = True
             raise

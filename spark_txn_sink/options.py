@@ -230,12 +230,7 @@ class WriteOptions:
         given = SINK.read(options, streaming=streaming)
         app, version = given.get(TXN_APP_ID), given.get(TXN_VERSION)
         staging = given.get(TXN_STAGING)
-        theirs = [name for name in (TXN_APP_ID.name, TXN_VERSION.name, TXN_TIMEOUT.name) if given.has(name)]
-        if staging is not None and theirs:
-            raise OptionError(
-                f"txnStaging and {' and '.join(theirs)} are both given, but the transaction of the write sets these itself.",
-                advice=f"Leave {' and '.join(theirs)} out; cluster.transaction(app=..., version=..., timeout=...) takes them.",
-            )
+        check_alone(given, staging)
         check_version(app, version, streaming=streaming)
         _check_schema_options(given)
         return cls(
@@ -261,6 +256,18 @@ class WriteOptions:
     def for_tasks(self) -> TaskOptions:
         """Return the options that are pickled to the executors."""
         return TaskOptions(self.topic, self.key_column, self.compression, self.entry_bytes, self.entry_rows)
+
+
+def check_alone(given: Given, part_of: object | None) -> None:
+    """Check that a write in a transaction over several topics has no option that this transaction sets. `part_of`: the transaction,
+    or None. Raises OptionError.
+    """
+    theirs = [name for name in (TXN_APP_ID.name, TXN_VERSION.name, TXN_TIMEOUT.name) if given.has(name)]
+    if part_of is not None and theirs:
+        raise OptionError(
+            f"txnStaging and {' and '.join(theirs)} are both given, but the transaction of the write sets these itself.",
+            advice=f"Leave {' and '.join(theirs)} out; cluster.transaction(app=..., version=..., timeout=...) takes them.",
+        )
 
 
 def check_version(app: str | None, version: int | None, *, streaming: bool) -> None:

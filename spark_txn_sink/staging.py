@@ -17,12 +17,8 @@ from ledgers.parts import PartWriter, part_name
 from ledgers.storage import LedgerStorage
 from metadata.records.folders import folder_of
 from metadata.topics.routing import Router
+from spark_txn_sink.local_properties import execution_of
 from spark_txn_sink.plan import WritePlan
-
-TRANSACTION = "txnsegment.transaction"
-"""The name of a Spark local property, which belongs to one thread of the driver. `SparkTransaction.options` sets the property to
-the token of the transaction.
-"""
 
 
 @dataclass
@@ -40,8 +36,7 @@ class Staged(WriterCommitMessage):
     query_id: str | None
     key: str | None
     execution: tuple[str, int] | None = None
-    """The value of the property TRANSACTION in the driver's thread that runs the write, and the number of Spark's SQL execution.
-    None if the thread has not set the property, as outside of a transaction over several topics.
+    """The result of `local_properties.execution_of`.
     """
 
 
@@ -143,7 +138,5 @@ class _Task:
         if context is None:
             return cls(0, None)
         given = context.getLocalProperty
-        batch, token, number = given("streaming.sql.batchId"), given(TRANSACTION), given("spark.sql.execution.id")
-        execution = None if token is None or number is None else (token, int(number))
-        at = context.partitionId()
-        return cls(at + int(batch or 0), given("sql.streaming.queryId"), at, execution)
+        batch, at = given("streaming.sql.batchId"), context.partitionId()
+        return cls(at + int(batch or 0), given("sql.streaming.queryId"), at, execution_of(given))

@@ -10,6 +10,7 @@ from typing import Any
 from pyspark import SparkContext
 
 from metadata.common.clock import Clock
+from metadata.common.errors import TxnConflict
 
 PATIENCE_SECONDS = 60.0
 """Longest time to wait for Spark's listeners, in seconds. The listeners report the end of an execution with a short delay."""
@@ -44,6 +45,32 @@ def ended(spark: SparkContext, number: int, clock: Clock) -> Ended:
         if said in (Ended.COMPLETED, Ended.FAILED) or clock.monotonic() >= until:
             return said
         clock.sleep(LOOK_SECONDS)
+
+
+def has_succeeded(execution: int | None, topic: str, clock: Clock) -> bool:
+    """Return whether a write of a transaction over several topics succeeded in Spark. The write has reported that it is done.
+    `execution`: the number of its SQL execution, if it is known.
+
+    A write that this process's Spark does not know counts as successful: the write ran in another process, under Spark Connect, or
+    in a thread that did not ask for `options`. Raises TxnConflict if the write is still running, or if Spark has forgotten it.
+    """
+    spark = active()
+    if execution is None or spark is None:
+        return True
+    said = ended(spark, execution, clock)
+    if said is Ended.RUNNING:
+        raise TxnConflict(
+            f"A write to {topic} of this transaction is still running: execution {execution} of Spark.",
+            advice="Nothing was committed. Wait for every write, those of other threads too, before the block ends.",
+        )
+    if said is Ended.FORGOTTEN:
+        raise TxnConflict(
+            f"Spark has forgotten whether a write to {topic} of this transaction succeeded: execution {execution} is not in its "
+            "store any more.",
+            advice="Nothing was committed. Set spark.sql.ui.retainedExecutions above the number of the transaction's queries, and "
+            "run it again.",
+        )
+    return said is Ended.COMPLETED
 
 
 def _executions(spark: SparkContext) -> Any:

@@ -6,7 +6,6 @@ import json
 import logging
 import threading
 from collections.abc import Sequence
-from contextvars import ContextVar
 from types import TracebackType
 from typing import Self
 
@@ -15,22 +14,20 @@ from pyspark.sql import DataFrame, SparkSession
 from ledgers.spark_json import columns_from_json
 from metadata.client.client import Client
 from metadata.client.providers import Providers
-from metadata.common.errors import CorruptRecord, TxnConflict, TxnSegmentError
+from metadata.common.errors import CorruptRecord, TxnSegmentError
 from metadata.common.options import option_text
 from metadata.maintenance.orphans import sweep_staging
 from metadata.records.names import any_topic_name, is_persistent
 from metadata.write.staging_manifests import StagingArea, StagingManifest
 from metadata.write.write_set import Committed
-from spark_txn_sink.staging import TRANSACTION
+from spark_txn_sink.local_properties import TRANSACTION
 from spark_txn_source.options import ReadOptions
-from txnsegment.executions import Ended, active, ended
+from txnsegment.blocks import entered, left
+from txnsegment.executions import active, has_succeeded
 from txnsegment.positions import acks_of, unread
 from txnsegment.transaction import Appended, Batches, Transaction
 
 log = logging.getLogger("txnsegment.transaction")
-
-_inside: ContextVar[tuple[SparkTransaction, ...]] = ContextVar("inside", default=())
-"""The transactions in whose `with` blocks the current thread runs, outermost first."""
 
 
 class SparkTransaction(Transaction):
@@ -158,32 +155,13 @@ class SparkTransaction(Transaction):
     def _has_succeeded(self, manifest: StagingManifest) -> bool:
         """Return whether a write that published a manifest also succeeded in Spark. The write has failed if the process that
         published the manifest died before its reply. The manifest is still there if Spark's abort of the write failed, too. The
-        program then got an error, and may have run the write again.
-
-        A write that this process's Spark does not know counts as successful: the write ran in another process, under Spark
-        Connect, or in a thread that did not ask for `options`. Raises TxnConflict if the write is still running, or if Spark has
-        forgotten it.
+        program then got an error, and may have run the write again. Raises TxnConflict as `has_succeeded`.
         """
-        spark = active()
-        if manifest.execution is None or spark is None:
+        if has_succeeded(manifest.execution, manifest.topic, self._client.cluster.clock):
             return True
-        said = ended(spark, manifest.execution, self._client.cluster.clock)
-        if said is Ended.FAILED:
-            log.warning("txn=%s a write to %s failed after it had left its manifest: it does not count", self.id, manifest.topic)
-            self._area.withdraw(manifest.write)
-        elif said is Ended.RUNNING:
-            raise TxnConflict(
-                f"A write to {manifest.topic} of this transaction is still running: execution {manifest.execution} of Spark.",
-                advice="Nothing was committed. Wait for every write, those of other threads too, before the block ends.",
-            )
-        elif said is Ended.FORGOTTEN:
-            raise TxnConflict(
-                f"Spark has forgotten whether a write to {manifest.topic} of this transaction succeeded: execution "
-                f"{manifest.execution} is not in its store any more.",
-                advice="Nothing was committed. Set spark.sql.ui.retainedExecutions above the number of the transaction's queries, "
-                "and run it again.",
-            )
-        return said is Ended.COMPLETED
+        log.warning("txn=%s a write to %s failed after it had left its manifest: it does not count", self.id, manifest.topic)
+        self._area.withdraw(manifest.write)
+        return False
 
     def abort(self) -> None:
         """Abort the transaction. An exception in the block calls this. Idempotent. Raises TxnConflict after a successful commit."""
@@ -202,18 +180,11 @@ class SparkTransaction(Transaction):
 
     def __enter__(self) -> Self:
         self._check_open("enter")
-        for outer in _inside.get():
-            if outer._client.cluster.url == self._client.cluster.url:
-                raise TxnConflict(
-                    f"A transaction begins inside the block of transaction {outer.id}, but transactions do not nest: the inner one "
-                    "would commit on its own.",
-                    advice="Use one transaction for all writes, or end the outer block first.",
-                )
-        _inside.set((*_inside.get(), self))
+        entered(self, self._client.cluster.url)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        _inside.set(tuple(one for one in _inside.get() if one is not self))
+        left(self)
         if self._committed is not None or self._aborted:
             return
         if error is None:

@@ -7,6 +7,8 @@ sending        the work of a task: it routes rows, sends entries and reports
 attempts       which attempt of a task may send rows
 control        the rules of the control topic. Pure
 committing     the driver's steps from the reports of the tasks to the end of the transaction
+journal        tells the program of a transaction over several topics which of its writes have begun and ended
+many_topics    the end of a transaction over several topics, also of one without Spark
 control_topic  reads and writes the control topic of an application
 settling       tells readers which records of a topic's log they do not need any more
 admin          creates topics through the REST interface

@@ -25,7 +25,7 @@ def found_or_created(client: PulsarClient, topic: str, admin_url: str | None, se
             path = topic.removeprefix("topic://")
             raise TopicMissing(
                 f"There is no topic {topic}, and the binary protocol cannot create a scalable topic.",
-                advice="Give the option adminUrl (http://host:8080), or create it: "
+                advice="Give the option adminUrl (http://host:8080) or the variable TXNSEGMENT_PULSAR_ADMIN_URL, or create it: "
                 f"curl -X PUT 'http://host:8080/admin/v2/scalable/{path}?numInitialSegments={segments}'.",
             ) from error
     create(admin_url, topic, segments)

@@ -36,7 +36,7 @@ class AttemptRefused(TxnSegmentError):
 
 @dataclass(frozen=True)
 class Opened:
-    """The opening of a transaction. `place`: the position of its record in the segment of the attempts topic."""
+    """The opening of a transaction. `place`: the position of its record in a segment of a topic's log."""
 
     txn: TxnId
     segment: str
@@ -46,27 +46,30 @@ class Opened:
 @dataclass(frozen=True)
 class Attempt:
     """A record of the attempts topic: an attempt of a task, or the opening of a transaction (`partition` is None). `app`: the
-    application, or None if it is not known.
+    application, or None if it is not known. `write`: the id of the write, if the transaction has several; otherwise None.
     """
 
     txn: str
     id: str
     partition: int | None = None
     app: str | None = None
+    write: str | None = None
 
     def encoded(self) -> bytes:
-        return json.dumps({"txn": self.txn, "id": self.id, "partition": self.partition, "app": self.app}).encode()
+        fields = {"txn": self.txn, "id": self.id, "partition": self.partition, "app": self.app}
+        return json.dumps(fields if self.write is None else {**fields, "write": self.write}).encode()
 
     @staticmethod
     def decoded(data: bytes) -> Attempt:
         """Return the record from its bytes. Raises ValueError, KeyError."""
         fields = json.loads(data)
-        return Attempt(fields["txn"], fields["id"], fields["partition"], fields["app"])
+        return Attempt(fields["txn"], fields["id"], fields["partition"], fields["app"], fields.get("write"))
 
 
-def first_of(records: Iterable[Attempt], txn: str, partition: int) -> str | None:
-    """Return the id of the first attempt of a partition in the order of the records, or None if there is none."""
-    return next((one.id for one in records if one.txn == txn and one.partition == partition), None)
+def first_of(records: Iterable[Attempt], txn: str, partition: int, write: str | None = None) -> str | None:
+    """Return the id of the first attempt of a write's partition in the order of the records, or None if there is none."""
+    wanted = txn, partition, write
+    return next((one.id for one in records if (one.txn, one.partition, one.write) == wanted), None)
 
 
 class _Logs:
@@ -89,18 +92,18 @@ class _Logs:
         self._segments.pop(topic, None)
 
 
-def opened(client: PulsarClient, topic: str, admin_url: str | None, txn: TxnId, unique: str) -> Opened:
+def opened(client: PulsarClient, topic: str, admin_url: str | None, txn: TxnId, unique: str, app: str | None = None) -> Opened:
     """Write the record of the opening of a transaction into the log of the topic, and return where it is. Raises the errors of the
     broker.
     """
-    logs, record = client.kept(_Logs, _Logs), Attempt(txn.text, unique)
+    logs, record = client.kept(_Logs, _Logs), Attempt(txn.text, unique, app=app)
     segment = logs.segment(topic, admin_url)
     try:
-        return Opened(txn, segment, _write(client, segment, record))
+        return Opened(txn, segment, _write(client, segment, record.encoded()))
     except (TopicTerminated, TopicMissing):
         logs.forget(topic)
         segment = logs.segment(topic, admin_url)
-        return Opened(txn, segment, _write(client, segment, record))
+        return Opened(txn, segment, _write(client, segment, record.encoded()))
 
 
 def claim(client: PulsarClient, opening: Opened, attempt: Attempt) -> None:
@@ -108,7 +111,7 @@ def claim(client: PulsarClient, opening: Opened, attempt: Attempt) -> None:
     may not, or an error of the broker.
     """
     assert attempt.partition is not None
-    mine = _written(client, opening.segment, attempt)
+    mine = written(client, opening.segment, attempt.encoded())
     if mine == Position(opening.place.ledger, opening.place.entry + 1):
         return  # no other attempt can be between the opening and this record
     found: list[Attempt] = []
@@ -123,7 +126,7 @@ def claim(client: PulsarClient, opening: Opened, attempt: Attempt) -> None:
             f"whether another attempt of task {attempt.partition} has sent rows.",
             advice="The retention of the namespace is shorter than a batch: raise it. The batch runs again after a restart.",
         )
-    first = first_of(found, attempt.txn, attempt.partition)
+    first = first_of(found, attempt.txn, attempt.partition, attempt.write)
     if first != attempt.id:
         raise AttemptRefused(
             f"Another attempt of task {attempt.partition} may have sent rows in the transaction {attempt.txn}, and Pulsar cannot "
@@ -133,18 +136,18 @@ def claim(client: PulsarClient, opening: Opened, attempt: Attempt) -> None:
         )
 
 
-def _written(client: PulsarClient, segment: str, attempt: Attempt) -> Position:
-    """Write the record of an attempt and return its position. If the receipt of the record is lost, write the record again. The
-    topic may then have two records with the same id, and the first one counts.
+def written(client: PulsarClient, segment: str, record: bytes) -> Position:
+    """Write a record into a log and return its position. If the receipt of the record is lost, write the record again. The log may
+    then have the record twice, and the first one counts.
     """
     for _ in range(TRIES - 1):
         try:
-            return _write(client, segment, attempt)
+            return _write(client, segment, record)
         except (ConnectionLost, TimedOut):
             continue
-    return _write(client, segment, attempt)
+    return _write(client, segment, record)
 
 
-def _write(client: PulsarClient, segment: str, attempt: Attempt) -> Position:
+def _write(client: PulsarClient, segment: str, record: bytes) -> Position:
     with lend(client, segment) as producer:
-        return producer.send([Message(attempt.encoded())])
+        return producer.send([Message(record)])

@@ -24,9 +24,12 @@ from spark_txn_sink.options import (
     TXN_STAGING,
     TXN_VERSION,
     AfterRestore,
+    check_alone,
     check_version,
     written_to,
 )
+from spark_txn_sink.pulsar.attempts import Opened
+from spark_txn_sink.pulsar.journal import opened_of
 
 HashBits = Literal["auto", "low", "high"]
 ValueFormat = Literal["columns", "binary"]
@@ -111,6 +114,28 @@ VALUE_FORMAT: Final[Option[ValueFormat]] = Option(
 
 _PULSAR: Final = "a Pulsar cluster"
 
+
+def _part_of(option: str, text: str) -> Opened:
+    try:
+        return opened_of(text)
+    except ValueError:
+        raise bad(
+            option,
+            text,
+            "it is no transaction of a Pulsar cluster",
+            "Write `.options(**txn.options)` within `with connect('pulsar://..').transaction() as txn`.",
+        ) from None
+
+
+PART_OF: Final = Option(
+    TXN_STAGING.name,
+    TXN_STAGING.values,
+    TXN_STAGING.meaning,
+    _part_of,
+    only="batch",
+    why="a transaction over several topics is committed by a program: write in `foreachBatch`",
+)
+
 SINK: Final = OptionTable(
     "sink",
     (
@@ -121,12 +146,7 @@ SINK: Final = OptionTable(
         AUTO_CREATE,
         TXN_APP_ID,
         TXN_VERSION,
-        without(
-            TXN_STAGING,
-            _PULSAR,
-            "its transactions over several topics write Arrow tables",
-            "Write them with `txnsegment.connect(url).begin()`.",
-        ),
+        PART_OF,
         TXN_TIMEOUT,
         AFTER_RESTORE,
         COMPRESSION,
@@ -142,7 +162,9 @@ SINK: Final = OptionTable(
 
 @dataclass(frozen=True)
 class PulsarWriteOptions:
-    """The options of one write. None means the same as in the fields of `spark_txn_sink.options.WriteOptions`."""
+    """The options of one write. `part_of`: the transaction over several topics that takes the rows; None: the write has a
+    transaction of its own. For the other fields None means the same as in `spark_txn_sink.options.WriteOptions`.
+    """
 
     service_url: str
     topic: str
@@ -155,6 +177,7 @@ class PulsarWriteOptions:
     txn_app_id: str | None
     txn_version: int | None
     txn_timeout_ms: int
+    part_of: Opened | None
     after_restore: AfterRestore
     compression: Compression
     entry_bytes: int
@@ -168,6 +191,8 @@ class PulsarWriteOptions:
         """Parse and check the options of a batch or streaming write. Raises OptionError."""
         given = SINK.read(options, streaming=streaming)
         app, version = given.get(TXN_APP_ID), given.get(TXN_VERSION)
+        part_of = given.get(PART_OF)
+        check_alone(given, part_of)
         check_version(app, version, streaming=streaming)
         admin = given.get(ADMIN_URL)
         if admin is None and environment.get(ADMIN_VARIABLE, "").strip():
@@ -184,6 +209,7 @@ class PulsarWriteOptions:
             txn_app_id=app,
             txn_version=version,
             txn_timeout_ms=given.value(TXN_TIMEOUT),
+            part_of=part_of,
             after_restore=given.value(AFTER_RESTORE),
             compression=given.value(COMPRESSION),
             entry_bytes=given.value(ENTRY_BYTES),

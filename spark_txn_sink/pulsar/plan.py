@@ -1,8 +1,11 @@
-"""The plan of one write to Pulsar. The driver makes it before a task runs, and opens the transaction."""
+"""The plan of one write to Pulsar. The driver makes it before a task runs. It opens the transaction, unless the write is a part of
+a transaction over several topics, which is open already.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -16,6 +19,7 @@ from pulsar_protocol.errors import PulsarError
 from pulsar_protocol.layout import Bits, Layout, bits_of
 from spark_txn_sink.pulsar.admin import found_or_created
 from spark_txn_sink.pulsar.attempts import Opened, opened
+from spark_txn_sink.pulsar.journal import begin_write
 from spark_txn_sink.pulsar.options import HashBits, PulsarWriteOptions
 from spark_txn_sink.pulsar.rows import RowFormat, row_format
 
@@ -25,7 +29,8 @@ log = logging.getLogger("txnsegment.sink.pulsar")
 @dataclass(frozen=True)
 class PulsarPlan:
     """The plan of one write. It is pickled to the tasks. `layout`: the segments at the start of the write. `rows`: how
-    rows become messages. `opened`: the transaction that takes the rows.
+    rows become messages. `opened`: the transaction that takes the rows. `write`: the id of the write if it is a part of a
+    transaction over several topics, otherwise None.
     """
 
     service_url: str
@@ -37,35 +42,56 @@ class PulsarPlan:
     entry_bytes: int
     entry_rows: int
     opened: Opened
+    write: str | None = None
 
 
 def plan_write(client: PulsarClient, options: PulsarWriteOptions, schema: StructType, unique: str) -> PulsarPlan:
-    """Return the plan of a write, with an open transaction. Raises SchemaError, OptionError, TopicMissing, or another error of the
-    broker.
+    """Return the plan of a write, with an open transaction. Raises SchemaError, OptionError, TopicMissing, WriteRefused, or another
+    error of the broker.
     """
     check_key_column(options, schema)
     admin = options.admin_url if options.auto_create else None
+
+    def layout() -> Layout:
+        return found_or_created(client, options.topic, admin, options.segments)
+
+    if (part_of := options.part_of) is not None:
+        found = _plan(client, options, schema, layout(), lambda: part_of.txn, unique, unique)
+        begin_write(client, part_of, unique, options.topic)
+        return found
     with ThreadPoolExecutor(1) as beside:
         beginning = beside.submit(client.begin, options.txn_timeout_ms)
         try:
-            layout = found_or_created(client, options.topic, admin, options.segments)
-            return PulsarPlan(
-                service_url=options.service_url,
-                topic=options.topic,
-                layout=layout,
-                bits=hash_bits(options.hash_bits, client),
-                rows=row_format(
-                    client, options.topic, layout.active[0].name, arrow_schema(schema), options.key_column, options.value_format
-                ),
-                compression=options.compression,
-                entry_bytes=options.entry_bytes,
-                entry_rows=options.entry_rows,
-                opened=opened(client, options.topic, options.admin_url, beginning.result(), unique),
-            )
+            return _plan(client, options, schema, layout(), beginning.result, unique, None)
         except BaseException:
             if beginning.exception() is None:
                 _abort(client, beginning.result())
             raise
+
+
+def _plan(
+    client: PulsarClient,
+    options: PulsarWriteOptions,
+    schema: StructType,
+    layout: Layout,
+    txn: Callable[[], TxnId],
+    unique: str,
+    write: str | None,
+) -> PulsarPlan:
+    """Return the plan of a write to a topic that exists. `txn`: waits for the id of the transaction."""
+    columns = arrow_schema(schema)
+    return PulsarPlan(
+        service_url=options.service_url,
+        topic=options.topic,
+        layout=layout,
+        bits=hash_bits(options.hash_bits, client),
+        rows=row_format(client, options.topic, layout.active[0].name, columns, options.key_column, options.value_format),
+        compression=options.compression,
+        entry_bytes=options.entry_bytes,
+        entry_rows=options.entry_rows,
+        opened=opened(client, options.topic, options.admin_url, txn(), unique),
+        write=write,
+    )
 
 
 def _abort(client: PulsarClient, txn: TxnId) -> None:

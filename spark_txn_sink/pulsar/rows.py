@@ -41,7 +41,7 @@ def messages_of(batch: pa.RecordBatch, values: Values, column: pa.Array | None) 
     if column is None:
         keys, binary = values.keys_of(batch), True
     else:
-        keys, binary = _bytes(column), _is_binary(column.type)
+        keys, binary = _bytes(column), is_binary(column.type)
     marks = [key is not None for key in keys] if binary and keys is not None else None
     return Rows(values.encode(batch), range(batch.num_rows), keys, binary_keys=marks)
 
@@ -80,14 +80,14 @@ def row_format(
 def _new(columns: pa.Schema, key: str | None, value_format: ValueFormat) -> Values:
     """Return the format of a topic that has no schema."""
     rest = pa.schema([field for field in columns if field.name != key or field.name == VALUE])
-    if value_format == "binary" or (rest.names == [VALUE] and _is_binary(rest.field(0).type)):
+    if value_format == "binary" or (rest.names == [VALUE] and is_binary(rest.field(0).type)):
         return codec(None)
     if rest.names == [VALUE]:
         return codec_for(rest, "primitive")
     return codec_for(columns, "avro")
 
 
-def _is_binary(kind: pa.DataType) -> bool:
+def is_binary(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 

@@ -20,10 +20,12 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_protocol.client import PulsarClient, TxnId
-from pulsar_protocol.entries import Compression, Rows
-from pulsar_protocol.errors import TopicTerminated
+from pulsar_protocol.entries import Compression, Message, Rows
+from pulsar_protocol.errors import MessageTooLarge, TopicTerminated
 from pulsar_protocol.layout import Layout, Position
+from pulsar_protocol.producer import Extent
 from pulsar_protocol.producers import lend
+from spark_txn_sink.local_properties import execution_of
 from spark_txn_sink.pulsar.attempts import Attempt, Opened, claim
 from spark_txn_sink.pulsar.plan import PulsarPlan
 from spark_txn_sink.pulsar.routing import Router
@@ -39,7 +41,19 @@ class Sender(Protocol):
 
     def send(self, messages: Rows, txn: TxnId | None = None, compression: Compression = "none") -> Position: ...
 
+    def send_large(self, message: Message, txn: TxnId | None = None, compression: Compression = "none") -> Extent: ...
+
     def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What became of rows for one segment. `places`: the first and the last position of the rows that were sent; None: none was.
+    `refused`: the rows that the segment has refused, because it is sealed; None: none was.
+    """
+
+    places: Extent | None
+    refused: Rows | None = None
 
 
 @dataclass
@@ -56,16 +70,21 @@ class Sent(WriterCommitMessage):
     query: str | None
     run: str | None
     opened: Opened
+    execution: tuple[str, int] | None = None
+    """See `local_properties.execution_of`."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A Spark task. `start`: a number that decides which segment gets the first rows without a key."""
+    """A Spark task. `start`: a number that decides which segment gets the first rows without a key. `execution`: see
+    `local_properties.execution_of`.
+    """
 
     partition: int = 0
     start: int = 0
     query: str | None = None
     run: str | None = None
+    execution: tuple[str, int] | None = None
 
     @staticmethod
     def now() -> Task:
@@ -76,7 +95,7 @@ class Task:
         given, partition = context.getLocalProperty, context.partitionId()
         query, batch = given("sql.streaming.queryId"), given("streaming.sql.batchId")
         run = given("spark.jobGroup.id") if query is not None else None
-        return Task(partition, partition + int(batch or 0), query, run)
+        return Task(partition, partition + int(batch or 0), query, run, execution_of(given))
 
 
 def send_rows(
@@ -87,7 +106,8 @@ def send_rows(
     """
     attempt, txn = uuid.uuid4().hex, plan.opened.txn
     router = Router(plan.layout, plan.bits, plan.entry_bytes, plan.entry_rows, task.start)
-    claimed = Attempt(txn.text, attempt, task.partition, app or task.query)
+    named = None if plan.write is not None else app or task.query  # the journal has the application of a write that is a part
+    claimed = Attempt(txn.text, attempt, task.partition, named, plan.write)
     values = plan.rows.values()
     outgoing = Outgoing(lambda segment: lend(client, segment, values.schema), txn, plan.compression, plan.topic)
     ready = False
@@ -110,7 +130,7 @@ def send_rows(
         segments = finish(router, outgoing, layout)
     finally:
         outgoing.close()
-    return Sent(txn, attempt, task.partition, segments, router.rows, task.query, task.run, plan.opened)
+    return Sent(txn, attempt, task.partition, segments, router.rows, task.query, task.run, plan.opened, task.execution)
 
 
 class Outgoing:
@@ -123,7 +143,7 @@ class Outgoing:
     def __init__(self, open_sender: _Open, txn: TxnId, compression: Compression, topic: str) -> None:
         self._open, self._txn, self._compression, self._topic = open_sender, txn, compression, topic
         self._senders: dict[str, Sender] = {}
-        self._flying: dict[str, tuple[Future[Position], Rows]] = {}
+        self._flying: dict[str, Future[Receipt]] = {}
         self._found: dict[str, tuple[Position, Position]] = {}
         self.refused: dict[str, list[Rows]] = {}
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="txnsegment-pulsar-send")
@@ -134,19 +154,19 @@ class Outgoing:
         if segment in self.refused:
             self.refused[segment].append(entry)
         else:
-            self._flying[segment] = self._pool.submit(self._sent, segment, entry), entry
+            self._flying[segment] = self._pool.submit(self._sent, segment, entry)
 
     def settle(self, segment: str) -> None:
         """Wait until no entry of a segment is in flight. Raises the errors of the broker."""
-        if segment not in self._flying:
+        future = self._flying.pop(segment, None)
+        if future is None:
             return
-        future, entry = self._flying.pop(segment)
-        try:
-            place = future.result()
-        except TopicTerminated:
-            self.refused[segment] = [entry]
-            return
-        self._found[segment] = (self._found.get(segment, (place, place))[0], place)
+        receipt = future.result()
+        if receipt.places is not None:
+            first, last = receipt.places
+            self._found[segment] = self._found.get(segment, (first, last))[0], last
+        if receipt.refused is not None:
+            self.refused[segment] = [receipt.refused]
 
     def finish(self) -> dict[str, tuple[Position, Position]]:
         """Wait for all receipts. Return the first and the last position of the entries in each segment. If there are `refused`
@@ -162,10 +182,39 @@ class Outgoing:
             sender.close()
         self._senders = {}
 
-    def _sent(self, segment: str, entry: Rows) -> Position:
+    def _sent(self, segment: str, entry: Rows) -> Receipt:
+        """Send rows, in order. An entry that is larger than the broker takes is divided, and a single row that is too large is sent
+        in chunks. Raises the errors of the broker.
+        """
+        places: Extent | None = None
+        left = [entry]
+        while left:
+            part = left.pop()
+            try:
+                found = self._placed(segment, part)
+            except TopicTerminated:
+                # The segment may have the first chunks of a row. Readers take no row without its last chunk.
+                return Receipt(places, Rows.joined([part, *reversed(left)]))
+            if found is None:
+                middle = len(part) // 2
+                left += [part.take(range(middle, len(part))), part.take(range(middle))]
+                continue
+            places = (places or found)[0], found[1]
+        return Receipt(places)
+
+    def _placed(self, segment: str, rows: Rows) -> Extent | None:
+        """Send rows as one entry, or one row in chunks. Return None if they are several, and too large for one entry."""
         if segment not in self._senders:
             self._senders[segment] = self._open(segment)
-        return self._senders[segment].send(entry, self._txn, self._compression)
+        sender = self._senders[segment]
+        try:
+            place = sender.send(rows, self._txn, self._compression)
+        except MessageTooLarge:
+            if len(rows) > 1:
+                return None
+            (message,) = rows.messages()
+            return sender.send_large(message, self._txn, self._compression)
+        return place, place
 
 
 def follow(

@@ -27,8 +27,11 @@ from pulsar_protocol.layout import Position
 from pulsar_protocol.sent_log import Sent as SentRecord
 from pulsar_protocol.sent_log import log_segment, record_sent
 from spark_txn_sink.plan import OVERWRITE
+from spark_txn_sink.pulsar.attempts import Opened
 from spark_txn_sink.pulsar.committing import Committer, NotCommitted, Work
 from spark_txn_sink.pulsar.control_topic import ControlTopic
+from spark_txn_sink.pulsar.journal import Note, end_write, merged, token
+from spark_txn_sink.pulsar.many_topics import PATIENCE_SECONDS
 from spark_txn_sink.pulsar.options import PulsarWriteOptions
 from spark_txn_sink.pulsar.plan import PulsarPlan, check_key_column, plan_write
 from spark_txn_sink.pulsar.sending import Sent, Task, send_rows
@@ -36,8 +39,6 @@ from spark_txn_sink.pulsar.settling import settle
 
 log = logging.getLogger("txnsegment.sink.pulsar")
 
-PATIENCE_SECONDS = 60.0
-"""How long a request to the coordinator is repeated while its outcome is unknown."""
 Messages = Sequence[WriterCommitMessage | None]
 _committers: dict[tuple[str, str, str], Committer] = {}
 """The committers of this process, by service URL, application and topic. A process commits one batch at a time."""
@@ -69,19 +70,22 @@ class _Writer:
         return self.__dict__
 
     def _planner(self) -> PulsarClient:
-        """Return the client that plans the write. A stream, and a batch with `txnVersion`, are planned in a new process each time,
-        so their client waits for a broker that is away. For any other batch the address may be wrong if the first connection fails,
-        so its client does not wait.
+        """Return the client that plans the write. A stream, a batch with `txnVersion`, and a transaction over several topics are
+        planned in a new process each time, so their client waits for a broker that is away. For any other batch the address may be
+        wrong if the first connection fails, so its client does not wait.
         """
         client = shared(self.options.service_url)
-        return client.patient() if self.options.streaming or self.options.txn_version is not None else client
+        again = self.options.streaming or self.options.txn_version is not None or self.options.part_of is not None
+        return client.patient() if again else client
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
         assert self.plan is not None
         return send_rows(shared(self.plan.service_url).patient(), self.plan, iterator, Task.now(), self.options.txn_app_id)
 
     def finish(self, messages: Messages, version: int) -> bool:
-        """Commit the transaction of the tasks. Return False if the version was committed before."""
+        """Commit the transaction of the tasks, or report the write to the transaction over several topics of which it is a part.
+        Return False if the version was committed before.
+        """
         reports = [cast("Sent", one) for one in messages if one is not None]
         txn = self._txn(reports)
         if len(reports) != len(messages) or txn is None:
@@ -89,6 +93,9 @@ class _Writer:
                 f"A task of the write to {self.options.topic} did not report what it sent.",
                 advice="Spark must not commit such a write; run it again.",
             )
+        if self.options.part_of is not None:
+            self._end_part(self.options.part_of, reports)
+            return True
         query = next((one.query for one in reports if one.query is not None), None)
         run = next((one.run for one in reports if one.run is not None), None)
         app = self.options.txn_app_id or (query if self.options.streaming else None)
@@ -123,6 +130,18 @@ class _Writer:
             settle(shared(self.options.service_url).patient(), self.options.topic, work.opened, recorded)
         return True
 
+    def _end_part(self, opened: Opened, reports: Sequence[Sent]) -> None:
+        """Report to the transaction over several topics that all rows of this write are sent."""
+        assert self.plan is not None
+        assert self.plan.write is not None
+        mine = token(opened)
+        execution = next((one.execution[1] for one in reports if one.execution is not None and one.execution[0] == mine), None)
+        rows = sum(one.rows for one in reports)
+        done = Note(
+            "ended", opened.txn.text, self.plan.write, self.options.topic, joined(reports), rows, execution, self.plan.opened.place
+        )
+        end_write(shared(self.options.service_url).patient(), opened, done)
+
     def _record(self, work: Work) -> Position | None:
         """Record where the rows of the transaction are, so that readers see all of them or none (`pulsar_protocol.sent_log`).
         Return the position of the record, or None if the transaction has no rows.
@@ -138,7 +157,9 @@ class _Writer:
         return record_sent(client, log_segment(client, self.options.topic), record)
 
     def give_up(self, messages: Messages) -> None:
-        """Abort the transaction of a write that Spark gave up."""
+        """Abort the transaction of a write that Spark gave up. A transaction over several topics ends, too: Pulsar cannot take back
+        the rows that tasks of the write may have sent.
+        """
         txn = self._txn([cast("Sent", one) for one in messages if one is not None])
         if txn is not None:
             committer(self.options, self.options.txn_app_id or "").abort(txn)
@@ -182,12 +203,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 def joined(reports: Sequence[Sent]) -> dict[str, tuple[Position, Position]]:
     """Return the first and the last position of the rows of all tasks in each segment."""
-    found: dict[str, tuple[Position, Position]] = {}
-    for one in reports:
-        for segment, (first, last) in one.segments.items():
-            known = found.get(segment, (first, last))
-            found[segment] = (min(known[0], first), max(known[1], last))
-    return found
+    topic = ""
+    return merged((topic, one.segments) for one in reports).get(topic, {})
 
 
 def committer(options: PulsarWriteOptions, app: str) -> Committer:

@@ -14,7 +14,7 @@ import pytest
 from conformance.pulsar_java import Compression as JavaCompression
 from conformance.pulsar_java import End, How, JavaClient, Schema
 from conformance.pulsar_server import PulsarBroker
-from pulsar_protocol.chunks import whole
+from pulsar_protocol.chunks import encode_chunks, whole
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.cut import Segment
 from pulsar_protocol.entries import Compression, Message
@@ -186,6 +186,43 @@ def test_large_rows_of_this_client_are_read_by_java(
     client.end(txn, commit=True)
     found = java.read(topic, count=len(LARGE), how=how)
     assert sorted(found, key=lambda row: int(row["properties"]["n"])) == LARGE
+
+
+@pytest.mark.parametrize("how", CONSUMERS)
+def test_chunks_of_a_transaction_are_delivered_with_its_commit_and_never_if_it_is_aborted(
+    java: JavaClient, client: PulsarClient, topic: str, how: How
+) -> None:
+    """Chunks of a committed and of an aborted transaction lie between one another, in one segment."""
+    kept, dropped = [client.begin(60_000) for _ in range(2)]
+    (segment, _) = client.layout(topic).active
+    with Producer(client, segment.name, schema=client_string_schema()) as one, Producer(client, segment.name) as two:
+        chunks = [
+            [
+                encode_chunks(
+                    as_message({**row, "key": "k0"}),
+                    50_000,
+                    producer=p.name,
+                    sequence=7 + n,
+                    publish_ms=1,
+                    txn=txn,
+                    schema_version=one.schema_version,
+                )
+                for n, row in enumerate(LARGE)
+            ]
+            for p, txn in ((one, kept), (two, dropped))
+        ]
+        for n, (mine, theirs) in enumerate(zip(*chunks, strict=True)):
+            for a, b in zip(mine, theirs, strict=True):
+                one._sent(a, 7 + n, kept, num_messages=1, is_chunk=True)
+                two._sent(b, 7 + n, dropped, num_messages=1, is_chunk=True)
+        client.end(dropped, commit=False)
+        assert [*entries(client, segment.name, idle_seconds=1)] == []
+        client.end(kept, commit=True)
+        txn = client.begin(60_000)
+        one.send_large(as_message({**LARGE[0], "key": "k0"}), txn)  # stays open: nobody gets it
+    found = java.read(topic, count=len(LARGE), how=how)
+    assert sorted(found, key=lambda row: int(row["properties"]["n"])) == [{**row, "key": "k0"} for row in LARGE]
+    client.end(txn, commit=False)
 
 
 @pytest.mark.parametrize("how", CONSUMERS)

@@ -21,6 +21,7 @@ from conformance.pulsar_server import PulsarBroker
 from metadata.common.errors import OutcomeUnknown, SchemaError, TxnConflict
 from pulsar_protocol.auth import BadCredentials
 from pulsar_protocol.client import PulsarClient
+from pulsar_protocol.entries import Message
 from pulsar_protocol.errors import (
     MessageTooLarge,
     OlderModel,
@@ -32,7 +33,6 @@ from pulsar_protocol.errors import (
 )
 from pulsar_protocol.messages import Schema
 from pulsar_protocol.producer import Producer
-from pulsar_protocol.reader import entries
 from pulsar_protocol.values import codec_for
 from spark_txn_sink.pulsar.admin import found_or_created
 from txnsegment import connect
@@ -209,18 +209,15 @@ def test_a_schema_that_does_not_fit(pulsar: str, topic: str, client: PulsarClien
         client.register(client.layout(topic).active[0].name, other)
 
 
-def test_a_row_above_the_largest_message(pulsar_broker: PulsarBroker, client: PulsarClient) -> None:
+def test_a_key_above_the_largest_message(pulsar_broker: PulsarBroker, client: PulsarClient) -> None:
+    """A value is divided into chunks, but its key is in the metadata of each chunk."""
     topic = pulsar_broker.create(f"large-{uuid.uuid4().hex[:8]}")
     limit = client.channel().ready.max_message_size
-    with connect(pulsar_broker.url) as cluster:
-        with cluster.begin() as txn, pytest.raises(MessageTooLarge, match=rf"at most {limit:,} \(maxMessageSize\)") as found:
-            txn.append(topic, pa.table({"value": [os.urandom(limit + 1)]}))
-        assert "make it smaller, or raise maxMessageSize" in found.value.advice
-        with cluster.begin() as txn:  # rows below the limit are divided over entries below the limit
-            txn.append(topic, pa.table({"value": [os.urandom(limit // 4) for _ in range(6)]}))
-            txn.commit()
-    (segment,) = client.layout(topic).active
-    assert sum(entry.count for _, entry in entries(client, segment.name, idle_seconds=2.0)) == 6
+    with Producer(client, client.layout(topic).active[0].name) as producer:
+        with pytest.raises(MessageTooLarge, match=r"fit into one entry of [\d,]+ bytes, by maxMessageSize") as found:
+            producer.send_large(Message(b"value", os.urandom(limit), key_is_binary=True))
+        assert "Make the row smaller" in found.value.advice
+        producer.send([Message(b"small")])  # nothing was sent, and the connection stands
 
 
 # --- features ---

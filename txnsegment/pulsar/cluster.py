@@ -4,30 +4,37 @@ from __future__ import annotations
 
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from metadata.common.errors import OptionError
 from metadata.records.names import topic_name
 from pulsar_protocol import auth
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.layout import Bits, bits_of
+from spark_txn_sink.pulsar.many_topics import Application
 from txnsegment.producer import MAX_WAITING, Producer
-from txnsegment.pulsar.refused import refusal
+from txnsegment.pulsar.refused import admin_url, refusal
 from txnsegment.pulsar.rows import committed_rows
 from txnsegment.pulsar.subscriptions import PulsarSubscriptions
 from txnsegment.pulsar.topics import PulsarTopics
 from txnsegment.pulsar.transaction import PulsarTransaction
 from txnsegment.pulsar.transactions import PulsarTransactions
 from txnsegment.rows import Rows
-from txnsegment.transaction import Batches, Transaction, timeout_ms
+from txnsegment.transaction import Batches, Transaction, identity, timeout_ms
+
+if TYPE_CHECKING:
+    from txnsegment.pulsar.spark_transaction import PulsarSparkTransaction
 
 TIMEOUT_MS = 60_000
 """The default for the longest time from the begin of a transaction to its end."""
+SPARK_TIMEOUT_MS = 600_000
+"""The same for a transaction over Spark writes."""
 MAX_TIMEOUT_MS = 24 * 3_600_000
+NAMESPACE = "public/default"
+"""The default namespace of the topics that remember the versions of an application."""
 _WHY = {
     "consumer": "Read it with Spark (a stream keeps its place in its checkpoint), or with a consumer of Pulsar's own clients. "
     "Acknowledgements in a transaction are not offered: 5.0.0-M1 redelivers all of them if it restarts before the commit.",
-    "transaction": "A write by Spark is a transaction of its own; cluster.begin() has several topics.",
     "retention": "It is a policy of the namespace: pulsar-admin namespaces set-retention.",
     "scaling": "The broker splits and merges by its own policy.",
     "sweep": "The brokers clean up by themselves.",
@@ -84,17 +91,45 @@ class PulsarCluster:
         return committed_rows(self.url, topic, limit, message_ids=message_ids)
 
     def begin(
-        self, *, app: str | None = None, version: int | None = None, timeout: timedelta | float | None = None
+        self,
+        *,
+        app: str | None = None,
+        version: int | None = None,
+        timeout: timedelta | float | None = None,
+        namespace: str = NAMESPACE,
     ) -> PulsarTransaction:
-        """Begin a transaction over any number of topics. `timeout`: the longest time until its end, in seconds or as a timedelta
-        (default: 60 s). Raises OptionError for `app` and `version`, which only Spark's writes have here.
+        """Begin a transaction over any number of topics.
+
+        `app` and `version`, given together, make the transaction idempotent: each version of an application commits at most once,
+        and versions rise. `namespace`: the `tenant/namespace` of the two topics that remember this, one for each application.
+        `timeout`: the longest time until the end of the transaction, in seconds or as a timedelta (default: 60 s). Raises
+        OptionError.
         """
-        if app is not None or version is not None:
-            raise OptionError(
-                "A transaction of a Pulsar cluster takes no app and version.",
-                advice="Leave them out, or write with Spark and the options txnAppId and txnVersion.",
-            )
-        return PulsarTransaction(self.client, timeout_ms(timeout, TIMEOUT_MS, MAX_TIMEOUT_MS), self._bits)
+        application = _application(app, version, namespace)
+        return PulsarTransaction(self.client, timeout_ms(timeout, TIMEOUT_MS, MAX_TIMEOUT_MS), self._bits, application)
+
+    def transaction(
+        self,
+        *,
+        app: str | None = None,
+        version: int | None = None,
+        timeout: timedelta | float | None = None,
+        namespace: str = NAMESPACE,
+    ) -> PulsarSparkTransaction:
+        """Return a transaction over several Spark writes, for a `with` block. The end of the block commits the transaction.
+
+            with cluster.transaction(app="etl", version=7) as txn:
+                df.write.format("txnsegment").mode("append").options(**txn.options).save("orders")
+
+        `app`, `version`, `namespace`: as in `begin`. `timeout`: as in `begin`, but ten minutes by default. It must be longer than
+        the block with its Spark jobs. Rows of other writers to the same segments stay hidden from readers while the transaction is
+        open. Raises OptionError.
+        """
+        from txnsegment.pulsar.spark_transaction import PulsarSparkTransaction
+
+        application = _application(app, version, namespace)
+        most = timeout_ms(timeout, SPARK_TIMEOUT_MS, MAX_TIMEOUT_MS)
+        return PulsarSparkTransaction(self.client, most, self._bits, application)
 
     def producer(self, topic: str, *, key: str | None = None, max_waiting: int = MAX_WAITING) -> Producer:
         """Return a producer of rows for one topic, which commits them transaction by transaction. `key`: see
@@ -118,6 +153,14 @@ class PulsarCluster:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _application(app: str | None, version: int | None, namespace: str) -> Application:
+    """Return who commits a transaction. Raises OptionError."""
+    app, version = identity(app, version)
+    if namespace.count("/") != 1 or not all(namespace.split("/")):
+        raise OptionError(f"{namespace!r} is no namespace.", advice="Write it as tenant/namespace, such as public/default.")
+    return Application(app, version, namespace, admin_url())
 
 
 class _Keyed:

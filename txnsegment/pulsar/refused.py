@@ -19,10 +19,15 @@ def refusal(owner: object, call: str, reasons: Mapping[str, str], name: str) -> 
     return NotAllowed(f"{call}.{name} does not exist for a Pulsar cluster.", advice=reasons[name])
 
 
+def admin_url() -> str | None:
+    """Return the URL of the REST interface that the environment names, or None."""
+    return os.environ.get(ADMIN_VARIABLE, "").strip().rstrip("/") or None
+
+
 def rest(what: str) -> Rest:
     """Return the REST interface that the environment names. `what`: the call that needs it. Raises OptionError."""
-    url = os.environ.get(ADMIN_VARIABLE, "").strip()
-    if not url:
+    url = admin_url()
+    if url is None:
         raise OptionError(
             f"{what} needs Pulsar's REST interface: the binary protocol has no such request.",
             advice=f"Set the variable {ADMIN_VARIABLE}, such as http://host:8080.",

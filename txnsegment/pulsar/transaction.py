@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import pyarrow as pa
 
-from metadata.common.errors import OptionError, OutcomeUnknown, SchemaError, TopicSealed, TxnConflict
+from metadata.common.errors import Fenced, OptionError, OutcomeUnknown, SchemaError, TopicSealed, TxnConflict, VersionConflict
 from metadata.records.names import topic_name
 from metadata.write.write_set import Committed
+from pulsar_protocol import auth
 from pulsar_protocol.client import PulsarClient, TxnId
-from pulsar_protocol.entries import Rows
 from pulsar_protocol.errors import (
     TRANSACTION_NOT_FOUND,
     ConnectionLost,
     PulsarError,
     TimedOut,
-    TopicMissing,
     TopicTerminated,
     TransactionEnded,
 )
 from pulsar_protocol.layout import Bits, Layout, Position
-from pulsar_protocol.producer import Producer
-from pulsar_protocol.sent_log import Sent, log_segment, record_sent
+from pulsar_protocol.producers import lend
 from pulsar_protocol.values import Values, codec
+from spark_txn_sink.pulsar import committing, control
+from spark_txn_sink.pulsar.attempts import Opened
+from spark_txn_sink.pulsar.journal import merged
+from spark_txn_sink.pulsar.many_topics import Application, Topic, commit_version, record_places, settle_all
 from spark_txn_sink.pulsar.routing import Router
-from spark_txn_sink.pulsar.rows import messages_of
+from spark_txn_sink.pulsar.rows import is_binary, messages_of
+from spark_txn_sink.pulsar.sending import Outgoing, finish, follow
 from txnsegment.transaction import Batches, batches_of
 
 ENTRY_ROWS = 1_000
 """How many rows an entry has at most."""
 ENTRY_BYTES = 512 * 1024
 """The size in bytes of an entry's values and keys at which the entry is sent."""
+NO_APPLICATION = Application()
 
 
 class PulsarTransaction:
@@ -49,11 +55,17 @@ class PulsarTransaction:
     aborts it.
     """
 
-    def __init__(self, client: PulsarClient, timeout_ms: int, bits: Callable[[], Bits]) -> None:
-        """`bits`: a function that returns which bits of a key's hash choose its segment, by the version of the broker."""
-        self._client, self._timeout_ms, self._bits = client, timeout_ms, bits
+    def __init__(
+        self, client: PulsarClient, timeout_ms: int, bits: Callable[[], Bits], application: Application = NO_APPLICATION
+    ) -> None:
+        """`bits`: a function that returns which bits of a key's hash choose its segment, by the version of the broker.
+        `application`: the application and version that make the transaction idempotent.
+        """
+        self._client, self._timeout_ms, self._bits, self._application = client, timeout_ms, bits, application
         self._id: TxnId | None = None
-        self._producers: dict[str, Producer] = {}
+        self._beginning = threading.Lock()
+        self._opened: Opened | None = None
+        """The record of the opening in the journal; None: there is none yet."""
         self._places: dict[str, dict[str, tuple[Position, Position]]] = {}
         """For each topic and segment, the first and last position of the rows."""
         self._rows = self._bytes = self._turn = 0
@@ -74,23 +86,19 @@ class PulsarTransaction:
         a key keep their order. The column stays in the rows. None: the messages have no keys, unless the topic's schema has keys
         (KEY_VALUE). Messages without keys, and rows with a null key, go to the segments in turn, an entry at a time.
 
-        Raises TopicMissing, SchemaError, MessageTooLarge (a row is larger than the broker takes), UnknownVersion (if there are keys
-        and the routing of the broker's version is not known), TopicSealed (a segment was split or merged meanwhile: run the
-        transaction again), TxnConflict (the transaction has timed out), OptionError (the transaction has ended).
+        A row that is larger than the broker's `maxMessageSize` is sent in chunks. If a segment is split or merged meanwhile, the
+        remaining rows go to its children.
+
+        Raises TopicMissing, SchemaError, MessageTooLarge (a row above 256 MB), UnknownVersion (if there are keys and the routing of
+        the broker's version is not known), TopicSealed (a segment was split or merged, and it is unknown whether it has the last
+        entry that was sent to it: run the transaction again), TxnConflict (the transaction has timed out), OptionError (the
+        transaction has ended).
         """
         self._check_open("append")
         name = str(topic_name(topic))
         layout, values = self._client.layout(name), codec(self._client.schema(name), name)
         try:
-            bits: Bits = self._bits() if key is not None or values.takes_keys else "high"  # rows without keys need neither
-            router = Router(layout, bits, ENTRY_BYTES, ENTRY_ROWS, self._turn)
-            self._turn += 1
-            for batch in batches_of(batches):
-                for start in range(0, batch.num_rows, ENTRY_ROWS):
-                    rows = batch.slice(start, ENTRY_ROWS)
-                    router.route(messages_of(rows, values, None if key is None else _key_column(rows, key)))
-                    self._send(layout.topic, values, router.full())
-            self._send(layout.topic, values, router.rest())
+            self._send(layout, values, batches_of(batches), key)
         except BaseException as error:
             self._abort_after(error)
             if isinstance(error, TopicTerminated | ConnectionLost) and self._changed(layout):
@@ -100,10 +108,28 @@ class PulsarTransaction:
                 ) from error
             if isinstance(error, TransactionEnded):
                 raise TxnConflict(
-                    f"The Pulsar transaction {self.id} ended while rows were sent, by its timeout of {self._timeout_ms} ms.",
+                    f"The Pulsar transaction {self.id} ended while rows were sent: by its timeout of {self._timeout_ms} ms, or "
+                    "because another program of the application has aborted it.",
                     advice="Nothing of it is visible. Run it again, with a longer timeout.",
                 ) from error
             raise
+
+    def _begun(self) -> TxnId:
+        """Return the id of the transaction. Begin it at the first call. Raises the broker's error."""
+        with self._beginning:
+            if self._id is None:
+                self._id = self._client.begin(self._timeout_ms)
+                if self._has_journal:
+                    try:
+                        self._opened = self._application.open(self._client, self._id, uuid.uuid4().hex)
+                    except BaseException as error:
+                        self._abort_after(error)
+                        raise
+            return self._id
+
+    @property
+    def _has_journal(self) -> bool:
+        return self._application.name is not None
 
     def _changed(self, layout: Layout) -> bool:
         """Return whether the topic has another layout now. This may explain an error, because a broker that seals a segment closes
@@ -114,80 +140,136 @@ class PulsarTransaction:
         except PulsarError:
             return False  # the caller raises the first error
 
-    def _send(self, topic: str, values: Values, entries: Iterable[tuple[str, Rows]]) -> None:
-        """Send entries, each to its segment. Begin the transaction if it has not begun."""
-        for segment, entry in entries:
-            if self._id is None:
-                self._id = self._client.begin(self._timeout_ms)
-            place = self._producer(segment, values.schema).send(entry, self._id)
-            places = self._places.setdefault(topic, {})
-            first, _ = places.get(segment, (place, place))
-            places[segment] = first, place
-            self._rows += len(entry)
-            self._bytes += sum(len(value or b"") for value in entry.values)
+    def _send(self, layout: Layout, values: Values, batches: Iterable[pa.RecordBatch], key: str | None) -> None:
+        """Send rows as the tasks of Spark do (`spark_txn_sink.pulsar.sending`)."""
+        bits: Bits = self._bits() if key is not None or values.takes_keys else "high"  # rows without keys need neither
+        router = Router(layout, bits, ENTRY_BYTES, ENTRY_ROWS, self._turn)
+        self._turn += 1
+        outgoing: Outgoing | None = None
+        name = layout.topic
 
-    def _producer(self, segment: str, schema: Any | None) -> Producer:
-        if segment not in self._producers:
-            self._producers[segment] = Producer(self._client, segment, schema=schema)
-        return self._producers[segment]
+        def now() -> Layout:
+            return self._client.layout(name)
+
+        try:
+            for batch in batches:
+                for start in range(0, batch.num_rows, ENTRY_ROWS):
+                    part = batch.slice(start, ENTRY_ROWS)
+                    rows = messages_of(part, values, None if key is None else _key_column(part, key))
+                    self._bytes += sum(len(value or b"") for value in rows.values)
+                    router.route(rows)
+                    if outgoing is None:
+                        outgoing = Outgoing(lambda one: lend(self._client, one, values.schema), self._begun(), "none", name)
+                    for segment, entry in router.full():
+                        outgoing.send(segment, entry)
+                        if outgoing.refused:
+                            follow(router, outgoing, now)
+            if outgoing is not None:
+                sent = finish(router, outgoing, now)
+                self._places = merged([*self._places.items(), (name, sent)])
+        finally:
+            if outgoing is not None:
+                outgoing.close()
+        self._rows += router.rows
 
     def commit(self) -> Committed:
         """Make all rows visible. A second call returns the result of the first.
 
         Raises TxnConflict if the transaction has timed out, or if the connection was lost before the commit was sent. Then nothing
-        is visible. Raises OutcomeUnknown if the connection was lost after the commit was sent. Then call `commit` again.
+        is visible. Raises OutcomeUnknown if the connection was lost after the commit was sent. Then call `commit` again. With an
+        application it also raises VersionConflict for a version below the last committed one, and Fenced if another program of the
+        application has taken over. Then nothing is visible.
         """
         if self._committed is not None:
             return self._committed
         self._check_open("commit")
+        if self._application.name is not None:
+            self._begun()  # a transaction without rows commits its version, too
+        found = True
         if self._id is not None:
-            try:
-                self._record(self._id)
-            except BaseException as error:
-                self._abort_after(error)
-                if isinstance(error, ConnectionLost | TimedOut) and not self._outcome_unknown:
-                    raise TxnConflict(
-                        f"The Pulsar transaction {self._id.text} was not committed, because the broker was lost before: "
-                        f"{error.message}",
-                        advice="Nothing of it is visible, and it ends at the latest by its timeout. Run it again.",
-                    ) from error
-                raise
-            try:
-                self._client.end(self._id, commit=True)
-            except TransactionEnded as error:
-                self._ended = True
-                self._close()
-                if self._outcome_unknown and error.code == TRANSACTION_NOT_FOUND:
-                    raise OutcomeUnknown(
-                        f"It is unknown whether the Pulsar transaction {self._id.text} is committed: the broker has forgotten it.",
-                        advice="Look for its rows before you run it again.",
-                    ) from error
-                raise TxnConflict(
-                    f"The Pulsar transaction {self._id.text} was aborted, by its timeout of {self._timeout_ms} ms: {error.message}",
-                    advice="Nothing of it is visible. Run it again, with a longer timeout.",
-                ) from error
-            except (ConnectionLost, TimedOut) as error:
-                self._outcome_unknown = True
-                raise OutcomeUnknown(
-                    f"It is unknown whether the Pulsar transaction {self._id.text} is committed: {error.message}",
-                    advice="Call commit() again: it asks the broker, and commits at most once.",
-                ) from error
+            found = self._end_again(self._id) if self._outcome_unknown else self._end(self._id)
         self._ended = True
-        self._committed = Committed(self.id, None, self._rows, self._bytes)
-        self._close()
+        self._committed = Committed(self.id, None, self._rows, self._bytes) if found else Committed(None, None, 0, 0, skipped=True)
         return self._committed
 
-    def _record(self, txn: TxnId) -> None:
-        """Record where the rows are, so that Spark's reads see all of a topic's rows or none. A topic to which Spark has never
-        written has no log for such records. In this case the transaction's rows become visible in each segment by itself, and a
-        read may return a part of them.
-        """
-        for topic, places in self._places.items():
-            try:
-                log = log_segment(self._client, topic)
-            except TopicMissing:
-                continue
-            record_sent(self._client, log, Sent(txn, places))
+    def _end(self, txn: TxnId) -> bool:
+        """Commit for the first time. Return False if the version was committed before."""
+        try:
+            topics = self._topics()
+            if self._application.name is not None:
+                return self._end_version(topics)
+            recorded = record_places(self._client, txn, topics)
+        except BaseException as error:
+            if self._outcome_unknown:
+                raise
+            self._abort_after(error)
+            if isinstance(error, ConnectionLost | TimedOut):
+                raise TxnConflict(
+                    f"The Pulsar transaction {txn.text} was not committed, because the broker was lost before: {error.message}",
+                    advice="Nothing of it is visible, and it ends at the latest by its timeout. Run it again.",
+                ) from error
+            raise
+        self._end_again(txn)
+        settle_all(self._client, topics, recorded)
+        return True
+
+    def _end_again(self, txn: TxnId) -> bool:
+        """Ask the broker to commit, also if it was asked before. Return True."""
+        try:
+            self._client.end(txn, commit=True)
+        except TransactionEnded as error:
+            self._ended = True
+            if self._outcome_unknown and error.code == TRANSACTION_NOT_FOUND:
+                raise OutcomeUnknown(
+                    f"It is unknown whether the Pulsar transaction {txn.text} is committed: the broker has forgotten it.",
+                    advice="Look for its rows before you run it again."
+                    if self._application.name is None
+                    else "Run it again with the same app and version: that learns it, and writes nothing twice.",
+                ) from error
+            raise TxnConflict(
+                f"The Pulsar transaction {txn.text} was aborted, by its timeout of {self._timeout_ms} ms: {error.message}",
+                advice="Nothing of it is visible. Run it again, with a longer timeout.",
+            ) from error
+        except (ConnectionLost, TimedOut) as error:
+            self._outcome_unknown = True
+            raise OutcomeUnknown(
+                f"It is unknown whether the Pulsar transaction {txn.text} is committed: {error.message}",
+                advice="Call commit() again: it asks the broker, and commits at most once.",
+            ) from error
+        return True
+
+    def _end_version(self, topics: Sequence[Topic]) -> bool:
+        """Commit a version of the application. Return False if it was committed before."""
+        assert self._opened is not None
+        recorded: dict[str, Opened] = {}
+        txn, url = self._opened.txn, self._client.url
+        try:
+            committed = commit_version(
+                lambda: auth.connect(url).patient(),
+                self._application,
+                self._opened,
+                topics,
+                self._rows,
+                lambda: recorded.update(record_places(self._client, txn, topics)),
+            )
+        except committing.OutcomeUnknown as error:
+            self._outcome_unknown = True
+            raise OutcomeUnknown(
+                error.message, advice="Call commit() again, or run the transaction again with the same app and version."
+            ) from error
+        except control.TakenOver as error:
+            raise Fenced(error.message, advice=error.advice) from error
+        except control.VersionRefused as error:
+            raise VersionConflict(error.message, advice=error.advice) from error
+        except committing.NotCommitted as error:
+            raise TxnConflict(error.message, advice=error.advice) from error
+        if committed:
+            settle_all(self._client, topics, recorded)
+        return committed
+
+    def _topics(self) -> list[Topic]:
+        """Return what is committed: each topic, with the positions of its rows."""
+        return [Topic(topic, places) for topic, places in self._places.items()]
 
     def abort(self) -> None:
         """Abort the transaction. If the transaction has ended, this call changes nothing. If it raises an error of the broker, the
@@ -196,7 +278,6 @@ class PulsarTransaction:
         if self._ended:
             return
         self._ended = True
-        self._close()
         if self._id is not None:
             self._client.end(self._id, commit=False)
 
@@ -220,11 +301,6 @@ class PulsarTransaction:
             if was_open and self._outcome_unknown:
                 error.add_note(f"The Pulsar transaction {self.id} is aborted: nothing of it is visible. It can be run again.")
 
-    def _close(self) -> None:
-        producers, self._producers = [*self._producers.values()], {}
-        for one in producers:
-            one.close()
-
     def _check_open(self, verb: str) -> None:
         if self._ended:
             raise OptionError(f"The transaction {self.id or ''} has ended: it cannot {verb}.", advice="Begin another one.")
@@ -247,6 +323,6 @@ def _key_column(batch: pa.RecordBatch, column: str) -> pa.Array:
         )
     found = batch.column(column)
     kind = found.type
-    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind)):
+    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind) or is_binary(kind)):
         raise SchemaError(f"The column {column!r} has the type {kind}, which is no key.", advice="Give text, bytes or integers.")
     return found

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from metadata.common.errors import OptionError
 from pulsar_protocol.client import TxnId
 from pulsar_protocol.entries import Compression, Message, Rows
-from pulsar_protocol.errors import TopicTerminated
+from pulsar_protocol.errors import MessageTooLarge, TopicTerminated
 from pulsar_protocol.layout import Bits, Layout, Position, Segment, ring_place
 from spark_txn_sink.providers import scheme_of
 from spark_txn_sink.pulsar.attempts import Attempt, first_of
@@ -233,6 +233,63 @@ def test_a_segment_that_the_layout_does_not_replace_is_an_error() -> None:
     assert "start the query or the write again" in raised.value.advice
 
 
+class _Small:
+    """A segment whose broker takes at most three bytes in an entry, and whose producer sends larger messages in chunks of three
+    bytes. It is sealed after `lives` entries.
+    """
+
+    def __init__(self, lives: int = 1000) -> None:
+        self.lives = lives
+        self.entries: list[bytes] = []
+        self.whole: list[bytes] = []
+
+    def send(self, messages: Sequence[Message], txn: TxnId | None = None, compression: Compression = "none") -> Position:
+        data = b"".join(one.value or b"" for one in messages)
+        if len(data) > 3:
+            raise MessageTooLarge("An entry is too large.")
+        place = self._write(data)
+        self.whole += [one.value or b"" for one in messages]
+        return place
+
+    def send_large(
+        self, message: Message, txn: TxnId | None = None, compression: Compression = "none"
+    ) -> tuple[Position, Position]:
+        value = message.value or b""
+        assert len(value) > 3
+        places = [self._write(value[at : at + 3]) for at in range(0, len(value), 3)]
+        self.whole.append(value)
+        return places[0], places[-1]
+
+    def _write(self, data: bytes) -> Position:
+        if len(self.entries) == self.lives:
+            raise TopicTerminated("The segment is sealed.")
+        self.entries.append(data)
+        return Position(1, len(self.entries) - 1)
+
+    def close(self) -> None:
+        self.lives = 0
+
+
+@given(st.lists(st.binary(min_size=1, max_size=8), min_size=1, max_size=12), st.integers(0, 20))
+def test_entries_that_are_too_large_are_divided_and_large_rows_are_sent_in_chunks(values: list[bytes], lives: int) -> None:
+    """The segment has the first rows in order, and exactly the others are refused, also if it is sealed within a row."""
+    one = _Small(lives)
+    outgoing = Outgoing(lambda segment: one, TXN, "none", "t")
+    outgoing.send("s", Rows.of([Message(value) for value in values]))
+    places = outgoing.finish()
+    refused = [value for rows in outgoing.refused.get("s", []) for value in rows.values]
+    assert [*one.whole, *refused] == values
+    if not refused:
+        assert places == {"s": (Position(1, 0), Position(1, len(one.entries) - 1))}
+    elif one.whole:
+        first, last = places["s"]
+        assert first.entry == 0
+        assert b"".join(one.entries[: last.entry + 1]) == b"".join(one.whole)
+    else:
+        assert places == {}
+    outgoing.close()
+
+
 # --- attempts ---
 
 
@@ -279,7 +336,7 @@ def test_the_admin_url_comes_from_the_option_or_the_environment() -> None:
         ({"adminUrl": "h:8080"}, "REST"),
         ({"txnVersion": "3"}, "without txnAppId"),
         ({"txnAppId": "a"}, "without txnVersion"),
-        ({"txnStaging": "x"}, "cannot be used with a Pulsar cluster"),
+        ({"txnStaging": "x"}, "no transaction of a Pulsar cluster"),
         ({"schemaVersion": "1"}, "latest version of the topic's schema"),
         ({"entryBytes": "8m"}, "entryBytes"),
         ({"path": "other"}, "they differ"),

@@ -11,7 +11,7 @@ import pytest
 
 from metadata.common.errors import OptionError
 from pulsar_protocol.client import PulsarClient, TxnId
-from pulsar_protocol.entries import Message
+from pulsar_protocol.entries import Message, Rows
 from pulsar_protocol.layout import Layout, Position, Segment
 from txnsegment.pulsar import transaction
 from txnsegment.pulsar.transaction import PulsarTransaction
@@ -40,17 +40,20 @@ class Broker:
 
 
 class Producer:
-    def __init__(self, client: Broker, segment: str, *, schema: object) -> None:
+    def __init__(self, client: Broker, segment: str, schema: object) -> None:
         self._sent = client.sent.setdefault(segment, [])
 
-    def send(self, messages: list[Message], txn: TxnId) -> Position:
-        self._sent += messages
+    def send(self, rows: Rows, txn: TxnId, compression: str) -> Position:
+        self._sent += rows.messages()
         return Position(1, len(self._sent))
+
+    def close(self) -> None:
+        pass
 
 
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
-    monkeypatch.setattr(transaction, "Producer", Producer)
+    monkeypatch.setattr(transaction, "lend", Producer)
     return Broker()
 
 
