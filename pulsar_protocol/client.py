@@ -21,6 +21,7 @@ from pulsar_protocol.channel import ANSWER_SECONDS, SILENCE_SECONDS, Channel
 from pulsar_protocol.connection import Authenticate, Delivery, Target
 from pulsar_protocol.connections import Connections
 from pulsar_protocol.errors import (
+    UNKNOWN_ERROR,
     NotSupported,
     OlderModel,
     PulsarError,
@@ -280,6 +281,9 @@ class PulsarClient:
         """Commit or abort a transaction. The same call may be repeated, and succeeds again. Raises TransactionEnded if the
         transaction has ended in the other way, or if the broker does not know it any more. After ConnectionLost or TimedOut the
         outcome is unknown: repeat the call.
+
+        This method also repeats the request after an UnknownError. The broker 5.0.0-M1 answers so to one of two equal requests that
+        it carries out at the same time. This happens after a late reply.
         """
         fields = {"txnid_most_bits": txn.most, "txnid_least_bits": txn.least, "txn_action": 0 if commit else 1, "scalable": True}
 
@@ -287,7 +291,7 @@ class PulsarClient:
             channel, number = self._coordinator(txn.most, left)
             self._asked(channel, number, "end_txn", seconds=left, **fields)
 
-        self._repeat(once)
+        self._repeat(once, when=lambda error: passes(error) or error.code == UNKNOWN_ERROR)
 
     def _asked(self, channel: Channel, number: int, name: str, **fields: Any) -> Any:
         """Ask a coordinator. After an error that may pass, the next request looks up the coordinator's broker again."""

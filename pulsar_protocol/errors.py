@@ -105,9 +105,10 @@ class Retriable(PulsarError):
 
 TRANSACTION_NOT_FOUND: Final = 24
 """The code of a TransactionEnded for a transaction that its coordinator does not know, or has forgotten some time after its end."""
+UNKNOWN_ERROR: Final = 0
 NOT_ALLOWED: Final = 22
 _CODES: Final[dict[int, tuple[type[PulsarError], str, str]]] = {
-    0: (PulsarError, "UnknownError", "The log of the broker has the cause."),
+    UNKNOWN_ERROR: (PulsarError, "UnknownError", "The log of the broker has the cause."),
     1: (Retriable, "MetadataError", "Check the metadata store of the Pulsar cluster; the log of the broker has the cause."),
     2: (Retriable, "PersistenceError", "Check the bookies of the Pulsar cluster; the log of the broker has the cause."),
     3: (

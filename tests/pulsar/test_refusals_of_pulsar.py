@@ -35,9 +35,10 @@ from pulsar_protocol.messages import Schema
 from pulsar_protocol.producer import Producer
 from pulsar_protocol.values import codec_for
 from spark_txn_sink.pulsar.admin import found_or_created
+from spark_txn_sink.pulsar.attempts import Opened
 from txnsegment import connect
+from txnsegment.pulsar import transaction
 from txnsegment.pulsar.cluster import PulsarCluster
-from txnsegment.pulsar.transaction import PulsarTransaction
 
 pytestmark = pytest.mark.pulsar
 
@@ -152,7 +153,12 @@ def test_a_broker_that_is_lost_in_a_commit_leaves_it_unknown_until_it_is_asked_a
 ) -> None:
     with PulsarClient(pulsar_broker.url, seconds=10) as made, PulsarCluster(made).begin() as txn:
         txn.append(topic, ROWS, key="who")
-        monkeypatch.setattr(PulsarTransaction, "_record", lambda self, found: pulsar_broker.suspend())  # just before the commit
+
+        def suspended(*_: object) -> dict[str, Opened]:  # just before the commit
+            pulsar_broker.suspend()
+            return {}
+
+        monkeypatch.setattr(transaction, "record_places", suspended)
         try:
             with pytest.raises(OutcomeUnknown, match="It is unknown whether the Pulsar transaction") as found:
                 txn.commit()

@@ -314,7 +314,9 @@ def test_begin_is_sent_again_when_the_broker_does_not_have_the_coordinator(broke
     assert broker.count("watch_tc_assignments") == 2
 
 
-@pytest.mark.parametrize("fault", [hang_up, answer("end_txn_response", error=20, message="moved"), refuse(6)])
+@pytest.mark.parametrize(
+    "fault", [hang_up, answer("end_txn_response", error=20, message="moved"), answer("end_txn_response", error=0), refuse(6)]
+)
 def test_the_end_of_a_transaction_is_repeated_with_the_same_action(broker: FakeBroker, fault: Action) -> None:
     coordinators(broker, broker)
     broker.on("end_txn", fault, fault, ENDED)

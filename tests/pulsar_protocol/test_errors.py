@@ -20,6 +20,7 @@ from pulsar_protocol.errors import (
     TopicTerminated,
     TransactionEnded,
     broker_error,
+    late_send,
 )
 
 CODES = {
@@ -81,3 +82,13 @@ def test_the_copy_for_another_thread_has_class_code_and_advice() -> None:
     again = error.again()
     assert again is not error
     assert (type(again), again.code, str(again)) == (Fenced, 25, str(error))
+
+
+def test_an_entry_of_a_transaction_that_has_ended_is_refused_by_a_text() -> None:
+    """Brokers answer NotAllowedError to it, as to much else (seen on 5.0.0-M1)."""
+    said = "Transaction (1,4) is already ABORTED — TxnConflict"
+    found = late_send(22, said, "Sending to s")
+    assert isinstance(found, TransactionEnded)
+    assert found.message == f"Sending to s: {said}"
+    assert late_send(22, "Schemas are not allowed", "Sending to s") is None
+    assert late_send(0, said, "Sending to s") is None

@@ -243,12 +243,12 @@ class _Small:
         self.entries: list[bytes] = []
         self.whole: list[bytes] = []
 
-    def send(self, messages: Sequence[Message], txn: TxnId | None = None, compression: Compression = "none") -> Position:
-        data = b"".join(one.value or b"" for one in messages)
+    def send(self, rows: Rows, txn: TxnId | None = None, compression: Compression = "none") -> Position:
+        data = b"".join(value or b"" for value in rows.values)
         if len(data) > 3:
             raise MessageTooLarge("An entry is too large.")
         place = self._write(data)
-        self.whole += [one.value or b"" for one in messages]
+        self.whole += [value or b"" for value in rows.values]
         return place
 
     def send_large(
