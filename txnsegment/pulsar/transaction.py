@@ -1,10 +1,10 @@
-"""`PulsarTransaction`: rows for several topics of a Pulsar cluster, committed together."""
+"""`PulsarTransaction`: rows for several topics of a Pulsar cluster, and acknowledgements, committed together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from pulsar_protocol.errors import (
     TRANSACTION_NOT_FOUND,
     ConnectionLost,
     PulsarError,
+    Retriable,
     TimedOut,
     TopicMissing,
     TopicTerminated,
@@ -26,6 +27,7 @@ from pulsar_protocol.layout import Bits, Layout, Position, Segment
 from pulsar_protocol.producer import Producer
 from pulsar_protocol.sent_log import Sent, log_segment, record_sent
 from pulsar_protocol.values import Values, codec
+from spark_txn_sink.pulsar.control import Outcome
 from txnsegment.transaction import Batches, batches_of
 
 ENTRY_ROWS = 1_000
@@ -34,12 +36,23 @@ ENTRY_BYTES = 512 * 1024
 """The size of the values at which an entry is sent."""
 
 
+class Participant(Protocol):
+    """A consumer whose acknowledgements are in a transaction."""
+
+    def prepare(self, owner: PulsarTransaction, txn: TxnId) -> None:
+        """Write the acknowledgements into the transaction. After an error the transaction is aborted."""
+
+    def ended(self, owner: PulsarTransaction, txn: TxnId | None, outcome: Outcome | None) -> None:
+        """Take note of how the transaction ended. `txn` None: it was never begun at the broker. `outcome` None: not known."""
+
+
 class PulsarTransaction:
     """One transaction of a Pulsar cluster. Made by `cluster.begin()`; for one thread.
 
         with cluster.begin() as txn:
             txn.append("orders", table, key="customer")
             txn.append("payments", other)
+            consumer.ack(message, txn=txn)
             txn.commit()
 
     `append` sends the rows at once, and nobody reads them before the commit. If `append` raises, the transaction is aborted. The
@@ -58,6 +71,10 @@ class PulsarTransaction:
         self._ended = False
         self._outcome_unknown = False
         """Whether a commit was sent and not answered."""
+        self._commit_sent = False
+        """Whether a commit was sent."""
+        self._participants: list[Participant] = []
+        self._prepared = False
 
     @property
     def id(self) -> str | None:
@@ -136,17 +153,32 @@ class PulsarTransaction:
             self._producers[segment] = Producer(self._client, segment, schema=schema)
         return self._producers[segment]
 
+    def join(self, participant: Participant) -> None:
+        """Let a consumer take part, whose acknowledgements count with the commit. `consumer.ack(.., txn=..)` calls this. Raises
+        OptionError after the end, or after a commit whose outcome is unknown.
+        """
+        self._check_open("take acknowledgements")
+        if self._prepared:
+            raise OptionError(
+                f"The transaction {self.id} is being committed.", advice="Call commit() again, then begin another one."
+            )
+        if participant not in self._participants:
+            self._participants.append(participant)
+
     def commit(self) -> Committed:
-        """Make all rows visible. A second call returns the result of the first. Raises TxnConflict if the transaction has timed
-        out, or the broker was lost before the commit, so that nothing is visible; OutcomeUnknown if the broker was lost in the
-        commit: call it again.
+        """Make all rows visible, and all acknowledgements count. A second call returns the result of the first. Raises TxnConflict if
+        the transaction has timed out, or the broker was lost before the commit, so that nothing is visible; OutcomeUnknown if the
+        broker was lost in the commit: call it again. Raises TakenOver if another consumer has the subscription of an
+        acknowledgement; then nothing is visible.
         """
         if self._committed is not None:
             return self._committed
         self._check_open("commit")
+        if self._id is None and self._participants:
+            self._id = self._client.begin(self._timeout_ms)
         if self._id is not None:
             try:
-                self._record(self._id)
+                self._prepare(self._id)
             except BaseException as error:
                 self._abort_after(error)
                 if isinstance(error, ConnectionLost | TimedOut) and not self._outcome_unknown:
@@ -157,10 +189,10 @@ class PulsarTransaction:
                     ) from error
                 raise
             try:
+                self._commit_sent = True
                 self._client.end(self._id, commit=True)
             except TransactionEnded as error:
-                self._ended = True
-                self._close()
+                self._finish(None if self._outcome_unknown and error.code == TRANSACTION_NOT_FOUND else "aborted")
                 if self._outcome_unknown and error.code == TRANSACTION_NOT_FOUND:
                     raise OutcomeUnknown(
                         f"It is unknown whether the Pulsar transaction {self._id.text} is committed: the broker has forgotten it.",
@@ -170,16 +202,24 @@ class PulsarTransaction:
                     f"The Pulsar transaction {self._id.text} was aborted, by its timeout of {self._timeout_ms} ms: {error.message}",
                     advice="Nothing of it is visible. Run it again, with a longer timeout.",
                 ) from error
-            except (ConnectionLost, TimedOut) as error:
+            except (ConnectionLost, TimedOut, Retriable) as error:
                 self._outcome_unknown = True
                 raise OutcomeUnknown(
                     f"It is unknown whether the Pulsar transaction {self._id.text} is committed: {error.message}",
                     advice="Call commit() again: it asks the broker, and commits at most once.",
                 ) from error
-        self._ended = True
         self._committed = Committed(self.id, None, self._rows, self._bytes)
-        self._close()
+        self._finish("committed")
         return self._committed
+
+    def _prepare(self, txn: TxnId) -> None:
+        """Do what must precede the commit, unless it is done."""
+        if self._prepared:
+            return
+        self._record(txn)
+        for one in self._participants:
+            one.prepare(self, txn)
+        self._prepared = True
 
     def _record(self, txn: TxnId) -> None:
         """Record where the rows are, so that Spark's reads see all of a topic's rows or none. A topic that Spark has never written
@@ -196,10 +236,27 @@ class PulsarTransaction:
         """Abort the transaction. A call after the end changes nothing. Raises the broker's error; then the timeout ends it."""
         if self._ended:
             return
+        outcome: Outcome | None = None if self._commit_sent else "aborted"  # without a commit it can only be aborted
+        try:
+            self._ended = True
+            self._close()
+            if self._id is not None:
+                self._client.end(self._id, commit=False)
+            outcome = "aborted"
+        except TransactionEnded as error:
+            if self._commit_sent and error.code != TRANSACTION_NOT_FOUND:
+                outcome = "committed"
+            raise
+        finally:
+            self._finish(outcome)
+
+    def _finish(self, outcome: Outcome | None) -> None:
+        """Close what is open, and tell the consumers the outcome, once. None: not known."""
         self._ended = True
         self._close()
-        if self._id is not None:
-            self._client.end(self._id, commit=False)
+        participants, self._participants = self._participants, []
+        for one in participants:
+            one.ended(self, self._id, outcome)
 
     def _abort_after(self, error: BaseException) -> None:
         """Abort the transaction, unless it has ended. The error gets a note of what the abort has shown."""
