@@ -17,8 +17,8 @@ from pulsar_protocol.errors import Fenced, PulsarError, TimedOut, TopicMissing
 from pulsar_protocol.layout import Position
 from spark_txn_sink.pulsar.committing import NO_PRODUCER, UNKNOWN, resolved
 from spark_txn_sink.pulsar.control import Outcome, TakenOver
-from spark_txn_sink.pulsar.owned_log import Codec, OwnedLog, owned_name
 from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
+from spark_txn_sink.pulsar.owned_log import Codec, OwnedLog, owned_name
 from txnsegment.pulsar.ack_records import (
     Acked,
     Begin,
@@ -98,6 +98,8 @@ class AckLog:
         self._state: State | None = None
         self._had = False
         """Whether this consumer has owned the log before."""
+        self._replaced = False
+        """Whether another consumer has taken over. Then this one gives up for good."""
         self._last: Position | None = None
         """The position of the last record that this consumer wrote."""
         self._prepared: set[TxnId] = set()
@@ -106,7 +108,7 @@ class AckLog:
     def state(self, own: TxnId | None = None) -> State:
         """Return what is acknowledged. Take over if that is needed. `own`: see `Recovery`."""
         deadline = self._clock.now() + PATIENCE_SECONDS
-        while True:
+        while not self._replaced:
             if self._state is not None and self._log.owned:
                 return self._state
             try:
@@ -115,6 +117,7 @@ class AckLog:
                 if self._clock.now() > deadline:
                     raise
                 self._clock.pause(0.2)
+        raise self._taken_over()
 
     def move(self, rows: RowsBySegment, sent: Positions) -> None:
         """Record that exactly these rows are acknowledged. May be repeated after an error."""
@@ -229,13 +232,17 @@ class AckLog:
                 )
         found = recovery.finish()
         if self._had and recovery.owner_before != self._consumer:
+            self._replaced = True
             self.forget()
-            raise TakenOver(
-                f"Another consumer has taken over {self._what} since this one lost its connection.",
-                advice="It gets the rows that were not acknowledged. Close this consumer. Nothing more was acknowledged by it.",
-            )
+            raise self._taken_over()
         self._had = True
         self._state, self._last = found, until
+
+    def _taken_over(self) -> TakenOver:
+        return TakenOver(
+            f"Another consumer has taken over {self._what} since this one lost its connection.",
+            advice="It gets the rows that were not acknowledged. Close this consumer. Nothing more was acknowledged by it.",
+        )
 
     def _own(self) -> Position:
         """Become the only producer. Raises SubscriptionBusy."""
@@ -248,7 +255,6 @@ class AckLog:
                     self.forget()
                     raise SubscriptionBusy(
                         f"Another consumer has {self._what}.",
-                        advice="End it, or take another subscription. A broker that does not see that a machine has failed ends its "
-                        "consumer after a minute.",
+                        advice="End it, or take another subscription. If its machine has failed, the broker ends it after a minute.",
                     ) from error
                 self._clock.pause(0.1)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Final, NoReturn, Self, TypeVar
-
-import pyarrow as pa
 
 from ledgers.errors import TxnSegmentError
 from metadata.common.errors import AckConflict, NotDelivered, OptionError
@@ -20,7 +18,7 @@ from txnsegment.messages import Ahead, Batch, Message
 from txnsegment.pulsar.ack_log import AckLog, Clock
 from txnsegment.pulsar.ack_records import WHOLE, RowsBySegment, beginning, joined
 from txnsegment.pulsar.delivered import Delivered
-from txnsegment.pulsar.feeding import Feeding, Planned, origin, place_rows, values_of
+from txnsegment.pulsar.feeding import Feeding, Planned, origin, values_of
 from txnsegment.pulsar.refused import refusal
 from txnsegment.pulsar.transaction import PulsarTransaction
 
@@ -29,8 +27,8 @@ log = logging.getLogger("txnsegment.consumer.pulsar")
 POLL_SECONDS: Final = 0.2
 """How often an idle consumer looks for new rows."""
 _WHY: Final = {
-    "lag": "Brokers do not tell clients how many rows lie between two positions. `pulsar-admin topics stats segment://..` shows the "
-    "backlog of a segment, in entries.",
+    "lag": "Brokers do not tell clients how many rows lie between two positions. `pulsar-admin topics stats segment://..` shows "
+    "the backlog of a segment, in entries.",
 }
 T = TypeVar("T")
 
@@ -180,8 +178,8 @@ class PulsarConsumer:
         return union(self._acks.state().rows.get(segment, NONE), *(one.get(segment, NONE) for one in self._claims.values()))
 
     def _behind(self, segment: str, hidden: Rows, row: Row) -> Row:
-        """Return the beginning of the range that an acknowledgement of a row covers: the end of the row before it. So it also covers
-        the positions between the two rows, which have no row. The acks of consecutive rows join to one range.
+        """Return the beginning of the range that an acknowledgement of a row covers: the end of the row before it. So it also
+        covers the positions between the two rows, which have no row. The acks of consecutive rows join to one range.
         """
         spans = bisect_right(hidden, (row, row))
         acked = min(hidden[spans - 1][1], row) if spans else FIRST
@@ -217,8 +215,8 @@ class PulsarConsumer:
         if ends is None or self._rewind_due:
             last = given.id if isinstance(given, Message) else given.ids[-1]
             raise NotDelivered(
-                f"{last} of {given.segment} was not delivered by this consumer of {self._subscription!r} since its last rewind. (It "
-                "also rewinds when a transaction with acknowledgements ends without a commit.)",
+                f"{last} of {given.segment} was not delivered by this consumer of {self._subscription!r} since its last rewind. "
+                "(It also rewinds when a transaction with acknowledgements ends without a commit.)",
                 advice="Nothing was acknowledged. Acknowledge cumulatively what this consumer delivers; single rows (ack) may come "
                 "from any.",
             )
@@ -252,8 +250,8 @@ class PulsarConsumer:
         for segment, found in wanted.items():
             for row, _ in common(found, taken.get(segment, NONE))[:1]:
                 raise AckConflict(
-                    f"A row of {segment} at or after {':'.join(map(str, row))} {why}, for the subscription {self._subscription!r} of "
-                    f"{self._topic}.",
+                    f"A row of {segment} at or after {':'.join(map(str, row))} {why}, for the subscription "
+                    f"{self._subscription!r} of {self._topic}.",
                     advice="Nothing was acknowledged. Acknowledge each row once.",
                 )
 

@@ -166,10 +166,10 @@ class PulsarTransaction:
             self._participants.append(participant)
 
     def commit(self) -> Committed:
-        """Make all rows visible, and all acknowledgements count. A second call returns the result of the first. Raises TxnConflict if
-        the transaction has timed out, or the broker was lost before the commit, so that nothing is visible; OutcomeUnknown if the
-        broker was lost in the commit: call it again. Raises TakenOver if another consumer has the subscription of an
-        acknowledgement; then nothing is visible.
+        """Make all rows visible, and all acknowledgements count. A second call returns the result of the first. Raises TxnConflict
+        if the transaction has timed out, or the broker was lost before the commit, so that nothing is visible; OutcomeUnknown if
+        the broker was lost in the commit: call it again. Raises TakenOver if another consumer has taken over the subscription of
+        an acknowledgement; then nothing is visible.
         """
         if self._committed is not None:
             return self._committed
